@@ -1,6 +1,6 @@
 """Trace JSON: ingest compared with json.load of the same file in the same run.
 
-    python -m benchmarks.chrome_json [--megabytes 500] [--kinds compact indented flows rarer damaged wrecked] [--json]
+    python -m benchmarks.chrome_json [--megabytes 500] [--kinds compact pytorch chromium …] [--json]
     python -m benchmarks.chrome_json --like trace.json.gz [--megabytes 500]
 
 Each kind of file is written to a temporary folder, read by `json.load` in a new process (with the garbage collector on,
@@ -13,6 +13,10 @@ flows     small events and many flows
 rarer     events of other writers: counters, async events, begins and ends, IDs and rarer keys of slices
 damaged   compact, with one malformed event per MB
 wrecked   compact, with a NaN or a raw tab in every event
+
+Kinds with the shapes of real traces (`benchmarks/shapes`, `trace_shape.py`): pytorch, pytorch_stacks (with Python
+functions), pytorch_memory (with allocations), torch_npu, chromium, dftracer. json.load cannot read dftracer, which has
+an event per line: its lines are loaded one by one.
 
 `--like` specifies a real PyTorch trace whose events are repeated with later times and new IDs: `like` in their original
 format, `like compact` without spaces.
@@ -34,9 +38,16 @@ from pathlib import Path
 
 from benchmarks.measure import Measured, run, traceconv
 from benchmarks.repeated_trace import write_repeated
+from benchmarks.shaped_trace import KINDS as SHAPED
+from benchmarks.shaped_trace import write_shaped
 
 _LOAD = "import gc, json, sys; sys.argv[2] == 'off' and gc.disable(); json.load(open(sys.argv[1], 'rb'))"
-KINDS = ("compact", "indented", "flows", "rarer", "damaged", "wrecked")
+_LOAD_LINES = (
+    "import gc, json, sys; sys.argv[2] == 'off' and gc.disable(); "
+    "events = [json.loads(line) for line in open(sys.argv[1], 'rb') if line.startswith(b'{')]"
+)
+MADE_UP = ("compact", "indented", "flows", "rarer", "damaged", "wrecked")
+KINDS = (*MADE_UP, *SHAPED)
 _BASE_US = 1_700_000_000_000_000
 
 
@@ -141,6 +152,7 @@ class Reading:
     by: str
     size_bytes: int
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
 
     @property
@@ -158,16 +170,19 @@ def readings(
             path, store = Path(folder) / f"{kind}.json", Path(folder) / f"{kind}.duckdb"
             if like is not None:
                 write_repeated(path, like, size_bytes, compact=kind == "like compact")
+            elif kind in SHAPED:
+                write_shaped(path, kind, size_bytes)
             else:
                 write(path, kind, size_bytes)
             size = path.stat().st_size
 
             def reading(by: str, measured: Measured, kind: str = kind, size: int = size) -> Reading:
-                return Reading(kind, by, size, measured.seconds, measured.peak_bytes)
+                return Reading(kind, by, size, measured.seconds, measured.cpu_seconds, measured.peak_bytes)
 
             if kind not in ("damaged", "wrecked"):  # no other program reads them
-                yield reading("json.load", run([sys.executable, "-c", _LOAD, path, "on"]))
-                yield reading("json.load, no collector", run([sys.executable, "-c", _LOAD, path, "off"]))
+                load = _LOAD_LINES if kind == "dftracer" else _LOAD
+                yield reading("json.load", run([sys.executable, "-c", load, path, "on"]))
+                yield reading("json.load, no collector", run([sys.executable, "-c", load, path, "off"]))
                 if processor:
                     yield reading("trace_processor", run([processor, "-Q", "SELECT 1", path]))
             yield reading("traceconv ingest", traceconv("ingest", path, "--db", store, accepted=(0, 3)))
@@ -179,7 +194,7 @@ def main() -> None:
     """Measure each kind."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--megabytes", type=int, default=500)
-    arguments.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    arguments.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, metavar="KIND")
     arguments.add_argument("--like", type=Path, help="a real trace to repeat, instead of the kinds")
     arguments.add_argument("--processor", help="a trace_processor_shell to measure as well")
     arguments.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -197,7 +212,8 @@ def main() -> None:
         base[one.kind if one.by == "traceconv ingest" else f"{one.kind} {one.by}"] = one.bytes_per_s
         rate, peak = one.bytes_per_s / 1e6, one.peak_bytes / 1e6
         print(
-            f"{one.kind:<13}{one.by:<26}{one.seconds:8.2f} s{rate:9.1f} MB/s{peak:8.0f} MB{compared}",
+            f"{one.kind:<15}{one.by:<26}{one.seconds:8.2f} s{one.cpu_seconds:8.2f} s CPU{rate:9.1f} MB/s"
+            f"{peak:8.0f} MB{compared}",
             flush=True,
         )
     if options.json:

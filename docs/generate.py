@@ -1,4 +1,4 @@
-"""Generate docs/reference from the schemas, the reports, the diagnostics and the commands.
+"""Generate docs/reference from the schemas, the reports, the diagnostics, the commands and the Python API.
 
     python docs/generate.py           write the pages
     python docs/generate.py --check   list the pages that are out of date; exit code 1 if there are any
@@ -9,15 +9,19 @@ The pages depend on the project alone, not on the terminal or on versions of Pyt
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+import traceconv
 from traceconv.base.diagnostics import Code
+from traceconv.base.display import TextDisplay
 from traceconv.cli.app import COMMANDS, app
 from traceconv.reports.catalog import Report, reports
 from traceconv.schema import RecordSchema, records, tables
@@ -118,9 +122,8 @@ def tables_page() -> Iterator[str]:
         + [[f"[{v.name}](#{v.name})", v.title + "."] for v in views().values()],
     )
     for schema in tables().values():
-        filled = ", ".join(schema.filled_by) or "no reader yet"
         yield f"## {schema.name}"
-        yield f"{schema.doc} Filled by: {filled}."
+        yield schema.doc if schema.derived_from else f"{schema.doc} Filled by: {', '.join(schema.filled_by)}."
         yield _columns(SqlColumn(c.name, sql_type(c), c.unit, c.doc) for c in schema.columns)
     for view in views().values():
         yield f"## {view.name}"
@@ -210,6 +213,155 @@ def diagnostics_page() -> Iterator[str]:
     )
 
 
+#: What functions return; these classes are not exported.
+RESULTS = (
+    "traceconv.reports.result.ReportRows",
+    "traceconv.reports.runs.RunRows",
+    "traceconv.pipeline.result.IngestedRuns",
+    "traceconv.pipeline.result.IngestedRun",
+    "traceconv.inspection.run.FileInfos",
+    "traceconv.inspection.run.FileInfo",
+    "traceconv.verification.run.Verdicts",
+    "traceconv.verification.run.Verdict",
+    "traceconv.verification.cells.Tally",
+    "traceconv.verification.cells.Difference",
+    "traceconv.provenance.answer.Answer",
+    "traceconv.formats.locate.Evidence",
+    "traceconv.reports.described.Catalogue",
+    "traceconv.reports.described.Described",
+    "traceconv.export.registry.Written",
+    "traceconv.pipeline.runs.DeletedRuns",
+    "traceconv.pipeline.runs.MergedRun",
+    "traceconv.runtime.op_profile.OpProfile",
+    "traceconv.runtime.expression.ExpressionProfile",
+)
+#: Methods that only traceconv itself calls.
+_INTERNAL = frozenset({
+    "after_fork", "check_any", "compare_clocks", "end_step", "held_memory", "lines", "number", "of_profiles",
+    "read_clocks", "row_missing", "shown", "text", "time", "wrapped",
+})  # fmt: skip
+_PARAMETER = re.compile(r"([\w()]+(?:, \w+)*) {2,}(\S.*)")
+
+
+def python_page() -> Iterator[str]:
+    """The Python API, from the signatures and docstrings of what `traceconv` exports."""
+    found = {name: getattr(traceconv, name) for name in traceconv.__all__ if not name.startswith("_")}
+    errors = {name: one for name, one in found.items() if isinstance(one, type) and issubclass(one, Exception)}
+    classes = {name: one for name, one in found.items() if isinstance(one, type) and name not in errors}
+    functions = {name: one for name, one in found.items() if inspect.isroutine(one)}
+    values = {name: one for name, one in found.items() if name not in {*errors, *classes, *functions}}
+    yield "# Python API"
+    yield (
+        "Each command has a function or a method of `Store` with the same words for its options. Times are signed "
+        "64-bit integers of nanoseconds. [How to use it](../how-to/use-from-python.md)."
+    )
+    for title, group in (("functions", functions), ("classes", classes), ("values", values)):
+        yield _table(
+            [title, "purpose"], ([f"[`{name}`](#{name.lower()})", _first_line(one)] for name, one in group.items())
+        )
+    for name, one in {**functions, **classes, **values}.items():
+        yield f"## {name}"
+        yield from _described(name, one)
+    yield "## Errors and warnings"
+    yield "All errors derive from `TraceconvError`, and all warnings from `UserWarning`."
+    yield _table(["class", "meaning"], ([f"`{name}`", _first_line(one)] for name, one in errors.items()))
+    yield "## Results"
+    yield "Functions return objects of these classes, which are not exported. They show themselves in notebooks."
+    for path in RESULTS:
+        one = pkgutil.resolve_name(path.rpartition(".")[0] + ":" + path.rpartition(".")[2])
+        yield f"### {one.__name__}"
+        yield from _docstring(inspect.getdoc(one) or "")
+        if is_dataclass(one):
+            yield f"Fields: {', '.join(f'`{field.name}`' for field in fields(one))}."
+        yield from _members(one)
+
+
+def _described(name: str, one: object) -> Iterator[str]:
+    if inspect.isroutine(one) or isinstance(one, type):
+        yield _signature(name, one)
+    yield from _docstring(inspect.getdoc(one) or "")
+    if not is_dataclass(one):
+        yield from _members(one if isinstance(one, type) else type(one))
+
+
+def _members(cls: type) -> Iterator[str]:
+    """Public methods and properties of a class, and of its bases in the package that have no section of their own."""
+    exported = {getattr(traceconv, name) for name in traceconv.__all__}
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("traceconv") and base is not TextDisplay]
+    own = [base for base in bases if base is cls or base not in exported]
+    documented = [base.__name__ for base in bases if base not in own]
+    if documented:
+        yield f"It has the methods of [`{documented[0]}`](#{documented[0].lower()})."
+        own = own[:1]
+    members: dict[str, object] = {}
+    for base in reversed(own):
+        members |= vars(base)
+    members = {name: one for name, one in members.items() if not name.startswith("_") and name not in _INTERNAL}
+    properties = {name: one for name, one in members.items() if isinstance(one, property)}
+    if properties:
+        yield _table(["property", "value"], ([f"`{name}`", _first_line(one)] for name, one in properties.items()))
+    for name, one in members.items():
+        function = one.__func__ if isinstance(one, staticmethod) else one
+        text = inspect.getdoc(function) or ""
+        if inspect.isfunction(function) and not text.startswith("Raise UsageError: "):
+            yield _signature(f"{cls.__name__}.{name}", function)
+            yield from _docstring(text)
+
+
+def _signature(name: str, one: Callable[..., object]) -> str:
+    """A signature as a code block, on several lines if it is long."""
+    signature = inspect.signature(one)
+    words, named_only = [], False
+    for parameter in signature.parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        named_only = named_only or parameter.kind is parameter.VAR_POSITIONAL
+        if parameter.kind is parameter.KEYWORD_ONLY and not named_only:
+            words.append("*")
+            named_only = True
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
+        default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
+        words.append(f"{stars}{parameter.name}{kind}{default}")
+    returns = signature.return_annotation
+    end = "" if isinstance(one, type) or returns in (signature.empty, "None") else f" -> {returns}"
+    line = f"{name}({', '.join(words)}){end}"
+    if len(line) > 110:
+        line = "\n".join([f"{name}(", *(f"    {word}," for word in words), f"){end}"])
+    return f"```python\n{line}\n```"
+
+
+def _default(value: object) -> str:
+    shown = repr(value)
+    return "…" if shown.startswith("<") else shown
+
+
+def _docstring(text: str) -> Iterator[str]:
+    """Paragraphs of a docstring as Markdown: lists of parameters as tables, examples as code."""
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.splitlines()
+        if not lines:
+            continue
+        if all(line.startswith("    ") for line in lines):
+            yield "\n".join(["```python", *(line[4:] for line in lines), "```"])
+        elif _PARAMETER.fullmatch(lines[0]):
+            rows: list[list[str]] = []
+            for line in re.split(r";? {2,}(?=\w+ {2,}\S)|\n", paragraph):
+                if match := _PARAMETER.fullmatch(line):
+                    rows.append([f"`{match[1]}`", match[2]])
+                else:
+                    rows[-1][1] += " " + line.strip()
+            yield _table(["name", "meaning"], rows)
+        else:
+            yield " ".join(line.strip() for line in lines)
+
+
+def _first_line(one: object) -> str:
+    """The first sentence of a docstring."""
+    paragraph = " ".join((inspect.getdoc(one) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.`)])\s(?=[A-Z`])|: (?=[`*])|:$", paragraph, maxsplit=1)[0].rstrip(".:") + "."
+
+
 def _columns(columns: Iterable[SqlColumn], *, msprof: bool = False) -> str:
     head = ["column", "type", "unit", *(["msprof"] if msprof else []), "description"]
     return _table(
@@ -230,6 +382,7 @@ def _dashed(name: str) -> str:
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "commands.md": commands_page,
     "diagnostics.md": diagnostics_page,
+    "python.md": python_page,
     "raw-records.md": raw_records_page,
     "reports.md": reports_page,
     "tables.md": tables_page,

@@ -17,6 +17,8 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     **{(table, "step_id"): (("step", "step_id"),) for table in SLICES},
     **{(table, "device_id"): (("device", "device_id"),) for table in ("task", "memory", "step", "track")},
     **{(table, "parent_id"): tuple((other, "id") for other in SLICES) for table in SLICES},
+    **{(table, "device_id"): (("device", "device_id"),) for table in ("device_busy", "stream_busy")},
+    ("track", "parent_track_id"): (("track", "track_id"),),
     ("task_pmu", "id"): (("task", "id"),),
     ("track", "process_id"): (("process", "process_id"),),
     ("op", "fusion_id"): (("fusion", "fusion_id"),),
@@ -40,6 +42,7 @@ NO_REFERENCES = {
     ("flow", "flow_id"), ("flow", "external_id"), ("memory", "block_id"), ("op", "model_id"), ("step", "model_id"),
     ("range", "trace_id"), ("range", "span_id"), ("source_block", "first_id"), ("task", "stream_id"),
     ("task", "execution_id"), ("task", "source_task_id"), ("task", "context_id"), ("track", "stream_id"),
+    ("stream_busy", "stream_id"),
 }  # fmt: skip
 
 

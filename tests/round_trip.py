@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 
+from traceconv.formats.perfetto_proto.field_numbers import PACKED
 from traceconv.schema import table
+from traceconv.wire.protobuf import fields
 
 #: Tables with IDs that other rows refer to.
 TITLED = ("range", "api", "task", "marker")
-#: Tables in an exported Chrome trace (docs/how-to/export-a-timeline.md).
-CARRIED = (*TITLED, "step", "counter", "memory", "flow", "op", "fusion", "device", "process", "track")
+#: Tables in an exported timeline (docs/how-to/export-a-timeline.md).
+CARRIED = (*TITLED, "step", "counter", "memory", "flow", "op", "fusion", "task_pmu", "device", "process", "track")
 _REFERENCES = ("parent_id", "src_id", "dst_id")
 
 
@@ -52,7 +55,7 @@ def _rows(store: str, name: str) -> str:
     """SELECT of all columns, with what ids stand for in their place."""
     columns, joins = [], []
     for column in (c.name for c in table(name).columns):
-        if column in _REFERENCES or (column == "id" and name in TITLED):
+        if column in _REFERENCES or (column == "id" and name in (*TITLED, "task_pmu")):
             joins.append(
                 f"LEFT JOIN content_{store} AS {column}_content "
                 f"ON {column}_content.run_id = s.run_id AND {column}_content.id = s.{column}"
@@ -63,3 +66,19 @@ def _rows(store: str, name: str) -> str:
         else:
             columns.append(f's."{column}"')
     return f'SELECT {", ".join(columns)} FROM {store}.main."{name}" AS s {" ".join(joins)}'
+
+
+def drawn(output: Path) -> Path:
+    """A Perfetto trace next to `output`, without the packets that restore the run: what others see in it."""
+    path = output.with_name(f"drawn-{output.name}")
+    path.write_bytes(b"".join(drawn_packets(output.read_bytes())))
+    return path
+
+
+def drawn_packets(data: bytes) -> Iterator[bytes]:
+    """The packets for others, which are not compressed."""
+    start = 0
+    for _, _, size, at in fields(data, 0, len(data)):
+        if PACKED not in {number for number, *_ in fields(data, at, at + size)}:
+            yield data[start : at + size]
+        start = at + size

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from traceconv._version import __version__
 from traceconv.base.errors import (
     DataLossError,
+    DataLossWarning,
     InputError,
     ModelError,
     OutputError,
@@ -18,7 +19,7 @@ from traceconv.base.errors import (
 )
 
 if TYPE_CHECKING:
-    from traceconv.api import Store, ingest, open_store, record
+    from traceconv.api import Store, dump, get_profile, info, ingest, open_store, record, verify
     from traceconv.profiler import Profiler, profile
     from traceconv.runtime.expression import ops, profile_expression
     from traceconv.runtime.op_profile import profile_op
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataLossError",
+    "DataLossWarning",
     "InputError",
     "ModelError",
     "Optimizer",
@@ -44,6 +46,9 @@ __all__ = [
     "TrainingSession",
     "UsageError",
     "__version__",
+    "dump",
+    "get_profile",
+    "info",
     "ingest",
     "open_store",
     "ops",
@@ -52,6 +57,7 @@ __all__ = [
     "profile_op",
     "record",
     "span",
+    "verify",
 ]
 
 #: Where each name is defined; it is imported on first use, so that `import traceconv` loads nothing heavy.
@@ -62,6 +68,9 @@ _MODULES = {
     "Store": "traceconv.api",
     "TrainOptions": "traceconv.runtime.training.options",
     "TrainingSession": "traceconv.runtime.training.user_session",
+    "dump": "traceconv.api",
+    "get_profile": "traceconv.api",
+    "info": "traceconv.api",
     "ingest": "traceconv.api",
     "open_store": "traceconv.api",
     "ops": "traceconv.runtime.expression",
@@ -70,6 +79,7 @@ _MODULES = {
     "profile_op": "traceconv.runtime.op_profile",
     "record": "traceconv.api",
     "span": "traceconv.runtime.spans",
+    "verify": "traceconv.api",
 }
 #: The first use of one of these starts the profile that TRACECONV_OUTPUT asks for.
 _PROFILED = frozenset({"Profiler", "Session", "TrainingSession", "profile", "span"})
@@ -86,12 +96,14 @@ def _current_folder() -> str | None:
 _STARTED_IN = _current_folder() if os.environ.get("TRACECONV_OUTPUT") else None
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'traceconv' has no attribute '{name}'")
-    from importlib import import_module
+if not TYPE_CHECKING:  # type checkers would take any name as one of the package
 
-    if name in _PROFILED and os.environ.get("TRACECONV_OUTPUT"):
-        import_module("traceconv.profiler").start_from_environment(_STARTED_IN)
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)  # spans are looked up often
-    return value
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'traceconv' has no attribute '{name}'")
+        from importlib import import_module
+
+        if name in _PROFILED and os.environ.get("TRACECONV_OUTPUT"):
+            import_module("traceconv.profiler").start_from_environment(_STARTED_IN)
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)  # spans are looked up often
+        return value

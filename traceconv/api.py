@@ -18,40 +18,53 @@ from __future__ import annotations
 
 import html
 import os
+import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from traceconv.base.errors import StoreError, TraceconvError, UsageError, printable, suggestion
+from traceconv.base import arguments
+from traceconv.base.arguments import check, checked
+from traceconv.base.errors import (
+    DataLossWarning,
+    StoreError,
+    TraceconvError,
+    UsageError,
+    printable,
+    suggestion,
+)
 
 if TYPE_CHECKING:
     import duckdb
 
+    from traceconv.export.registry import Written
+    from traceconv.inspection.run import FileInfos
     from traceconv.pipeline.result import IngestedRuns
     from traceconv.pipeline.runs import DeletedRuns, MergedRun
     from traceconv.provenance.answer import Answer
+    from traceconv.reports.described import Catalogue, Described
     from traceconv.reports.result import ReportRows
+    from traceconv.reports.runs import RunRows
     from traceconv.runtime.training.options import TrainOptions
+    from traceconv.runtime.user_session import AnyModel
+    from traceconv.verification.run import Verdicts
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
-Cell: TypeAlias = "object"
-#: Options of `Store.report`.
-_REPORT_OPTIONS = [
-    "run", "device", "step", "steps", "from_ns", "to_ns", "top", "order_by", "filters", "columns",
-]  # fmt: skip
 
 
+@checked
 def record(
     model: PathLike,
-    output_dir: PathLike,
+    output: PathLike | None = None,
     *,
     iterations: int = 5,
     warmup: int = 0,
     batch: int | None = None,
-    input_path: PathLike | None = None,
+    input: PathLike | None = None,
     seed: int = 0,
     deterministic: bool = False,
     aic_metrics: str | None = None,
@@ -65,16 +78,28 @@ def record(
     prefetch: bool | None = None,
     fetch: Sequence[str] = (),
     truth: bool = False,
-    train: TrainOptions | None = None,
+    train: bool | TrainOptions = False,
+    steps: int | None = None,
+    optimizer: str | None = None,
+    lr: float | None = None,
+    momentum: float | None = None,
+    loss: str | None = None,
+    fp_point: str | None = None,
+    bp_point: str | None = None,
+    augment: bool | None = None,
 ) -> Path:
     """Run a model on the reference NPU and log it; return the capture's folder.
 
-    model          path of an .onnx file, or the name of a network such as "resnet50"
-    output_dir     folder for the PROF_… folder
-    input_path     .npz file with the inputs by name; None: random inputs from `seed`
+    model          path of an .onnx file, or the name of a model such as "resnet50"
+    output         folder to create the capture in; None: the one in `profiling_options`
+    iterations     inferences to record, or steps of a training
+    warmup         warm-up inferences to run first
+    batch          batch size; None: the model's
+    input          .npz file with the inputs by name; None: random inputs from `seed`
     deterministic  write the same bytes for the same arguments, on any machine
     aic_metrics    group of counters to record for each task, such as "Memory"; "off": none; None: PipeUtilization
-    task_trace     False: record no tasks;  training_trace  False: record no steps
+    task_trace     False: record no tasks
+    training_trace  False: record no steps
     clock          "wall": the host's clock goes on while kernels are emulated; "virtual" (the default): it stops
     profiling_options  options of `traceconv.profile` as JSON text, a JSON file or a mapping; arguments override them
     devices        number of devices that run the model at the same time
@@ -83,73 +108,207 @@ def record(
     prefetch       copy the inputs of a run while the previous one computes; None: yes, except in training
     fetch          tensors that the host reads as soon as they are produced
     truth          write the ground truth next to the manifest, as truth.jsonl
-    train          train the model, one step per iteration; None: inference
+    train          True: train the model, one step per iteration, with the options below; or all options of the training
+    steps          training steps to record, instead of `iterations`
+    optimizer      "sgd" (the default) or "adam"
+    lr             learning rate; None: 0.01, or 0.001 with adam
+    momentum       momentum for sgd; None: 0.9
+    loss           "cross-entropy" (of logits) or "mse"; None: "mse" if the targets are floats
+    fp_point       name of the op that starts the forward pass; None: the first
+    bp_point       name of the op that ends the backward pass; None: the last
+    augment        shift images by a few pixels before each step; None: yes
 
     Raises ModelError if the model can't be run, OutputError if the folder can't be written.
     """
     from traceconv.runtime import record as recording
-    from traceconv.runtime.profile_options import parse_options
+    from traceconv.runtime.record_arguments import record_options
 
-    given = {
-        "aic_metrics": aic_metrics, "task_trace": task_trace, "training_trace": training_trace, "clock": clock,
-    }  # fmt: skip
-    options = recording.RecordOptions(
-        model=os.fspath(model),
-        output_dir=Path(output_dir),
-        iterations=iterations,
-        warmup=warmup,
-        batch=batch,
-        input_path=None if input_path is None else Path(input_path),
-        seed=seed,
-        deterministic=deterministic,
-        profile=parse_options({**given, "output": output_dir}, profiling_options, override=True),
-        devices=devices,
-        device_spec=None if device_spec is None else Path(device_spec),
-        streams=streams,
-        prefetch=prefetch,
-        fetch=tuple(fetch),
-        truth=truth,
-        train=train,
-    )
+    options = record_options(
+        os.fspath(model), _optional_path(output), iterations=iterations, warmup=warmup, batch=batch,
+        input=_optional_path(input), seed=seed, deterministic=deterministic, aic_metrics=aic_metrics,
+        task_trace=task_trace, training_trace=training_trace, clock=clock, profiling_options=profiling_options,
+        devices=devices, device_spec=_optional_path(device_spec), streams=streams, prefetch=prefetch,
+        fetch=fetch, truth=truth, train=train, steps=steps, optimizer=optimizer, lr=lr,
+        momentum=momentum, loss=loss, fp_point=fp_point, bp_point=bp_point, augment=augment,
+    )  # fmt: skip
     return recording.record(options).folder
 
 
-def ingest(*paths: PathLike, db: PathLike | None = None, replace: bool = False, strict: bool = False) -> IngestedRuns:
+@checked
+def get_profile(
+    model: AnyModel,
+    *,
+    batch: int | None = None,
+    device_spec: PathLike | None = None,
+    streams: int | None = None,
+    prefetch: bool = True,
+) -> dict[str, object]:
+    """Return the static profile of a model, which is not run, as values that `json.dump` writes.
+
+    model        path of an .onnx file, the name of a network such as "resnet50", or an onnx.ModelProto
+    batch        first dimension of the inputs, if the model leaves it open
+    device_spec  TOML file that describes the device; None: the reference NPU
+    streams      maximum number of streams for ops; None: as many as the device has
+    prefetch     allocate the inputs of the next run during a run, as `record` does
+
+    `ops`, `cores` and `memory` are lists of rows with the columns of `traceconv model --show`; `total_ns`, `flops`,
+    `param_count`, `peak_used_bytes` and `peak_reserved_bytes` are totals; `assumptions` is what is assumed of control
+    flow. Times are those of the cost model, for each op alone on the device. Raises ModelError for an invalid model.
+    """
+    from traceconv.runtime.spec import spec_of
+    from traceconv.runtime.static_profile import static_profile
+    from traceconv.runtime.static_tables import as_dict
+    from traceconv.runtime.user_session import model_of
+
+    spec = spec_of(None if device_spec is None else Path(device_spec), streams)
+    return as_dict(static_profile(model_of(model), batch, spec=spec, prefetch=prefetch))
+
+
+@checked
+def ingest(
+    *paths: PathLike,
+    db: PathLike | None = None,
+    replace: bool = False,
+    strict: bool = False,
+    reader: str | None = None,
+    rank_pattern: str | None = None,
+    group: str | None = None,
+    rules: Sequence[PathLike] = (),
+    max_event_mb: int = 64,
+    max_ratio: int = 1000,
+) -> IngestedRuns:
     """Import captures, traces, or folders that contain some, into the store.
 
-    db       the store; None: $TRACECONV_DB, or trace.duckdb in the current folder
-    replace  re-import captures that are already in the store
-    strict   on any loss, raise DataLossError and leave the store unchanged
+    paths         captures, .bin files, trace files, output folders of msprof and torch_npu; folders with any of these
+    db            the store; None: $TRACECONV_DB, or trace.duckdb in the current folder
+    replace       re-import captures that are already in the store
+    strict        on any loss, raise DataLossError and leave the store unchanged
+    reader        reader for all paths, such as "nsys"; None: by the content of each file
+    rank_pattern  regular expression that extracts rank, host and group from the path: `(?P<rank>…)` …
+    group         group label for all these runs, such as a job
+    rules         rule files (TOML) for trace events, tried before the built-in rules
+    max_event_mb  skip events of trace files larger than this
+    max_ratio     maximum decompression ratio
 
     Losses are in `lossy` and `log` of each run, skipped files in `unusable` of the result. Raises InputError if a path
     does not exist or nothing can be used.
     """
-    from traceconv.pipeline.ingest import ingest as ingest_paths
-    from traceconv.store.database import default_store_path
+    from traceconv.pipeline import ingest as pipeline
+    from traceconv.store.database import default_store_path, named_store
 
-    if not paths:
-        raise UsageError("ingest needs at least one path")
-    store = default_store_path() if db is None else Path(db)
-    return ingest_paths([Path(path) for path in paths], store, replace=replace, strict=strict)
+    found = _paths("ingest", paths)
+    store = default_store_path() if db is None else named_store(_path(db))
+    rule_files = [_path(path) for path in rules]
+    return pipeline.ingest(
+        found,
+        store,
+        replace=replace,
+        strict=strict,
+        reader=reader,
+        trace_options=pipeline.trace_options_of(rule_files, max_event_mb, max_ratio),
+        naming=pipeline.naming_of(rank_pattern, group),
+    )
+
+
+@checked
+def info(*paths: PathLike, quick: bool = False) -> FileInfos:
+    """Identify captures, trace files, folders that contain some, log files and stores, and check their integrity.
+
+    paths  captures, trace files, folders that contain them, .bin files, stores
+    quick  only read headers and manifest, or the first events of a trace
+
+    Return one object per file or folder: its `kind`, `path`, whether it is `intact` and `usable`, and `details` such as
+    runs, record counts, writer and damage. `problems` of the result has a line for each file that can't be used. Raises
+    InputError if a path does not exist or nothing can be used.
+    """
+    from traceconv.inspection.run import info as identify
+
+    return identify(_paths("info", paths), quick=quick)
+
+
+@checked
+def dump(*paths: PathLike, type: str | None = None, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the records of raw logs in file order, with all fields and the place of each: `_file`, `_offset` …
+
+    paths  captures (PROF_…), or .bin files of a capture
+    type   only this record type, such as "task"
+    limit  only the first N records
+
+    Fields are as in `traceconv dump --json`: enum values by name, strings from the capture's dictionary, None for
+    missing values, raw timestamps (ns on the host, ticks on a device). A DataLossWarning reports what can't be read.
+    Raises InputError if there is no capture, UsageError for an unknown type.
+    """
+    from traceconv.formats.npulog.dump import DumpOptions, captures_with, dump_captures
+
+    if limit is not None and limit < 0:
+        raise UsageError(f"limit must be 0 or more, not {limit}")
+    captures = captures_with(_paths("dump", paths), type)
+    problems: list[str] = []
+    texts = dump_captures(captures, DumpOptions(type, limit, as_json=True, on_damage=problems.append))
+
+    def records() -> Iterator[dict[str, Any]]:
+        import json
+
+        for text in texts:
+            yield from map(json.loads, text.splitlines())
+            while problems:
+                _warn(problems.pop(0))
+        while problems:
+            _warn(problems.pop(0))
+
+    return records()
+
+
+@checked
+def verify(path: PathLike, *, exact: bool = False) -> Verdicts:
+    """Recompute the tables of output folders of msprof or torch_npu from their timelines.
+
+    path   an output folder, or a folder that contains some
+    exact  require exact equality, without differences that rounding explains
+
+    Return a result for each folder, with the `differences` of each file. `agree` of the result: all cells agree and
+    nothing was lost. Raises InputError if nothing could be checked.
+    """
+    from traceconv.verification.run import verify as verify_folders
+
+    verdicts = verify_folders(_path(path), exact=exact)
+    verdicts.check_any()
+    return verdicts
 
 
 class Store:
     """A store, open for reading. Use it as a context manager, or call `close`.
 
+    paths  a store; or captures, traces or folders, which are ingested once into a cached store that can't be changed
+    db     the store, if there are no paths; None: $TRACECONV_DB, or trace.duckdb in the current folder
+    cache  keep what is ingested from `paths` for the next time
+
     Each report, query and export has its own connection: several can be read alternately or in different threads, and
-    reading may stop early. Raises StoreError if the store does not exist or can't be read. A store of an older schema
-    version is migrated, with a StoreMigrated warning.
+    reading may stop early. Losses in `paths` are reported as a DataLossWarning. Raises StoreError if the store does not
+    exist or can't be read, InputError if nothing in `paths` can be used. A store of an older schema version is
+    migrated, with a StoreMigrated warning.
     """
 
-    def __init__(self, path: PathLike | None = None) -> None:
+    def __init__(self, *paths: PathLike, db: PathLike | None = None, cache: bool = True) -> None:
+        from traceconv.pipeline.trace_store import store_of
         from traceconv.reports.current_store import open_current_store
-        from traceconv.store.database import default_store_path
 
-        self.path = default_store_path() if path is None else Path(path)
-        self.connection: duckdb.DuckDBPyConnection = open_current_store(self.path)
+        found = _paths("open_store", paths) if paths else []
+        with ExitStack() as made:
+            store = made.enter_context(store_of(found, _optional_path(db), cache=cache))
+            self.path = store.path
+            self.connection: duckdb.DuckDBPyConnection = open_current_store(self.path)
+            # A temporary store is removed when this one is closed or deleted.
+            self._made = made.pop_all()
+        self._is_made = store.made
+        self._name = ", ".join(map(str, found)) if store.made else str(self.path)
+        #: As on the command line, reports on several files are on all runs.
+        self._default_run = "all" if store.made and len(found) > 1 else None
         self._cursors: dict[int, duckdb.DuckDBPyConnection] = {}
         self._lock = threading.Lock()
         self._closed = False
+        for line in (*store.losses, *store.notes):
+            _warn(line)
 
     def __enter__(self) -> Store:
         return self
@@ -167,36 +326,41 @@ class Store:
             self._cursors.clear()
         close_in_use(cursors)
         self.connection.close()
+        self._made.close()
 
+    @checked
     def report(
         self,
         name: str,
         *,
         run: int | str | None = None,
+        rank: int | str | None = None,
         device: int | None = None,
         step: int | None = None,
-        steps: str | None = None,
+        steps: int | str | None = None,
         from_ns: int | str | None = None,
         to_ns: int | str | None = None,
         top: int | None = None,
         order_by: str | Sequence[str] | None = None,
+        ascending: bool | None = None,
         filters: Mapping[str, object] | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
-        **unknown: NoReturn,
     ) -> ReportRows:
         """Return the rows of a report. Each iteration reads them from the store.
 
-        name      name of a report in `traceconv report --list`, such as "op-statistic"
-        run       number or label of a run, or "all"; None: the latest; several: "1,2"
-        device    only this device
-        step      only this step (step.step_id)
-        steps     only these steps: "3-5", "3-" or "-5"
-        from_ns   only from this time on, in absolute ns, or since the start of the run: "1.5ms"
-        to_ns     only before this time
-        top       the N largest rows by the report's measure, or the first N by `order_by`
-        order_by  a column or several: "dur_ns", "name DESC"; by default numbers descending, text ascending
-        filters   column → required value; or conditions such as "self_ns>=0.1ms" and "op_type~^Conv"
-        columns   columns in this order; None: all
+        name       name of a report in `reports()`, such as "op-statistic"
+        run        number or label of a run, or "all"; None: the latest; several: "1,2"
+        rank       run of this rank, like `run="rank=N"`
+        device     only this device
+        step       only this step (step.step_id)
+        steps      only these steps: "3-5", "3-" or "-5"
+        from_ns    only from this time on, in absolute ns, or since the start of the run: "1.5ms"
+        to_ns      only before this time
+        top        the N largest rows by the report's measure, or the first N by `order_by`
+        order_by   a column or several: "dur_ns", "name DESC"
+        ascending  direction of `order_by`; None: numbers descending, text ascending
+        filters    column → required value; or conditions such as "self_ns>=0.1ms" and "op_type~^Conv"
+        columns    columns in this order; None: all
 
         Raises UsageError, with the nearest name, for an unknown report, column, run or option.
         """
@@ -206,58 +370,90 @@ class Store:
         from traceconv.reports.result import ReportRows
 
         report = questions.find_report(name)
-        for option in unknown:
-            near = suggestion(option, _REPORT_OPTIONS)
-            raise UsageError(f"report has no option '{printable(option)}'.{near}")
-        parameters = questions.given_parameters(report, device=device, step=step, **questions.given_steps(steps))
+        parameters = questions.given_parameters(
+            report, device=device, step=step, **questions.given_steps(None if steps is None else str(steps))
+        )
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
-        for option, value in (("filters", filters), ("columns", columns)):
-            if isinstance(value, str):
-                raise UsageError(f"{option} must be a list of strings, not the string {printable(value, 60)!r}")
+        if ascending is not None and order_by is None:
+            raise UsageError("ascending needs order_by")
         chosen = report.columns if columns is None else find_columns(report, columns)
         conditions = (
-            [make_filter(report, column, "=", _as_text(value)) for column, value in filters.items()]
+            [make_filter(report, column, "=", _as_text(column, value)) for column, value in filters.items()]
             if isinstance(filters, Mapping)
             else [parse_filter(report, text) for text in filters or ()]
         )
         order = [order_by] if isinstance(order_by, str) else order_by or ()
+        wanted = questions.wanted_run(_run_name(run), None if rank is None else str(rank)) or self._default_run
         with self._cursor() as cursor:
-            choice = questions.choose_run(cursor, None if run is None else str(run))
+            choice = questions.choose_run(cursor, wanted)
             window = [None if time is None else str(time) for time in (from_ns, to_ns)]
             times = questions.given_parameters(report, **questions.given_times(cursor, choice, *window))
         parameters = {**choice.parameters, **parameters, **times}
-        terms = tuple(parse_order(report, text) for text in order)
+        terms = tuple(parse_order(report, text, ascending=ascending) for text in order)
         question = questions.Question(report, parameters, chosen, choice.run_ids, tuple(conditions), terms, top)
         return ReportRows(question, self._cursor)
 
+    @staticmethod
+    def reports() -> Catalogue:
+        """Return the reports: the name, title, question (`doc`) and columns of each."""
+        from traceconv.reports.described import report_catalogue
+
+        return report_catalogue()
+
+    @overload
+    def schema(self, name: None = None) -> Catalogue: ...
+
+    @overload
+    def schema(self, name: str) -> Described: ...
+
+    @checked
+    def schema(self, name: str | None = None) -> Catalogue | Described:
+        """Return the tables, views and reports of the store with their columns and row counts, or the one of this name.
+
+        Raises UsageError, with the nearest name, for an unknown one.
+        """
+        from traceconv.reports.described import catalogue
+
+        with self._cursor() as cursor:
+            found = catalogue(cursor)
+        return found if name is None else found.find(name)
+
+    @checked
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
         """Return a relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …
 
-        Raises UsageError with DuckDB's message if the statement is invalid.
+        Sums of integers are BIGINT, so that pandas gets them as integers; DuckDB's HUGEINT would become floats.
+        Raises UsageError with DuckDB's message if the statement is invalid. The relation is DuckDB's: rows are computed
+        when they are fetched, and errors of that moment, such as a failing cast or a sum beyond 64 bits, are DuckDB's
+        own.
         """
-        from traceconv.reports.free_query import explained
+        from traceconv.reports.free_query import check_statement, explained, with_64_bits
 
+        if not sql.strip():
+            raise UsageError("a query must be a statement that returns rows")
         with ExitStack() as on_error:
             cursor = self._open_cursor()
             on_error.callback(self._close_cursor, cursor)
-            with self._check_closed(), explained():
-                relation = cursor.sql(sql)
+            with self._check_closed(), explained(sql):
+                relation = cursor.sql(check_statement(cursor, sql))
             if relation is None:
                 raise UsageError("a query must be a statement that returns rows")
+            relation = with_64_bits(relation)
             on_error.pop_all()
         # The cursor stays open until the relation is deleted or the store is closed.
         weakref.finalize(relation, self._cursors.pop, id(cursor), None)
         return relation
 
-    def runs(self) -> list[dict[str, Cell]]:
-        """Return the runs in order, each with the columns of `traceconv runs list --format csv`."""
-        from traceconv.reports.runs import RUN_COLUMNS, stored_runs
+    def runs(self) -> RunRows:
+        """Return the runs in order, each a dict with the columns of `traceconv runs list --format csv`."""
+        from traceconv.reports.runs import RUN_COLUMNS, RunRows, stored_runs
 
         with self._cursor() as cursor:
             rows = stored_runs(cursor)
-        return [{column.name: value for column, value in zip(RUN_COLUMNS, row, strict=True)} for row in rows]
+        return RunRows({column.name: value for column, value in zip(RUN_COLUMNS, row, strict=True)} for row in rows)
 
+    @checked
     def label_runs(self, run: int | str, label: str | None = None, *, group: str | None = None) -> None:
         """Set the label of a run, or the group label of one or more; "" removes a group. None: unchanged.
 
@@ -269,6 +465,7 @@ class Store:
         with self._released():
             label_runs(self.path, find_runs(self.path, [str(run)]), label=label, group=group)
 
+    @checked
     def delete_runs(self, *runs: int | str) -> DeletedRuns:
         """Delete runs, each given as for `report`, and rewrite the file without their space.
 
@@ -281,6 +478,7 @@ class Store:
         with self._released():
             return delete_runs(self.path, find_runs(self.path, [str(run) for run in runs]))
 
+    @checked
     def merge_runs(self, *others: PathLike, replace: bool = False) -> list[MergedRun]:
         """Copy all runs of other stores into this one; return them with their old and new IDs.
 
@@ -290,10 +488,8 @@ class Store:
         """
         from traceconv.pipeline.runs import merge_stores
 
-        if not others:
-            raise UsageError("merge_runs needs at least one store")
         with self._released():
-            return merge_stores([Path(other) for other in others], self.path, replace=replace)
+            return merge_stores(_paths("merge_runs", others), self.path, replace=replace)
 
     @contextmanager
     def _released(self) -> Iterator[None]:
@@ -301,7 +497,11 @@ class Store:
         from traceconv.reports.current_store import open_current_store
 
         if self._closed:
-            raise StoreError(f"{printable(str(self.path))} is closed: open it again")
+            raise StoreError(f"{printable(self._name)} is closed: open it again")
+        if self._is_made:
+            raise UsageError(
+                f"{printable(self._name)} has no store of its own, so changes would be lost: ingest it first"
+            )
         self.close()
         try:
             yield
@@ -310,50 +510,36 @@ class Store:
             self._closed = False
 
     def __repr__(self) -> str:
-        from traceconv.reports.result import text_table
-
         try:
-            return f"{printable(str(self.path))}\n{text_table(*self._runs())}"
+            return f"{printable(self._name)}\n{self.runs()!r}"
         except TraceconvError as error:
-            return f"<store {printable(str(self.path))}: {error}>"
+            return f"<store {printable(self._name)}: {error}>"
 
     def _repr_html_(self) -> str:
         from traceconv.reports.result import html_table
 
         try:
-            return html_table(printable(str(self.path)), *self._runs())
+            return html_table(printable(self._name), *self.runs().shown())
         except TraceconvError:
             return f"<pre>{html.escape(repr(self))}</pre>"
-
-    def _runs(self) -> tuple[dict[str, bool], list[list[str]]]:
-        """Return the runs for display: whether each column is right-aligned, and the cells."""
-        from traceconv.reports.run import reading
-        from traceconv.reports.values import human
-
-        texts = dict.fromkeys(("label", "format", "model"), "text")
-        columns = {"run": "id", **texts, "duration": "ns", "complete": "flag"}
-        with self._cursor() as cursor, reading():
-            rows = cursor.execute(
-                "SELECT run_id, label, source_format, model_name, end_ns - start_ns, complete FROM run ORDER BY run_id"
-            ).fetchall()
-        cells = [[human(value, unit) for value, unit in zip(row, columns.values(), strict=True)] for row in rows]
-        return {name: unit in ("id", "ns") for name, unit in columns.items()}, cells
 
     def _open_cursor(self) -> duckdb.DuckDBPyConnection:
         from traceconv.store.database import new_cursor
 
         with self._lock:
             if self._closed:
-                raise StoreError(f"{printable(str(self.path))} is closed: open it again")
+                raise StoreError(f"{printable(self._name)} is closed: open it again")
             cursor = new_cursor(self.connection)
             self._cursors[id(cursor)] = cursor
         return cursor
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        from traceconv.reports.run import reading
+
         cursor = self._open_cursor()
         try:
-            with self._check_closed():
+            with self._check_closed(), reading():
                 yield cursor
         finally:
             self._close_cursor(cursor)
@@ -375,8 +561,9 @@ class Store:
             by_user = isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, duckdb.Error)
             if by_user or (not self._closed and self.connection is connection):
                 raise
-            raise StoreError(f"{printable(str(self.path))} was closed before all rows were read") from error
+            raise StoreError(f"{printable(self._name)} was closed before all rows were read") from error
 
+    @checked
     def why(
         self, table: str, row_id: int | str, *, run: int | str | None = None, source: PathLike | None = None
     ) -> Answer:
@@ -390,58 +577,114 @@ class Store:
         """
         from traceconv.provenance.find import why
 
-        moved_to = None if source is None else Path(source)
         with self._cursor() as cursor:
-            return why(cursor, self.path, table, str(row_id), run=None if run is None else str(run), source=moved_to)
+            return why(cursor, self.path, table, str(row_id), run=_run_name(run), source=_optional_path(source))
 
+    @checked
     def export(
         self, target: str, path: PathLike | None = None, *, run: int | str | None = None, **options: object
-    ) -> None:
+    ) -> Written:
         """Write a run (None: the latest) in another program's format; compressed if `path` ends in .gz.
 
         target   name of a format in `traceconv export --help`, such as "perfetto"
         path     the file; for "msprof", the folder to write into, None for the PROF folder of the run
         options  options of the format's command, such as device=0
 
-        Raises UsageError for an unknown target, run or option, InputError if the run has nothing to export, OutputError
-        if the file can't be written.
+        Return the number of rows of each kind that were written and omitted, and the size. Raises UsageError for an
+        unknown target, run or option, InputError if the run has nothing to export, OutputError if the file can't be
+        written.
         """
         from traceconv.export.registry import find_export
         from traceconv.reports.run import one_run
 
         export = find_export(target)
         known = [option.name for option in export.options]
-        for option in options:
-            if option not in known:
-                raise UsageError(f"export {target} has no option '{printable(option)}'.{suggestion(option, known)}")
+        for name in options:
+            if name not in known:
+                raise UsageError(f"export {target} has no option '{printable(name)}'.{suggestion(name, known)}")
+        for option in export.options:
+            if option.name in options:
+                kind = option.kind.__name__ + (" | None" if option.default is None else "")
+                options[option.name] = check(option.name, options[option.name], kind)
         if path is None and not export.folder:
             raise UsageError(f"export {target} needs a path")
         with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, None if run is None else str(run), export.title)
-            export.load_writer()(cursor, run_id, None if path is None else Path(path), **options)
+            run_id, _ = one_run(cursor, _run_name(run), export.title)
+            output = _optional_path(path)
+            export.check(cursor, run_id, output, options)
+            return export.load_writer()(cursor, run_id, output, **options)
 
-    def export_chrome(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
-        """Write a run as a Chrome trace: `export("chrome", …)`."""
-        self.export("chrome", path, run=run, device=device)
+    @checked
+    def export_chrome(
+        self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
+    ) -> Written:
+        """Write a run as a Chrome trace: `export("chrome", …)`. `args`: include the arguments of slices."""
+        return self.export("chrome", path, run=run, device=device, args=args)
 
+    @checked
     def export_perfetto(
         self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
-    ) -> None:
+    ) -> Written:
         """Write a run as a Perfetto trace: `export("perfetto", …)`. `args`: include the arguments of slices."""
-        self.export("perfetto", path, run=run, device=device, args=args)
+        return self.export("perfetto", path, run=run, device=device, args=args)
 
-    def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> None:
+    @checked
+    def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> Written:
         """Draw the memory of a run as an SVG: `export("memory-flow", …)`."""
-        self.export("memory-flow", path, run=run, device=device)
+        return self.export("memory-flow", path, run=run, device=device)
+
+    @checked
+    def export_msprof(
+        self, path: PathLike | None = None, *, run: int | str | None = None, overwrite: bool = False
+    ) -> Written:
+        """Write the output folder of msprof into `path`, or into the run's PROF folder: `export("msprof", …)`."""
+        return self.export("msprof", path, run=run, overwrite=overwrite)
 
 
-def open_store(path: PathLike | None = None) -> Store:
-    """Open a store for reading; None: $TRACECONV_DB, or trace.duckdb in the current folder."""
-    return Store(path)
+@checked
+def open_store(*paths: PathLike, db: PathLike | None = None, cache: bool = True) -> Store:
+    """Open a store for reading, or trace files like one: `open_store("worker0.pt.trace.json.gz")`.
+
+    paths  a store; or captures, traces or folders, which are ingested once into a cached store that can't be changed
+    db     the store, if there are no paths; None: $TRACECONV_DB, or trace.duckdb in the current folder
+    cache  keep what is ingested from `paths` for the next time
+    """
+    return Store(*paths, db=db, cache=cache)
 
 
-def _as_text(value: object) -> str:
+def _path(path: PathLike) -> Path:
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise UsageError(f"'{printable(text, 60)}' is not a path: it is empty or contains a NUL character")
+    return Path(text)
+
+
+def _optional_path(path: PathLike | None) -> Path | None:
+    return None if path is None else _path(path)
+
+
+def _paths(function: str, paths: Sequence[PathLike]) -> list[Path]:
+    if not paths:
+        raise UsageError(f"{function} needs at least one path")
+    return [_path(path) for path in paths]
+
+
+def _run_name(run: int | str | None) -> str | None:
+    return None if run is None else str(run)
+
+
+def _warn(message: str) -> None:
+    """Warn of lost data at the line of the user's program."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename in (__file__, arguments.__file__):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, DataLossWarning, stacklevel=level)
+
+
+def _as_text(column: str, value: object) -> str:
     """Return a value as a filter writes it."""
     if value is None:
         return "NULL"
+    if isinstance(value, (list, tuple, set, dict)):
+        raise UsageError(f"a filter has one value, not a list: use a condition such as '{printable(column)}~^(A|B)$'")
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -78,7 +78,15 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
         {"track_id": 10, "kind": "thread", "process_id": 1, "tid_text": "8", "name": "t", "sort_index": 2},
         {"track_id": 11, "kind": "counter", "process_id": 1, "name": "c", "unit": "B"},
         *({"track_id": 12 + n, "kind": "process", "process_id": 1, "name": f"p{n}"} for n in range(2)),
+        # Of the process and of the thread, each twice.
+        *({"track_id": 20 + n, "kind": "state", "process_id": 1, "name": f"s{n}"} for n in range(2)),
+        *(
+            {"track_id": 22 + n, "kind": "state", "process_id": 1, "name": f"u{n}", "parent_track_id": 10}
+            for n in range(2)
+        ),
+        *({"track_id": 24 + n, "kind": "counter", "name": f"v{n}", "parent_track_id": 10} for n in range(2)),
     ]
+    rows["track"][-1]["properties"] = '{"description": "d", "child_ordering": "explicit"}'
     rows["op"] = [
         {"op_id": n, "model_id": 1, "name": f"op {n}", "op_type": "Conv2D", "flops": 10, "input_bytes": 1}
         | {"output_bytes": 1, "weight_bytes": 1, "workspace_bytes": 0}
@@ -125,6 +133,12 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
     rows["range"] += [
         {"id": 2200 + n, "track_id": 12 + n, "kind": "annotation", "name": f"q{n}", "start_ns": 100 * n, "dur_ns": 50}
         for n in range(2)
+    ]
+    callers = '{"function_name": "f", "line_number": 1}, {"function_name": "g", "line_number": 2}'
+    rows["range"] += [
+        {"id": 2300 + n, "track_id": 20 + n, "kind": "annotation", "name": f"t{n}", "start_ns": n, "dur_ns": 1}
+        | {"args": '{"track_event": {"log_message": {"message": "m"}, "callstack": {"frames": [' + callers + "]}}}"}
+        for n in range(4)
     ]
     rows["memory"] = [
         {"block_id": n, "device_id": device, "kind": "block", "size_bytes": 64 * (n + 1), "alloc_ns": 10 * n}
@@ -296,4 +310,4 @@ def test_no_view_is_empty(tmp_path: Path) -> None:
     """A new view needs rows above, so that LIMIT has an effect."""
     views = [one for one in relations(make(tmp_path, "many runs")) if "(" not in one.name]
     few = {one.name: len(one.whole) for one in views if len(one.whole) < 2}
-    assert few == {"perfetto.trace_bounds": 1, "perfetto.thread_counter_track": 0}
+    assert few == {"perfetto.trace_bounds": 1, "perfetto._legacy_event": 0}

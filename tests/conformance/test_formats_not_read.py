@@ -52,7 +52,7 @@ def test_a_real_xspace(tmp_path: Path) -> None:
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
         ("a.txt", b"hello", "not a raw log or a known trace format"),
-        ("a.dat", b"", "not a raw log or a known trace format"),
+        ("a.dat", b"", "is empty"),
     ],
 )
 def test_other_files_that_look_like_traces(name: str, text: bytes, advice: str, tmp_path: Path) -> None:

@@ -89,6 +89,10 @@ def test_no_cell_differs_and_every_row_comes_back(source: Path, tmp_path: Path) 
         query = "SELECT name, stream_id, start_ns, dur_ns, kind, task_type FROM task"
         query += " WHERE kind <> 'collective' ORDER BY ALL"
         assert a.execute(query).fetchall() == b.execute(query).fetchall()
+        query = "SELECT t.device_id, t.name, t.start_ns, s.iteration FROM task AS t LEFT JOIN step AS s "
+        query += "ON s.run_id = t.run_id AND s.step_id = t.step_id AND s.device_id = t.device_id "
+        query += "WHERE t.kind IN ('compute', 'collective') ORDER BY ALL"
+        assert a.execute(query).fetchall() == b.execute(query).fetchall()
         for table in ("task", "api", "counter", "step", "device"):
             assert (
                 a.execute(f"SELECT count(*) FROM {table}").fetchall()

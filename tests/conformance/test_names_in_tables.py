@@ -8,10 +8,10 @@ import pytest
 from shared_data import shared
 
 from traceconv.api import ingest, open_store
-from traceconv.cli.short_names import short_name
 from traceconv.cli.tables import _telling, lines
 from traceconv.reports.columns import find_columns
 from traceconv.reports.render import Table, headings, human_rows, is_number
+from traceconv.reports.short_names import short_name
 
 REAL = shared("real")
 QUICK = ("torch/kineto_resnet50_worker0.pt.trace.json.gz", "torch/b200_eager_trace.json.gz")

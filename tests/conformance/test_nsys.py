@@ -11,8 +11,8 @@ import pytest
 from nsys_builder import call, global_tid, insert, kernel, new_report
 
 from traceconv.base.errors import InputError
-from traceconv.cli.info_trace import trace_lines
 from traceconv.formats.registry import choose_reader
+from traceconv.inspection.traces import trace_lines
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.inspect import inspect_trace
 from traceconv.pipeline.result import IngestedRun

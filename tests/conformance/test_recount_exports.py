@@ -50,7 +50,7 @@ def test_chrome_traces(sources: Path, tmp_path: Path) -> None:
 
 
 def test_perfetto_traces(sources: Path, tmp_path: Path) -> None:
-    """Read back, all slices are ranges, even with terms of other writers in them."""
+    """Others see all slices as ranges, even with terms of other writers in them; read back, the run is the same."""
     runs = tallies(sources)
     with open_store(sources) as connection:
         for run in runs:
@@ -60,7 +60,8 @@ def test_perfetto_traces(sources: Path, tmp_path: Path) -> None:
     back, paths = tallies(tmp_path / "back.duckdb"), runs_by_path(tmp_path / "back.duckdb")
     for run, path in exports.items():
         stored = back[paths[str(path)]] if str(path) in paths else Tally()  # an empty run, as in other formats
-        assert differences(perfetto.add_up(path).moved(-perfetto.shift_of(path)), stored) == [], run
-        assert differences(own_export.as_ranges(sources, run, runs[run]), stored) == [], run
-    with open_store(tmp_path / "back.duckdb") as connection:
-        assert connection.execute("SELECT DISTINCT writer FROM run").fetchall() == [("traceconv",)]
+        drawn = perfetto.add_up(path).moved(-perfetto.shift_of(path))
+        for computed in ("Utilisation", "Pending ops", "Live tensors"):  # for viewers
+            drawn.counters.pop((computed, "value"), None)
+        assert differences(own_export.as_ranges(sources, run, runs[run]), drawn) == [], run
+        assert differences(stored, runs[run]) == [], run

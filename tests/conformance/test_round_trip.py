@@ -1,4 +1,4 @@
-"""Ingest → export chrome → ingest gives the same rows, for real traces of many writers and for captures."""
+"""Ingest → export → ingest gives the same rows, for real traces of many writers and for captures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from shared_data import SHARED
 from test_real_files_covered import FOLDER, TRACES
 
 from traceconv.export.chrome import export_chrome
+from traceconv.export.perfetto import export_perfetto
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
@@ -31,13 +32,16 @@ def sized(names: list[str], folder: Path) -> list[ParameterSet]:
 
 
 def there_and_back(source: Path, folder: Path) -> list[str]:
-    """Rows that the store of an export lacks or has in addition."""
+    """Rows that the stores of both exports lack or have in addition."""
     ingest([source], folder / "first.duckdb")
-    with open_store(folder / "first.duckdb") as connection:
-        export_chrome(connection, 1, folder / "trace.json")
-    [run] = ingest([folder / "trace.json"], folder / "second.duckdb")
-    assert not run.log
-    return differences(folder / "first.duckdb", folder / "second.duckdb")
+    found = []
+    for export, name in ((export_chrome, "trace.json"), (export_perfetto, "trace.pftrace")):
+        with open_store(folder / "first.duckdb") as connection:
+            export(connection, 1, folder / name)
+        [run] = ingest([folder / name], folder / f"{name}.duckdb")
+        assert not run.log
+        found += differences(folder / "first.duckdb", folder / f"{name}.duckdb")
+    return found
 
 
 @pytest.mark.parametrize("name", sized(TRACES, FOLDER))

@@ -35,7 +35,8 @@ _SLICES = """
 SELECT s.ts, s.dur, coalesce(nullif(s.name, ''), '[No name]') AS name, s.category, s.depth, p.name AS parent, s.id,
        s.parent_id, s.track_id, s.scope, t.tid, r.pid
 FROM slice AS s LEFT JOIN slice AS p ON p.id = s.parent_id
-LEFT JOIN thread AS t ON t.utid = s.track_id LEFT JOIN process AS r USING (upid)
+LEFT JOIN thread_track AS k ON k.id = s.track_id LEFT JOIN thread AS t USING (utid)
+LEFT JOIN process AS r USING (upid)
 """
 _COUNTERS = """
 SELECT c.ts, t.name, c.value FROM counter AS c JOIN counter_track AS t ON t.id = c.track_id

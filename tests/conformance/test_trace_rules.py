@@ -351,3 +351,22 @@ def test_launching_operators_under_python_stacks(store: duckdb.DuckDBPyConnectio
     ).fetchall()
     assert dict(rows) == dict(wanted)
     assert store.execute("SELECT count(*) FROM launching_range WHERE frame_id IS NULL").fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("store", ["seed_systems/megengine/steps.chrome_timeline.json"], indirect=True)
+def test_megengine_kernels_belong_to_the_step_that_dispatched_them(store: duckdb.DuckDBPyConnection) -> None:
+    events = events_of(SEEDS / "megengine/steps.chrome_timeline.json")
+    names = {event["tid"]: event["args"]["name"] for event in events if event.get("name") == "thread_name"}
+    ends = [event["ts"] for event in events if event["name"] == "StopStep" and names[event["tid"]] == "interpreter"]
+    dispatched = {
+        event["args"]["__id__"]: 1 + sum(event["ts"] >= end for end in ends)
+        for event in events
+        if event["ph"] == "E" and event["name"] == "OpDispatch"
+    }
+    kernels = [event for event in events if event["ph"] == "E" and event.get("cat") == "Kernel"]
+    wanted = Counter((dispatched[event["args"]["__id__"]], event["name"]) for event in kernels)
+    found = "SELECT step_id, name, count(*) FROM task WHERE kind = 'compute' GROUP BY ALL"
+    assert {(step, name): count for step, name, count in store.execute(found).fetchall()} == dict(wanted)
+    assert {step for step, _ in wanted} == {1, 2, 3}
+    late = "SELECT count(*) FROM task JOIN step USING (run_id, step_id) WHERE task.start_ns > step.end_ns"
+    assert store.execute(late).fetchall()[0][0] > 0

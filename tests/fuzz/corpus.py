@@ -85,9 +85,10 @@ def _real_events() -> Iterator[bytes]:
             yield _dump({"traceEvents": chosen})
 
 
-def own_export() -> list[Sample]:
-    """Our own export, which is read by a way of its own."""
+def own_export(reader: str) -> list[Sample]:
+    """Our own export for a reader, which is read by a way of its own."""
     from traceconv.export.chrome import export_chrome
+    from traceconv.export.perfetto import export_perfetto
     from traceconv.pipeline.ingest import ingest
     from traceconv.store.database import open_store
 
@@ -96,8 +97,8 @@ def own_export() -> list[Sample]:
         _capture(capture)
         ingest([capture], store)
         with open_store(store) as connection:
-            export_chrome(connection, 1, out)
-        return [("trace.json", out.read_bytes())]
+            (export_chrome if reader == "chrome_json" else export_perfetto)(connection, 1, out)
+        return [("trace.json" if reader == "chrome_json" else "trace.pftrace", out.read_bytes())]
 
 
 def speedscope() -> list[Sample]:

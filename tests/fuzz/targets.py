@@ -122,17 +122,17 @@ class Capture(Target):
 
 
 class Events(Target):
-    """A trace file of one reader, read into events (`rows`: and on into rows)."""
+    """A trace file of one reader, read into events (`rows`: and on into rows). `own`: an export of ours."""
 
-    def __init__(self, work: Path, reader: str, weight: float, *, rows: bool) -> None:
+    def __init__(self, work: Path, reader: str, weight: float, *, rows: bool, own: bool = False) -> None:
         super().__init__(work)
         self.reader = reader
         self.name = f"{reader}_rows" if rows else reader
         self.weight = weight
         self.read: Callable[[str, Path], int] = read_rows if rows else read_events
-        self.samples = corpus.READERS[reader]() if reader != "own_export" else corpus.own_export()
-        if reader == "own_export":
-            self.reader = "chrome_json"
+        if own:
+            self.name = f"own_{reader}"
+        self.samples = corpus.own_export(reader) if own else corpus.READERS[reader]()
         text = reader not in ("nsys", "perfetto_proto")
         self.structured = (mutate.json_values, mutate.number) if text else (mutate.overwrite,)
         if reader == "furiosa_csv":
@@ -257,7 +257,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "capture": Capture,
     "chrome_json": lambda work: Events(work, "chrome_json", 22, rows=False),
     "chrome_json_rows": lambda work: Events(work, "chrome_json", 2, rows=True),
-    "own_export": lambda work: Events(work, "own_export", 0.25, rows=True),
+    "own_chrome_json": lambda work: Events(work, "chrome_json", 0.25, rows=True, own=True),
+    "own_perfetto_proto": lambda work: Events(work, "perfetto_proto", 0.25, rows=True, own=True),
     "speedscope": lambda work: Events(work, "speedscope", 8, rows=False),
     "speedscope_rows": lambda work: Events(work, "speedscope", 0.5, rows=True),
     "json_items": lambda work: Events(work, "json_items", 4, rows=False),

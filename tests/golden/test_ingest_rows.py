@@ -409,7 +409,7 @@ def test_metadata_of_the_capture_its_threads_ops_and_devices(tmp_path: Path) -> 
     ]
     assert query(store, "FROM op") == [
         (1, 0, 1, "conv1", "Conv2D", "recorded", "dynamic", "net", "net/conv1", "backward", 5, "1,3;4", "f32;f32",
-         "NCHW;ND", "1,4", "f32", "ND", 12, 1, 2, 3, 4)
+         "NCHW;ND", "1,4", "f32", "ND", 12, 1, 2, 3, 4, None)
     ]  # fmt: skip
     assert query(store, "SELECT fusion_id, op_id, original_index, original_name, original_type FROM fusion") == [
         (5, 0, 1, "relu_0", "Relu")

@@ -179,6 +179,7 @@ def test_all_kinds_of_annotations(tmp_path: Path) -> None:
         "nested": {"p": 9},
         "twice": [1, 2],
         "at end": 3,
+        "track_event": {"pointers": ["pointer"]},
     }
 
 
@@ -190,14 +191,17 @@ def test_fields_of_events_other_than_annotations(tmp_path: Path) -> None:
         (3, message((1, 7), (2, "key"))),
     )
     data = packet((10, 1), (13, 1), (12, interned))
-    data += begin(1, 2, "s", (34, 3), (21, message((2, 5))), (52, 77), (4, message((1, 7), (17, 6))), (55, b"\x01"))
+    data += begin(1, 2, "s", (34, 3), (21, message((2, 5))), (52, 77), (4, message((1, 7), (17, 6))), (99, b"\x01"))
     _, store = taken(data + end(2, 2), tmp_path)
     assert args_of(store, "s") == {
         "key": "value",
-        "source": {"file_name": "a.cc", "function_name": "Run", "line_number": 12},
-        "log_message": "hello",
-        "correlation_id": 77,
-        "field_55": "01",
+        "track_event": {
+            "source": {"file_name": "a.cc", "function_name": "Run", "line_number": 12},
+            "source_location_iid": 3,
+            "log_message": {"message": "hello"},
+            "correlation_id": 77,
+            "field_99": "01",
+        },
     }
 
 
@@ -225,7 +229,7 @@ def test_the_thread_of_events_without_a_track(tmp_path: Path) -> None:
         data += event(10 * seq, (9, INSTANT), (23, f"on {seq}"), seq=seq)
     _, store = taken(data, tmp_path)
     names = "SELECT m.name, t.tid_text, t.name FROM marker AS m JOIN track AS t USING (track_id) ORDER BY ts_ns"
-    assert query(store, names) == [("on 1", "8", "first"), ("on 2", "10", "other"), ("on 3", "0", None)]
+    assert query(store, names) == [("on 1", "8", "first"), ("on 2", "10", "other"), ("on 3", "0", "Default Track")]
 
 
 def test_ranks_of_processes_and_threads_are_their_sort_order(tmp_path: Path) -> None:
@@ -262,7 +266,12 @@ def test_counter_values_in_events(tmp_path: Path) -> None:
         ("a", 3000, 4000),
         ("b", None, None),
     ]
-    assert query(store, "SELECT ts_ns, value_int FROM counter") == [(40, 9)]
+    counters = "SELECT t.name, ts_ns, value_int FROM counter JOIN track AS t USING (track_id) ORDER BY ts_ns"
+    assert query(store, counters) == [
+        ("time", 10, 3000),
+        ("time", 30, 7000),
+        ("cache", 40, 9),
+    ]
 
 
 def test_flows_connect_the_events_with_their_id(tmp_path: Path) -> None:
@@ -356,7 +365,8 @@ class TestLegacyEvents:
             (30_000, 1000, None, None, "async", "0x1", "e"),
         ]
         assert query(store, "SELECT ts_ns, scope FROM marker") == [(40_000, "process")]
-        assert query(store, "SELECT ts_ns, series, value_int FROM counter") == [(50_000, "v", 3)]
+        counters = "SELECT t.name, ts_ns, series, value_int FROM counter JOIN track AS t USING (track_id) ORDER BY 2"
+        assert query(store, counters) == [("thread_time", 1000, "value", 9000), ("cnt", 50_000, "v", 3)]
         assert run.complete
 
     def test_flows(self, tmp_path: Path) -> None:
@@ -410,6 +420,16 @@ def test_unmatched_begins_and_ends(tmp_path: Path) -> None:
     run, store = taken(end(1, 2) + begin(5, 2, "open"), tmp_path)
     assert query(store, "SELECT name, dur_ns FROM range") == [("open", None)]
     assert {"end_without_begin", "unfinished"} <= codes(run)
+
+
+def test_an_end_closes_the_last_begin_in_time_whatever_its_place_in_the_file(tmp_path: Path) -> None:
+    """Sequences are written in turns: the begin before an end in the file may be of an outer slice."""
+    data = begin(1, 1, "outer") + end(9, 1) + begin(3, 1, "inner") + end(12, 1)
+    _, store = taken(data, tmp_path)
+    assert query(store, "SELECT name, start_ns, dur_ns, depth FROM range ORDER BY start_ns") == [
+        ("outer", 1, 11, 0),
+        ("inner", 3, 6, 1),
+    ]
 
 
 def test_an_event_of_an_unknown_type(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Any trace, ingested, exported as a Chrome trace and ingested again, yields the same rows."""
+"""Any trace, ingested, exported and ingested again, yields the same rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from round_trip import differences
 
 from traceconv.base.errors import InputError
 from traceconv.export.chrome import export_chrome
+from traceconv.export.perfetto import export_perfetto
+from traceconv.export.registry import Writer
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
@@ -57,8 +59,11 @@ EVENTS = st.lists(
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
 )
+@pytest.mark.parametrize(("export", "suffix"), [(export_chrome, ".json"), (export_perfetto, ".pftrace")])
 @given(st.lists(EVENTS, min_size=3, max_size=3), st.booleans())
-def test_export_and_ingest_restore_all_rows(traces: list[list[dict[str, Any]]], kineto: bool) -> None:
+def test_export_and_ingest_restore_all_rows(
+    export: Writer, suffix: str, traces: list[list[dict[str, Any]]], kineto: bool
+) -> None:
     """Several traces share a store, because creating a store is slow."""
     around = {"deviceProperties": [{"id": 0, "name": "GPU"}]} if kineto else {}
     with tempfile.TemporaryDirectory() as name:
@@ -67,7 +72,7 @@ def test_export_and_ingest_restore_all_rows(traces: list[list[dict[str, Any]]], 
         for number, events in enumerate(traces):
             (folder / f"{number}.json").write_text(json.dumps({**around, "traceEvents": events, "nr": number}))
             there.append(folder / f"{number}.json")
-            back.append(folder / f"{number}-back.json")
+            back.append(folder / f"{number}-back{suffix}")
         usable = []
         for path in there:
             try:
@@ -79,7 +84,7 @@ def test_export_and_ingest_restore_all_rows(traces: list[list[dict[str, Any]]], 
             return
         for number in range(1, len(usable) + 1):
             with open_store(folder / "first.duckdb") as connection:
-                export_chrome(connection, number, back[number - 1])
+                export(connection, number, back[number - 1])
         runs = ingest(back[: len(usable)], folder / "second.duckdb")
         assert [run.log for run in runs] == [()] * len(usable)
         assert differences(folder / "first.duckdb", folder / "second.duckdb") == []

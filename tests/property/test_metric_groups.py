@@ -17,6 +17,7 @@ from traceconv.runtime.cost import (
     cpu_cost,
     matrix_cost,
     mixed_cost,
+    split_cost,
     vector_cost,
 )
 from traceconv.runtime.spec import DeviceSpec, reference_npu
@@ -163,6 +164,15 @@ def check_l2(spec: DeviceSpec, memory: dict[str, int], cache: dict[str, int]) ->
 @given(specs(), matrix_works(), st.booleans())
 def test_counters_of_a_matrix_op(spec: DeviceSpec, work: MatrixWork, whole_input: bool) -> None:
     check(spec, matrix(spec, work, whole_input=whole_input))
+
+
+@given(specs(), matrix_works(), st.integers(0, 1 << 16), st.integers(0, 30))
+def test_counters_of_a_split_product(spec: DeviceSpec, work: MatrixWork, k: int, cycles: int) -> None:
+    work = dataclasses.replace(work, k=k, reuse=1)
+    unsplit = matrix(spec, work)
+    found = split_cost(spec, unsplit, work.groups * work.m * work.n * work.elem_bytes, cycles)
+    assert found.cycles <= unsplit.cycles
+    check(spec, found)
 
 
 @given(specs(), vector_works())

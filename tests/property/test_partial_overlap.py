@@ -42,7 +42,8 @@ def test_view_and_log_agree_with_a_comparison_of_all_pairs(seed: int, tmp_path: 
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as connection:
         rows = connection.execute(
             "SELECT t.tid, o.start_ns // 1000, o.end_ns // 1000, o.other_end // 1000 "
-            "FROM perfetto.partial_overlap AS o JOIN perfetto.thread AS t ON t.utid = o.track_id"
+            "FROM perfetto.partial_overlap AS o JOIN perfetto.thread_track AS k ON k.id = o.track_id "
+            "JOIN perfetto.thread AS t USING (utid)"
         ).fetchall()
     expected = [(tid, *one) for tid, slices in tracks.items() for one in overlaps(slices)]
     assert sorted(rows) == sorted(expected)

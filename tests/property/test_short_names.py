@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from traceconv.cli.short_names import distinct, short_name
 from traceconv.cli.tables import shortened
+from traceconv.reports.short_names import distinct, short_name
 from traceconv.store.functions import functions
 
 PIECES = [

@@ -11,6 +11,7 @@ import pytest
 from store_builder import build_store
 
 import traceconv
+from traceconv.normalize import busy_points
 from traceconv.reports.catalog import reports
 
 Cells = Mapping[str, object]
@@ -41,16 +42,18 @@ WINDOWS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[traceconv.Store]:
-    path = build_store(
-        tmp_path_factory.mktemp("windows") / "s.duckdb",
-        run=[{"start_ns": ORIGIN, "source_format": "npulog"}],
-        task=TASKS, range=RANGES, memory=MEMORY,
-        api=[{"id": t["id"], "name": t["name"], "start_ns": t["start_ns"], "dur_ns": t["dur_ns"]} for t in TASKS],
-        op=[{"op_id": n, "name": f"k{n}", "op_type": f"T{n}"} for n in range(3)],
-        step=[{"step_id": n, "device_id": 0, "start_ns": ORIGIN + 60_000 * n} for n in range(1, 7)],
-    )  # fmt: skip
+@pytest.fixture(scope="module", params=[busy_points.POINT_TASKS, 3], ids=["few points", "many points"])
+def store(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[traceconv.Store]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(busy_points, "POINT_TASKS", request.param)
+        path = build_store(
+            tmp_path_factory.mktemp("windows") / "s.duckdb",
+            run=[{"start_ns": ORIGIN, "source_format": "npulog"}],
+            task=TASKS, range=RANGES, memory=MEMORY,
+            api=[{"id": t["id"], "name": t["name"], "start_ns": t["start_ns"], "dur_ns": t["dur_ns"]} for t in TASKS],
+            op=[{"op_id": n, "name": f"k{n}", "op_type": f"T{n}"} for n in range(3)],
+            step=[{"step_id": n, "device_id": 0, "start_ns": ORIGIN + 60_000 * n} for n in range(1, 7)],
+        )  # fmt: skip
     with traceconv.open_store(path) as opened:
         yield opened
 

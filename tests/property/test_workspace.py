@@ -120,6 +120,12 @@ def test_ops_that_work_tile_by_tile_need_none(op_type: str) -> None:
     assert workspace(op_type, inputs, shape, attributes) == 0
 
 
+@pytest.mark.parametrize("op_type", ["MatMul", "Gemm"])
+def test_a_product_split_along_k_needs_its_partial_sums(op_type: str) -> None:
+    assert workspace(op_type, [(16, 4_096), (4_096, 16)], (16, 16)) == 4 * 16 * 16 * 4
+    assert workspace(op_type, [(16, 512), (512, 16)], (16, 16)) == 0
+
+
 @given(st.integers(1, 100), st.integers(1, 10_000), st.integers(1, 100))
 def test_sorting_keeps_each_value_with_its_index(rows: int, length: int, k: int) -> None:
     found = workspace("TopK", [(rows, length), (1,)], (rows, min(k, length)), constants={1: [k]})

@@ -118,8 +118,12 @@ def whole(value: object) -> int | None:
     return int(found) if found is not None and found == int(found) and -(2**63) <= found < 2**63 else None
 
 
-def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False) -> Tally:
-    """Sum up the events. `chains`: flow IDs are not reused, so all events of an ID are one chain."""
+def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False, neighbors: bool = True) -> Tally:
+    """Sum up the events.
+
+    chains     flow IDs are not reused, so all events of an ID are one chain
+    neighbors  a begin directly followed by the end of its name is a pair (RAF)
+    """
     events = list(events)
     tally = Tally(event_count=len(events))
     unit = _unit(events)
@@ -148,7 +152,8 @@ def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False)
             track = _async_track(event)
             thread = asynchronous.setdefault(track, event.get("name"))
             pid = track[0]
-        one = Slice(track, event.get("cat"), event.get("name"), processes.get(pid), thread, args, ts_ns)
+        wrapped = args if not event.get("args") or args else {"args": event["args"]}
+        one = Slice(track, event.get("cat"), event.get("name"), processes.get(pid), thread, wrapped, ts_ns)
         if phase == "X":
             dur = number(event.get("dur"))
             one.dur_ns = nanoseconds(dur, unit) if dur is not None and dur >= 0 else None
@@ -178,7 +183,7 @@ def add_up(events: Iterable[Event], classify: Classify, *, chains: bool = False)
                 key = (event.get("cat"), None, "bind_id", _text(event["bind_id"]))
                 arrows[key].append((ts_ns, 1 if comes and goes else 2 if comes else 0, place))
     for track, begun in points.items():
-        _pair(begun, ends[track])
+        _pair(begun, ends[track], neighbors)
     rows = [classify(one) for one in slices]
     talks = any(row.kind == "collective" for row in rows)
     for one, row in zip(slices, rows, strict=True):
@@ -288,18 +293,17 @@ def _async_track(event: Event) -> tuple[Any, ...]:
     )
 
 
-def _pair(begun: list[tuple[int, int, Event, Slice]], ended: list[tuple[int, int, Event]]) -> None:
-    """Set the durations of begins.
+def _pair(begun: list[tuple[int, int, Event, Slice]], ended: list[tuple[int, int, Event]], neighbors: bool) -> None:
+    """Set the durations of begins: by time, an end closes the last open begin with its name, or without one the last.
 
-    A begin directly followed by the end of its name is a pair (RAF). Otherwise, by time, an end closes the last open
-    begin with its name, or the last one if it has no name.
+    neighbors  before that, a begin directly followed by the end of its name is a pair
     """
     ends = {place: (ts_ns, event) for ts_ns, place, event in ended}
     left = []
     for begin in begun:
         ts_ns, place, event, one = begin
         end_ns, end = ends.get(place + 1, (0, None))
-        if end is not None and end_ns >= ts_ns and end.get("name") in (None, event.get("name")):
+        if neighbors and end is not None and end_ns >= ts_ns and end.get("name") in (None, event.get("name")):
             _close(one, *ends.pop(place + 1))
         else:
             left.append(begin)

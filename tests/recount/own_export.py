@@ -38,7 +38,7 @@ def count_chrome(path: Path) -> Tally:
         if event["ph"] in "sf":
             arrows[event["id"]][event["ph"]] = (ns, event)
         elif event["ph"] == "C":
-            if thread["table"] == "memory":  # sums over the blocks, for viewers
+            if thread["table"] in ("memory", "task"):  # computed from blocks and tasks, for viewers
                 continue
             is_labelled = "value" in args and event.get("series") != "value"
             series = None if is_labelled else next(iter(args))

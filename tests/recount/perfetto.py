@@ -26,6 +26,7 @@ _NEEDS_STATE, _CLEARED = 2, 1
 _SHIFT = "traceconv-shift_ns"
 _LEADS_BACK = 1 << 62
 _PHASES = {1: "B", 2: "E", 3: "i", 4: "C"}
+_STATE = 5
 
 
 @dataclass
@@ -41,6 +42,7 @@ class _Sequence:
     last: dict[int, int] = field(default_factory=dict)
     thread: Any = None
     time_us: int | None = None
+    thread_counts: dict[str, int] = field(default_factory=lambda: {"thread_instruction_count": 0})
     sums: dict[int, float] = field(default_factory=lambda: defaultdict(int))
 
 
@@ -102,7 +104,7 @@ def add_up(path: Path) -> Tally:
     is_ours = any(entry.name == _SHIFT for packet in packets for entry in packet.chrome_events.metadata)
     for packet in packets:
         one.take(packet)
-    tally = chrome.add_up(one.events, writers.ranges)
+    tally = chrome.add_up(one.events, writers.ranges, neighbors=is_ours)
     for number, points in one.flows.items():
         source = None
         for ts_ns, _, ends in sorted(points):
@@ -127,6 +129,11 @@ class _Reading:
         self._clocks = _Clocks(packets)
         self._sequences: dict[int, _Sequence] = defaultdict(_Sequence)
         self._tracks: dict[int, Any] = {}
+        self._translated: dict[str, str] = {}
+        for packet in packets:
+            self._translated |= packet.translation_table.process_track_name.raw_to_deobfuscated_name
+        #: Tracks in a state: the next one ends it.
+        self._open_states: set[int] = set()
         for packet in packets:
             if packet.HasField("track_descriptor"):
                 descriptor = packet.track_descriptor
@@ -154,6 +161,10 @@ class _Reading:
         if packet.HasField("thread_descriptor"):
             sequence.thread = packet.thread_descriptor
             sequence.time_us = packet.thread_descriptor.reference_timestamp_us
+            if packet.thread_descriptor.HasField("reference_thread_time_us"):
+                sequence.thread_counts["thread_time"] = packet.thread_descriptor.reference_thread_time_us
+            count = packet.thread_descriptor.reference_thread_instruction_count
+            sequence.thread_counts["thread_instruction_count"] = count
         ts_ns = self._time(sequence, packet) if packet.HasField("timestamp") else None
         if packet.HasField("track_event") and (sequence.valid or not packet.sequence_flags & _NEEDS_STATE):
             self._event(sequence, packet.track_event, ts_ns)
@@ -210,17 +221,23 @@ class _Reading:
         if legacy.HasField("duration_us"):
             found["dur"] = legacy.duration_us
         self._legacy_ids(found, legacy)
-        if phase != "E":
-            ends = {*event.terminating_flow_ids, *event.terminating_flow_ids_old}
-            for one in [*event.flow_ids, *event.flow_ids_old]:
-                self.flows[one].append((ts_ns, len(self.events), False))
-            for one in ends:
-                self.flows[one].append((ts_ns, len(self.events), True))
+        ends = {*event.terminating_flow_ids, *event.terminating_flow_ids_old}
+        for one in [*event.flow_ids, *event.flow_ids_old]:
+            self.flows[one].append((ts_ns, len(self.events), False))
+        for one in ends:
+            self.flows[one].append((ts_ns, len(self.events), True))
         if phase == "C":
             value = event.counter_value if event.HasField("counter_value") else event.double_counter_value
             self._sample(sequence, track, value, ts_ns)
         elif phase:
             self.events.append(found)
+        elif event.type == _STATE and self._tracks[track].HasField("state"):
+            if track in self._open_states:
+                self.events.append({"ph": "E", "pid": pid, "tid": tid, "ts": found["ts"]})
+                self._open_states.discard(track)
+            if name is not None:
+                self.events.append({**found, "ph": "B"})
+                self._open_states.add(track)
         defaults = sequence.defaults.track_event_defaults if sequence.defaults is not None else None
         for tracks, usual, values in (
             (event.extra_counter_track_uuids, "extra_counter_track_uuids", event.extra_counter_values),
@@ -232,9 +249,25 @@ class _Reading:
         ):
             listed = list(tracks) or (list(getattr(defaults, usual)) if defaults is not None else [])
             for uuid, value in zip(listed, values, strict=False):
-                kind = self._tracks[uuid].counter.type if uuid in self._tracks else 0
-                if kind not in (1, 2) or phase == "C":  # thread time: a column of the slice
-                    self._sample(sequence, uuid, value, ts_ns)
+                self._sample(sequence, uuid, value, ts_ns)
+        if phase != "C" and tid not in ("nowhere", "track"):
+            self._own_counters(sequence, event, ts_ns)
+
+    def _own_counters(self, sequence: _Sequence, event: Any, ts_ns: int) -> None:
+        """Thread time and instructions of an event that is on a thread."""
+        known = sequence.thread_counts
+        found = []
+        for name, absolute, delta, unit in (
+            ("thread_time", "thread_time_absolute_us", "thread_time_delta_us", 1000),
+            ("thread_instruction_count", "thread_instruction_count_absolute", "thread_instruction_count_delta", 1),
+        ):
+            if event.HasField(absolute):
+                found.append((name, getattr(event, absolute) * unit))
+            elif event.HasField(delta) and name in known:
+                known[name] += getattr(event, delta)
+                found.append((name, known[name] * unit))
+        for name, value in found:
+            self.events.append({"ph": "C", "name": name, "ts": Decimal(ts_ns) / 1000, "args": {"value": value}})
 
     def _sample(self, sequence: _Sequence, uuid: int, value: float, ts_ns: int) -> None:
         descriptor = self._tracks[uuid] if uuid in self._tracks else protos.TrackDescriptor()
@@ -264,7 +297,10 @@ class _Reading:
 
     def _name(self, descriptor: Any) -> str | None:
         field_name = descriptor.WhichOneof("static_or_dynamic_name")
-        return getattr(descriptor, field_name) if field_name else None
+        if field_name:
+            name = str(getattr(descriptor, field_name))
+            return self._translated.get(name, name)
+        return {1: "thread_time", 2: "thread_instruction_count"}.get(descriptor.counter.type)
 
     def _legacy_ids(self, found: Event, legacy: Any) -> None:
         which = legacy.WhichOneof("id")

@@ -138,9 +138,9 @@ def _one(random: Random, writer: _Writer) -> None:
         if random.random() < 0.4:
             event.track_uuid = random.choice([1, 2, 100, 77])
         _words(random, writer, packet, event)
-        if event.type != 2 and random.random() < 0.3:
+        if random.random() < 0.3:
             event.flow_ids.append(random.randrange(6))
-        if event.type != 2 and random.random() < 0.1:
+        if random.random() < 0.1:
             event.terminating_flow_ids.append(random.randrange(6))
         if random.random() < 0.1:
             event.extra_counter_values.append(random.randrange(100))

@@ -50,7 +50,10 @@ def chrome_traces(shared: Path) -> dict[Path, Classify]:
 def count(path: Path, classify: Classify) -> Tally:
     """Sum up a Chrome trace. MegEngine doesn't reuse flow IDs."""
     events = chrome.events_of(chrome.read(path))
-    return chrome.add_up(events, classify, chains=classify is writers.megengine)
+    tally = chrome.add_up(events, classify, chains=classify is writers.megengine)
+    if any(event.get("name") == "StopStep" for event in events):
+        tally.steps |= writers.megengine_steps(events)
+    return tally
 
 
 #: Files of other formats, and the function that sums them up.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from recount.chrome import Row, Slice, whole
+from recount.tally import nanoseconds
 
 _COLLECTIVE = ("nccl", "rccl", "Nccl", "ncclDev", "mscclpp")
 #: Ascend's names of tasks that don't compute, with "_" for spaces.
@@ -107,14 +109,24 @@ def tensorflow(one: Slice) -> Row:
 
 
 def megengine(one: Slice) -> Row:
-    """Threads: the interpreter, the worker, and one per device."""
+    """Threads: the interpreter, the worker, and one per device. Scopes have no args, neither at their end."""
     device = re.fullmatch(r"[a-z]+(?:x|(\d+)):\d+", one.thread or "")
     if device:
         number = int(device[1]) if device[1] else None
         return Row("task", "compute" if one.category == "Kernel" else "sync", number)
     if one.thread in ("interpreter", "worker"):
-        return Row("range", "host_op")
+        commands = ("StartProfile", "StopProfile", "GetValue", "OpDispatch", "TensorWaitProp", "TensorGetProp")
+        return Row("range", "host_op" if one.args or one.name in commands else "module")
     return _ANNOTATION
+
+
+def megengine_steps(events: list[dict[str, Any]]) -> set[tuple[int, int, int]]:
+    """Number, start and end of each step: from the first slice or the StopStep before, to the next StopStep."""
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    own = [event for event in events if names.get(event.get("tid")) == "interpreter"]
+    ends = [nanoseconds(event["ts"]) for event in own if event.get("name") == "StopStep"]
+    starts = [min(nanoseconds(event["ts"]) for event in own if event["ph"] in "XB"), *ends] if ends else []
+    return {(number, *times) for number, times in enumerate(zip(starts, ends, strict=False), 1)}
 
 
 def raf(one: Slice) -> Row:

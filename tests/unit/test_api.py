@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import traceconv
@@ -88,12 +89,12 @@ def test_a_chrome_trace_is_of_one_run(store: Path, tmp_path: Path) -> None:
 def test_a_picture_of_memory_is_of_one_run(store: Path, tmp_path: Path) -> None:
     path = tmp_path / "memory.duckdb"
     memory = [{"block_id": 1, "kind": "block", "address": 0, "size_bytes": 64, "alloc_ns": 1, "free_ns": 5}]
-    build_store(path, memory=memory, run=[{"run_id": 1, "start_ns": 0, "label": "one"}])
+    build_store(path, memory=memory, run=[{"run_id": 1, "start_ns": 0, "label": "one"}], device=[{"device_id": 0}])
     with traceconv.open_store(path) as opened:
         opened.export_memory_flow(tmp_path / "memory.svg", device=0)
         with pytest.raises(UsageError, match="a single run"):
             opened.export_memory_flow(tmp_path / "all.svg", run="all")
-        with pytest.raises(UsageError, match="no memory log of device 7"):
+        with pytest.raises(UsageError, match=r"no device 7\. Devices: 0"):
             opened.export_memory_flow(tmp_path / "all.svg", device=7)
     assert "<svg" in (tmp_path / "memory.svg").read_text()
     with traceconv.open_store(store) as opened, pytest.raises(InputError, match="no memory log"):
@@ -239,6 +240,17 @@ def test_frames_keep_integers_and_columns(many: Path) -> None:
     assert rows.columns == list(frame.columns) == table.column_names == ["start_ns", "dur_ns"]
     assert (str(frame["start_ns"].dtype), str(frame["dur_ns"].dtype)) == ("int64", "Int64")
     assert frame["start_ns"][0] == table["start_ns"][0].as_py() == 1752451200000000001
+
+
+def test_sums_of_queries_are_integers_of_64_bits(many: Path) -> None:
+    with traceconv.open_store(many) as store:
+        relation = store.query('SELECT sum(dur_ns) AS "a""b", sum(dur_ns) AS "a""b", count(*) FROM task')
+        total = store.query("SELECT dur_ns FROM task").aggregate("sum(dur_ns)").fetchall()[0][0]
+        assert relation.fetchall() == [(total, total, TASKS)]
+        assert [str(kind) for kind in relation.types] == ["BIGINT"] * 3
+        assert str(relation.df().iloc[:, 0].dtype) == "int64"
+        with pytest.raises(duckdb.ConversionException, match="out of range"):
+            store.query("SELECT 9223372036854775807::HUGEINT + 1").fetchall()
 
 
 def test_polars_frames_keep_integers_and_nulls(many: Path) -> None:

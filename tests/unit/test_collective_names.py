@@ -109,6 +109,12 @@ def test_all_rules_for_gpu_kernels_use_the_shared_pattern() -> None:
             ("hcom_allReduce__586_0_1", "hcom_send__1"),
             (),
         ),
+        (
+            "Ascend (torch_npu, msprof)",
+            (None, "Communication", "Group all\nranks Communication"),
+            ("hcom_allReduce__586_0_1",),
+            (),
+        ),
     ],
 )
 def test_collectives_of_writers_with_their_own_names(

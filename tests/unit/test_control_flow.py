@@ -19,7 +19,7 @@ from runtime_reader import Capture
 import traceconv
 from traceconv.cli.app import run
 from traceconv.runtime.bfloat16 import BF16
-from traceconv.runtime.control import LOGGED_TRIPS, Flow
+from traceconv.runtime.control import LOGGED_TRIPS, ControlFlow, Flow
 from traceconv.runtime.cost import task_ticks
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.session import CompiledModel, compile_model
@@ -328,6 +328,41 @@ def test_later_trips_are_one_task_per_op_with_their_total_time(more: int, tmp_pa
                 assert int(op[field]) == more * int(one[field])
 
 
+def test_a_task_of_several_executions_counts_as_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts, averages and work by op and type are those of a recording that logs each trip."""
+    more = 30
+    answers = []
+    for logged in (LOGGED_TRIPS, LOGGED_TRIPS + more):
+        monkeypatch.setattr(ControlFlow.launched, "__defaults__", (logged,))
+        folder = tmp_path / str(logged)
+        folder.mkdir()
+        recorded(COUNTED, counted(LOGGED_TRIPS + more), folder)
+        traceconv.ingest(folder / "raw", db=folder / "t.duckdb")
+        with traceconv.open_store(folder / "t.duckdb") as store:
+            store.export("msprof", folder / "out")
+            ops = store.query(
+                "SELECT op_type, core_type, count, min_ns IS NULL, max_ns IS NULL, total_ns, avg_ns FROM op_statistic"
+            ).fetchall()
+            work = store.query("SELECT op_type, count, total_flops, total_bytes FROM op_type_analysis").fetchall()
+            each = store.query(
+                "SELECT regexp_replace(op_name, ' x\\d+$', ''), flops, memory_bytes, weight_bytes, sum(count) FROM "
+                "op_analysis GROUP BY ALL ORDER BY ALL"
+            ).fetchall()
+            names = store.query("SELECT name, count FROM npu_operator ORDER BY name").fetchall()
+            executions = store.query("SELECT sum(operator_count)::BIGINT FROM npu_execution").fetchall()
+            assert not store.query("SELECT 1 FROM op WHERE op_type LIKE '% x%'").fetchall()
+        answers.append((ops, work, each, names, executions))
+        assert run(["verify", str(folder / "out")]) == 0
+    (ops, work, each, names, executions), (plain_ops, plain_work, plain_each, plain_names, plain_executions) = answers
+    assert each == plain_each and names == plain_names and executions == plain_executions
+    assert sorted(work) == sorted(plain_work)
+    assert any(unknown for _, _, _, unknown, _, _, _ in ops) and not any(row[3] for row in plain_ops)
+    for row, plain in zip(sorted(ops), sorted(plain_ops), strict=True):
+        assert row[:3] == plain[:3] and row[3] == row[4]
+        # Times differ by the resolution of the device's counter alone.
+        assert abs(row[5] - plain[5]) <= 20 * row[2] and float(row[6]) == pytest.approx(row[5] / row[2], abs=0.001)
+
+
 def test_the_time_of_a_loop_grows_with_its_trips(tmp_path: Path) -> None:
     spans = []
     for trips in (0, 1, 10, 1_000):
@@ -403,7 +438,7 @@ def test_an_estimate_counts_every_trip() -> None:
     profile = static_profile(FoundModel("test", INDEXED))
     single = {one.op.name.split("/")[-1].split(" ")[0]: one for one in profile.ops if one.op.repeats > 1}
     assert single and all(one.op.repeats == 6 for one in single.values())
-    assert all(one.op.op_type.endswith(" x6") for one in single.values())
+    assert all(one.op.name.endswith(" x6") and " " not in one.op.op_type for one in single.values())
     ticks = {one.op.name: 6 * task_ticks(SPEC, one.op.cost) for one in single.values()}
     assert all(one.dur_ns == ticks[one.op.name] * 20 for one in single.values())
 

@@ -17,6 +17,7 @@ from store_builder import build_store
 
 from traceconv.export import windows
 from traceconv.export.chrome import export_chrome
+from traceconv.pipeline.ingest import ingest
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import open_store
@@ -288,6 +289,22 @@ def test_device_option_omits_other_devices(everything: Path) -> None:
     assert {row["flow_id"] for row in reader.rows["flow"]} == {1, 3}
     assert len(reader.rows["api"]) == 2
     assert_wellformed(document)
+
+
+def test_without_args_events_are_the_same_otherwise(everything: Path, tmp_path: Path) -> None:
+    with open_store(everything) as connection:
+        export_chrome(connection, 1, tmp_path / "full.json")
+        written = export_chrome(connection, 1, tmp_path / "small.json", args=False)
+    full, small = (json.loads((tmp_path / name).read_text()) for name in ("full.json", "small.json"))
+    kept = ("thread_name", "thread_sort_index", "process_name", "process_sort_index")
+    assert small["traceEvents"] == [
+        {key: value for key, value in event.items() if key != "args" or event["ph"] in "MC"}
+        for event in full["traceEvents"]
+        if event["ph"] != "M" or event["name"] in kept
+    ]
+    assert set(small["otherData"]) == {"writer", "base_ns"} and written.rows["task"]
+    [run] = ingest([tmp_path / "small.json"], tmp_path / "small.duckdb")
+    assert not any(entry.code.text == "changed_export" for entry in run.log)
 
 
 def test_other_runs_are_omitted(make_store: MakeStore) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ingest_checks import query
-from round_trip import differences
+from round_trip import differences, drawn
 from store_builder import build_store
 
 from traceconv.export.chrome import export_chrome
@@ -90,9 +90,11 @@ def test_perfetto_trace_has_no_negative_times_and_restores_all_flows(store: Path
     with open_store(store) as connection:
         summary = export_perfetto(connection, 1, output)
     assert summary.rows["flow"] == len(FLOWS)
-    assert summary.omitted == {"markers without a time": 1, "flows with an end outside the trace": 0}
+    assert summary.omitted == {"instants of markers without a time": 1, "arrows with an end outside the trace": 0}
     back = store.with_name("back.duckdb")
-    ingest([output], back)
+    ingest([output], store.with_name("restored.duckdb"))
+    assert differences(store, store.with_name("restored.duckdb")) == []
+    ingest([drawn(output)], back)
     assert arrows(back) == arrows(store)
     moments = "SELECT name, start_ns, dur_ns FROM slice UNION ALL SELECT name, ts_ns, 0 FROM marker ORDER BY ALL"
     assert query(back, moments) == [row for row in query(store, moments) if row[0] != "timeless"]

@@ -62,7 +62,7 @@ def test_blocks_are_drawn_at_their_times_and_addresses(make_store: MakeStore, tm
         ],
     )
     flow, root = draw(store, tmp_path / "m.svg")
-    assert (*flow.rows.values(), *flow.omitted.values()) == (3, 0, 0)
+    assert (*flow.rows.values(), *flow.omitted.values()) == (3, 0, 0, 0)
     (a, a_title), (b, _) = titled(root, "a")
     [(c, c_title)] = titled(root, "w")
     width, height = a[2] - a[0], a[3] - a[1]
@@ -108,7 +108,7 @@ def test_blocks_with_unknown_values_are_drawn(make_store: MakeStore, tmp_path: P
         ]
     )
     flow, root = draw(store, tmp_path / "m.svg")
-    assert (*flow.rows.values(), *flow.omitted.values()) == (4, 1, 1)
+    assert (*flow.rows.values(), *flow.omitted.values()) == (4, 1, 0, 1)
     found = {title.split("\n")[0]: (box, title) for box, title in titled(root, "a") + titled(root, "u")}
     left, right = found["always"][0][0], found["always"][0][2]
     assert found["before"][0][0] == left
@@ -122,6 +122,42 @@ def test_blocks_with_unknown_values_are_drawn(make_store: MakeStore, tmp_path: P
     assert "1 block, too small" in title
     assert "the largest: empty, 0 B" in title
     assert "1 without an address not drawn" in "".join(root.itertext())
+
+
+def heights(shape: str, bottom: float) -> list[float]:
+    """The heights of a line of steps, in its order."""
+    return [bottom - float(value) for value in re.findall(r"V([\d.]+)", shape)]
+
+
+def test_blocks_without_addresses_are_stacked_by_what_is_known(make_store: MakeStore, tmp_path: Path) -> None:
+    ops = [{"op_id": n, "name": f"op {n}", "op_type": f"Type{n}"} for n in range(12)]
+    blocks = [block(n, None, (20 - n) * MIB, 1000 * n, 50_000, op_id=n, purpose=None) for n in range(12)]
+    blocks.append(block(20, None, 4 * MIB, 60_000, 100_000, purpose=None))
+    flow, root = draw(make_store(op=ops, memory=blocks), tmp_path / "m.svg")
+    assert flow.rows["blocks stacked"] == 13 and not any(flow.omitted.values())
+    text = "\n".join(root.itertext())
+    assert "Blocks without addresses, stacked by op type; their placement is unknown." in text
+    paths = {shape.get("class"): shape for shape in root.iter(f"{SVG}path")}
+    titles = [paths[f"q{n}"].findtext(f"{SVG}title") for n in range(9)]
+    assert titles == [*(f"Type{n}: {20 - n}.0 MiB at most" for n in range(8)), "5 others"]
+    frame = next(shape for shape in root.iter(f"{SVG}rect") if shape.get("class") == "f")
+    height = float(frame.get("height", "")) - (31 + 18 * 5)  # without the legend: its title and five rows
+    bottom, peak = float(frame.get("y", "")) + float(frame.get("height", "")), sum(range(9, 21))
+    for number in range(9):
+        shown = heights(paths[f"q{number}"].get("d", ""), bottom)
+        most = peak if number == 8 else sum(20 - n for n in range(number + 1))
+        assert max(shown) == pytest.approx(height * most / peak, abs=0.11)
+    assert heights(paths["q8"].get("d", ""), bottom)[-4:] == pytest.approx([0, height * 4 / peak, 0, 0], abs=0.11)
+
+
+@pytest.mark.parametrize("at", range(0, 101, 5))
+def test_the_label_of_the_peak_is_inside_the_picture(at: int, make_store: MakeStore, tmp_path: Path) -> None:
+    segment = {**block(9, 0, 900 * MIB, 0, None), "kind": "segment"}
+    blocks = [block(1, 0, MIB, 0, 1_000_000), block(2, MIB, MIB, at * 10_000, None), segment]
+    _, root = draw(make_store(memory=blocks), tmp_path / "m.svg")
+    [peak] = [text for text in root.iter(f"{SVG}text") if text.get("class") == "p"]
+    x, width = float(peak.get("x", "")), 7 * len(peak.text or "")
+    assert (x - width >= 0) if peak.get("text-anchor") == "end" else (x + width <= float(root.get("width", "")))
 
 
 def test_names_are_escaped(make_store: MakeStore, tmp_path: Path) -> None:
@@ -203,7 +239,7 @@ def test_runs_that_cannot_be_drawn(make_store: MakeStore, tmp_path: Path) -> Non
     assert run(["export", "memory-flow", "-o", str(target), "--db", str(store), "--run", "all"]) == 2
     lost = make_store(memory=[block(1, None, 5, 0, 1), block(2, None, 5, None, None)])
     flow, _ = draw(lost, target)
-    assert (*flow.rows.values(), *flow.omitted.values()) == (0, 0, 2)
+    assert (*flow.rows.values(), *flow.omitted.values()) == (0, 0, 2, 0)
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_default_place_is_the_prof_folder(tmp_path: Path, capsys: pytest.Capture
     assert app.run(["ingest", str(copy), "--db", str(store)]) == 0
     with traceconv.open_store(store) as opened:
         opened.export("msprof")
-        with pytest.raises(traceconv.OutputError, match="already exists; replace it with --overwrite"):
+        with pytest.raises(traceconv.OutputError, match="already exists; replace it with overwrite=True"):
             opened.export("msprof")
         opened.export("msprof", overwrite=True)
         with pytest.raises(traceconv.UsageError, match="export chrome needs a path"):

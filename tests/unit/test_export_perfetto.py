@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 from ingest_checks import query
+from round_trip import differences, drawn, drawn_packets
 from store_builder import build_store
 
 from traceconv.base.errors import InputError, StoreError
 from traceconv.export import perfetto, perfetto_texts
+from traceconv.export import perfetto_records as wire
 from traceconv.export.perfetto import export_perfetto
 from traceconv.export.registry import Written
+from traceconv.formats.perfetto_proto.field_numbers import OWN
+from traceconv.formats.perfetto_proto.own_export import HEADER, ROWS, TABLE
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
@@ -30,10 +34,10 @@ def exported(store: Path, name: str = "out.pftrace", **options: Any) -> tuple[Wr
 
 
 def back(output: Path) -> Path:
-    """The trace in a store of its own."""
+    """The trace in a store of its own, without the packets that restore the run: what others see in it."""
     store = output.with_name("back.duckdb")
     store.unlink(missing_ok=True)
-    run = ingest([output], store)[0]
+    run = ingest([drawn(output)], store)[0]
     assert run.complete and not {e.code.text for e in run.log} - {"unfinished", "no_name"}
     return store
 
@@ -99,7 +103,7 @@ def everything(tmp_path: Path) -> Path:
 def test_all_slices_are_exported(everything: Path) -> None:
     summary, output = exported(everything)
     assert summary.rows == {"range": 1, "api": 3, "task": 3, "step": 3, "marker": 1, "counter": 4, "flow": 3}
-    assert summary.omitted == {"markers without a time": 1, "flows with an end outside the trace": 1}
+    assert summary.omitted == {"instants of markers without a time": 1, "arrows with an end outside the trace": 1}
     assert summary.size_bytes == output.stat().st_size
     store = back(output)
     found = query(store, "SELECT name, category, start_ns, dur_ns, args FROM range ORDER BY 3, 1")
@@ -108,8 +112,10 @@ def test_all_slices_are_exported(everything: Path) -> None:
         (HOSTILE, 0, 100), ("in", 0, 100), (None, 100, None), ("r", -5, 0), ("t", 50, 30), ("over", 60, 40),
         ("other", 61, 1), ("Iteration 1", 0, 70), ("Iteration 2", 60, 30), ("Iteration 3", 95, None),
     }  # fmt: skip
-    assert rows[HOSTILE, 0, 100] == {"id": 10, "level": "acl", "args": json.loads(BIG_ARGS)}
-    assert rows["in", 0, 100] == {"id": 11, "correlation_id": -1, "op_id": 1, "op_name": "conv"}
+    call = {"level": "acl", "depth": 0, "dur_ns": 100, "no_category": True, "args": json.loads(BIG_ARGS)}
+    assert rows[HOSTILE, 0, 100] == {"id": 10, **call}
+    inner = {"id": 11, "depth": 1, "dur_ns": 100, "correlation_id": -1, "op_id": 1, "op_name": "conv"}
+    assert rows["in", 0, 100] == inner
     task = rows["t", 50, 30]
     assert task["hf32_eligible"] is True and task["size_bytes"] == 2**62
     assert (task["op_name"], task["op_type"], task["input_shapes"]) == ("conv", "Conv2D", "1,3,8,8")
@@ -169,7 +175,7 @@ def test_without_args_and_with_one_device(everything: Path) -> None:
     assert query(store, "SELECT count(*), count(args) FROM range") == [(10, 0)]
     assert small.size_bytes < exported(everything)[0].size_bytes - 5000
     one, output = exported(everything, device=1)
-    assert one.rows["task"] == 1 and one.rows["step"] == 0 and one.omitted["flows with an end outside the trace"] == 3
+    assert one.rows["task"] == 1 and one.rows["step"] == 0 and one.omitted["arrows with an end outside the trace"] == 3
     assert query(
         back(output), "SELECT r.name FROM range AS r JOIN track AS t USING (track_id) WHERE t.name LIKE 'Stream%'"
     ) == [("other",)]
@@ -229,6 +235,62 @@ def test_interned_texts_are_reset_at_the_limit(tmp_path: Path, monkeypatch: pyte
     rows = query(again, "SELECT name, start_ns, dur_ns, args::JSON->'$.args.i' FROM range ORDER BY start_ns")
     expected = [(f"name {i % 700}", i * 10, 5, str(i) if i % 3 == 0 else None) for i in range(count)]
     assert rows == expected
+
+
+def restored(output: Path) -> Path:
+    store = output.with_name("restored.duckdb")
+    store.unlink(missing_ok=True)
+    ingest([output], store)
+    return store
+
+
+def test_the_run_is_restored(everything: Path) -> None:
+    output = exported(everything)[1]
+    assert differences(everything, restored(output)) == []
+    ingest([output], everything.with_name("log.duckdb"))
+    assert query(everything.with_name("log.duckdb"), "SELECT count(*) FROM import_log") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data + data,
+        lambda data: data + wire.packet(OTHER_SLICE),
+        lambda data: data + own_packet(ROWS, b'[{"block_id":[]}]', "memory"),
+        lambda data: data + own_packet(ROWS, b"[{}]", "run"),
+        lambda data: data + own_packet(ROWS, b"[[[", "memory"),
+        lambda data: data + own_packet(ROWS, b'[{"id":7},{"id":8}]', "marker"),
+        lambda data: data + own_packet(ROWS, b'[{"id":7}]', "task"),
+        lambda data: data + own_packet(ROWS, b"[0]", "drawn"),
+        lambda data: data + own_packet(HEADER, b'{"writer":"traceconv x","form":99}'),
+        lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","form":99}'),
+        lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","base_ns":0,"form":2,"run":[{}],'
+                                                 b'"device":[],"process":[],"track":[],"thread":[]}'),
+        lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv ' + b"[" * 100_000),
+        lambda data: drawn_of(data) + own_packet(ROWS, b'[{"block_id":1}]', "memory"),
+    ],
+)  # fmt: skip
+def test_a_modified_export_is_read_like_any_trace(change: Any, everything: Path) -> None:
+    """Nothing is added to the restored run, and the slices are the drawn ones."""
+    output = exported(everything)[1]
+    output.write_bytes(change(output.read_bytes()))
+    store = restored(output)
+    assert query(store, "SELECT count(*) FROM task") == [(0,)]
+    assert query(store, "SELECT count(*) FROM range")[0][0] >= 10
+
+
+def own_packet(number: int, text: bytes, name: str = "") -> bytes:
+    return wire.packet(wire.bytes_field(OWN, wire.bytes_field(TABLE, name.encode()) + wire.bytes_field(number, text)))
+
+
+def drawn_of(data: bytes) -> bytes:
+    return b"".join(drawn_packets(data))
+
+
+#: A slice on a track of its own.
+OTHER_SLICE = wire.number_field(wire.TIMESTAMP, 5) + wire.bytes_field(
+    wire.EVENT, wire.number_field(wire.TYPE, wire.BEGIN) + wire.number_field(wire.TRACK, 999_999)
+)
 
 
 def test_files(everything: Path, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def loop(trips: int) -> onnx.ModelProto:
 def test_a_loop_counts_its_trips_and_open_shapes_are_given() -> None:
     found = profile_expression(loop(7), [(5, 64)])
     control, body = found.ops
-    assert body.op_type == "SoftmaxV2 x7" and body.output_shapes == "5,64"
+    assert body.op_type == "SoftmaxV2" and body.op_name.endswith(" x7") and body.output_shapes == "5,64"
     alone = profile_op("Softmax", [(5, 64)])
     assert body.latencies_ns[0] == 7 * alone.latencies_ns[0]
     assert found.latencies_ns[0] == control.latencies_ns[0] + body.latencies_ns[0] + 7 * GAP_NS
@@ -140,7 +140,7 @@ def test_wrong_calls_are_one_clear_error() -> None:
         (lambda: profile_expression(3, [(3, 4)]), "must be a model or a function of traceconv.ops, not int"),
         (lambda: profile_expression(loop(2), [(5, 64), (5, 64)]), "takes 1 inputs, not 2"),
         (lambda: profile_expression(loop(2), [(5, 63)]), r"must have the shape \['\?', 64\], not \[5, 63\]"),
-        (lambda: profile_expression(loop(2)), "give --batch or --input"),
+        (lambda: profile_expression(loop(2)), "give batch or inputs"),
     ):
         with pytest.raises(traceconv.TraceconvError, match=message) as caught:
             call()  # type: ignore[no-untyped-call]
@@ -153,7 +153,7 @@ def test_the_command_accepts_a_graph_file(tmp_path: Path, capfd: pytest.CaptureF
     assert run([*call, "--format", "json", "-n", "2"]) == 0
     rows = json.loads(capfd.readouterr().out)
     assert [row["part"] for row in rows] == ["op", "op", "expression"]
-    assert rows[1]["op_type"] == "SoftmaxV2 x4" and rows[1]["repeat"] == 2
+    assert rows[1]["op_type"] == "SoftmaxV2" and rows[1]["op_name"].endswith(" x4") and rows[1]["repeat"] == 2
     assert rows[2]["op_name"] == "block" and rows[2]["op_type"] is None and rows[2]["core_type"] is None
     assert rows[2]["workspace_bytes"] == max(row["workspace_bytes"] for row in rows[:2])
     assert run([*call, "--format", "csv"]) == 0

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 #: Inputs of each target: as many as some seconds allow in all.
 INPUTS = {
     "capture": 6,
-    "own_export": 5,
+    "own_chrome_json": 5,
+    "own_perfetto_proto": 5,
     "frames": 60,
     "rules": 60,
     "furiosa_csv": 60,

@@ -20,15 +20,16 @@ from traceconv.cli.app import run
 from traceconv.pipeline.ingest import ingest
 from traceconv.reports.catalog import reports
 from traceconv.reports.current_store import open_current_store
+from traceconv.schema import tables
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store import migrate
 from traceconv.store.catalogue import views
 from traceconv.store.database import open_store
 
 ROOT = Path(__file__).parents[2]
-#: Made by the last version of traceconv that wrote schema version 5, from captures next to them (the samples of then).
-STORES = sorted((ROOT / "tests" / "golden" / "schema_5").glob("*.duckdb.xz"))
-SAMPLES = [path.name.removesuffix(".duckdb.xz") for path in STORES]
+#: Made by the last versions of traceconv that wrote these schema versions, from the captures in schema_5.
+STORES = sorted((ROOT / "tests" / "golden").glob("schema_*/*.duckdb.xz"))
+CAPTURES = ROOT / "tests" / "golden" / "schema_5"
 
 
 @pytest.fixture
@@ -61,18 +62,20 @@ def definitions(connection: duckdb.DuckDBPyConnection) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
-def test_a_migrated_store_has_the_definitions_and_the_reports_of_a_fresh_one(tmp_path: Path, sample: str) -> None:
-    store, fresh = unpack(STORES[SAMPLES.index(sample)], tmp_path), tmp_path / "fresh.duckdb"
-    with tarfile.open(STORES[0].with_name(f"{sample}.tar.xz")) as captures:
+@pytest.mark.parametrize("packed", STORES, ids=lambda path: f"{path.parent.name}-{path.name.split('.')[0]}")
+def test_a_migrated_store_has_the_definitions_and_the_reports_of_a_fresh_one(tmp_path: Path, packed: Path) -> None:
+    store, fresh = unpack(packed, tmp_path), tmp_path / "fresh.duckdb"
+    sample, before = packed.name.split(".")[0], version(store)
+    with tarfile.open(CAPTURES / f"{sample}.tar.xz") as captures:
         captures.extractall(tmp_path)
     ingest([tmp_path / sample], fresh)
     shutil.rmtree(tmp_path / sample)
-    with pytest.warns(StoreMigrated, match=f"from schema version 5 to {SCHEMA_VERSION}$"):
+    with pytest.warns(StoreMigrated, match=f"from schema version {before} to {SCHEMA_VERSION}$"):
         open_current_store(store).close()
     with open_store(store) as migrated, open_store(fresh) as made:
         assert definitions(migrated) == definitions(made)
-        for name in [*reports(), *views()]:
+        derived = [table.name for table in tables().values() if table.derived_from]
+        for name in [*reports(), *views(), *derived]:
             rows = f"SELECT * FROM {name} ORDER BY ALL"
             assert migrated.execute(rows).fetchall() == made.execute(rows).fetchall(), name
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh.duckdb", "old.duckdb"]
@@ -98,7 +101,7 @@ def test_an_ingest_adds_to_a_migrated_store_and_keeps_what_its_user_added(old: P
         connection.execute("CREATE TABLE mine AS SELECT 7 AS seven; CREATE VIEW my_ops AS SELECT name FROM op")
     old.chmod(0o640)
     with pytest.warns(StoreMigrated):
-        ingest([ROOT / "sample_traces" / SAMPLES[1]], old)
+        ingest([ROOT / "sample_traces" / "mini_transformer"], old)
     with traceconv.open_store(old) as store:
         assert store.connection.execute("SELECT seven, (SELECT count(*) FROM my_ops) > 0 FROM mine").fetchall() == [
             (7, True)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from traceconv.cli import one_shot
 from traceconv.cli.app import run as run_command
+from traceconv.pipeline import trace_store
 
 SQL = "SELECT count(*) AS n, sum(dur_ns) AS ns FROM slice"
 
@@ -47,7 +47,7 @@ def test_the_second_answer_comes_from_the_cache(
     trace = write_trace(tmp_path / "t.json.gz")
     assert asked(capfd, trace) == (0, "3,6000", "")
     with monkeypatch.context() as patched:
-        patched.setattr(one_shot, "_ingest", lambda *_: pytest.fail("ingested again"))
+        patched.setattr(trace_store, "_ingest", lambda *_: pytest.fail("ingested again"))
         patched.chdir(tmp_path)
         assert asked(capfd, "t.json.gz") == (0, "3,6000", "")
     assert len(stores(cache)) == 1
@@ -131,12 +131,12 @@ def test_the_least_recently_used_stores_are_removed(
         os.utime(path, (1, 1))
     asked(capfd, traces[0])  # used last
     first = max(cache.glob("*.duckdb"), key=lambda path: path.stat().st_mtime)
-    monkeypatch.setattr(one_shot, "_MAX_BYTES", size * 2 + size // 2)
+    monkeypatch.setattr(trace_store, "_MAX_BYTES", size * 2 + size // 2)
     assert asked(capfd, traces[2])[1] == "3,6000"
     assert len(stores(cache)) == 2
     assert first.exists()
     assert len(list(cache.iterdir())) == 4  # each with its losses
-    monkeypatch.setattr(one_shot, "_MAX_BYTES", 0)
+    monkeypatch.setattr(trace_store, "_MAX_BYTES", 0)
     assert asked(capfd, traces[1])[1] == "2,4000"
     assert len(stores(cache)) == 1
 

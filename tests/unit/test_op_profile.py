@@ -38,6 +38,14 @@ def test_a_product() -> None:
     assert found.memory_bytes == 4 * (16 * 64 + 64 * 32 + 16 * 32)
     assert len(found.latencies_ns) == 4
     assert found.latencies_us == [latency / 1000 for latency in found.latencies_ns]
+    assert traceconv.profile_op("MatMul", ["16x64", "64x32"], repeat=4).cached
+
+
+def test_a_product_split_along_k() -> None:
+    found = traceconv.profile_op("MatMul", [(16, 4_096), (4_096, 16)])
+    assert (found.core_type, found.workspace_bytes) == ("MIX_AIC", 4 * 16 * 16 * 4)
+    ticks = -(-(2_534 + 480) * 50 // 1_200)  # worked out by hand in test_runtime_cost.py
+    assert found.latencies_ns == (20 * ticks,)
 
 
 def test_an_op_takes_its_estimated_time_in_a_model() -> None:
@@ -82,7 +90,7 @@ def test_constants_attributes_types_and_workspace() -> None:
     mixed = profile_op("Where", [(4, 6), (4, 6), (4, 6)], dtypes=["bool", "float32", "float32"])
     assert mixed.input_dtypes == "BOOL;FLOAT;FLOAT"
     assert profile_op("LeakyRelu", [(4,)], {"alpha": 1}).latencies_ns[0] > 0  # a whole number for a float
-    split = profile_op("Split", [(4, 6), np.array([2, 4], np.int64)], {"axis": 1}, output_count=2)
+    split = profile_op("Split", [(4, 6), np.array([2, 4], np.int64)], {"axis": 1}, outputs=2)
     assert split.output_shapes == "4,2;4,4"
     assert profile_op("Gelu", [(4, 4)]).core_type == "AI_VECTOR_CORE"  # newer than the usual opset
 
@@ -94,6 +102,9 @@ def test_constants_attributes_types_and_workspace() -> None:
         (("MatMul", [(2, 2)]), {}, UsageError, "takes 2 inputs, not 1"),
         (("MatMul", [(2, 3), (4, 5)]), {}, ModelError, "MatMul"),
         (("MatMul", [(2, 2), (2, 0)]), {}, UsageError, "at least 1"),
+        (("Relu", ["4xa"]), {}, UsageError, "not a shape such as 16x3x224x224: 4xa"),
+        (("Relu", [(2, 1.5)]), {}, UsageError, "not a shape"),
+        (("Relu", [7]), {}, UsageError, "not a shape"),
         (("MatMul", [(2, 2), (2, 2)], None, "floaty"), {}, UsageError, "dtype 'floaty'"),
         (("MatMul", [(2, 2), (2, 2)], None, ["float32"]), {}, UsageError, "1 dtypes for 2"),
         (("Softmax", [(2, 2)], {"axes": 1}), {}, UsageError, "Did you mean 'axis'"),
@@ -102,7 +113,7 @@ def test_constants_attributes_types_and_workspace() -> None:
         (("MaxPool", [(1, 3, 8, 8)], {"kernel_shape": [1.5, 2.0]}), {}, UsageError, "INTS"),
         (("MatMul", [(2, 2), np.array([{}, {}])]), {}, UsageError, "can.t convert an array"),
         (("Relu", [(2, 2)]), {"repeat": 0}, UsageError, "repeat"),
-        (("Relu", [(2, 2)]), {"output_count": 2}, UsageError, "outputs"),
+        (("Relu", [(2, 2)]), {"outputs": 2}, UsageError, "outputs"),
         (("Gelu", [(2, 2)]), {"opset": 17}, ModelError, "opset 17"),
         (("Relu", [(2, 2)]), {"opset": 999}, UsageError, "opset 999: must be from 1"),
         (("Constant", [], {"value_float": 1.0}), {}, UsageError, "Constant has no inputs: it is computed when"),

@@ -646,7 +646,7 @@ def test_slices_have_their_thread_and_inference() -> None:
     assert len(set(inferences)) == 2
     for name in ("Execution", "/fc/Gemm"):
         assert [row["trace_id"] for row in rows if row["name"] == name] == inferences
-    assert {row["thread_name"] for row in rows if row["name"] == "Inference"} == {"MainThread"}
+    assert {row["thread_name"] for row in rows if row["name"] == "Inference"} == {"channel"}
     assert {row["thread_name"] for row in rows if row["name"] == "/fc/Gemm"} == {None}
 
 

@@ -362,34 +362,6 @@ def test_a_format_can_be_given_as_a_suffix(command: Command, store: Path, tmp_pa
     assert command("report", "op-statistic", "--db", store, "-o", tmp_path / "ops.TXT.gz").code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["reprot"], "no command 'reprot'. Did you mean 'report'?"),
-        (["import", "x.json"], "Use: traceconv ingest"),
-        (["stats"], "Use: traceconv report"),
-        (["--db", "x", "report"], "Options of a command follow its name"),
-        (["export", "crome", "-o", "x"], "Did you mean 'chrome'?"),
-        (["schema", "task", "api"], "unexpected argument: api. See: traceconv schema --help"),
-        (["schema", "--database", "x"], "traceconv schema has no option --database. Did you mean '--db'?"),
-        (["info"], "Missing argument 'PATH…'. See: traceconv info --help"),
-        (["query"], "-f FILE.sql"),
-        (["query", "question.sql"], "use -f question.sql"),
-        (["op-profile", "Conv", "--repeat", "1.5"], "not an integer"),
-    ],
-)
-def test_typing_mistakes_are_answered_with_what_to_type(command: Command, arguments: list[str], message: str) -> None:
-    done = command(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
-
-
-def test_a_file_instead_of_a_command(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "t.json").touch()
-    assert f"To import a file: traceconv ingest {tmp_path}/t.json" in command(tmp_path / "t.json").err
-
-
 def test_short_options(command: Command) -> None:
     assert command("-V").out == command("--version").out
     for arguments in ([], ["report"], ["query"], ["export"], ["export", "chrome"], ["report", "op-statistic"]):

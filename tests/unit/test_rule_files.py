@@ -124,6 +124,9 @@ def test_the_first_matching_rule_applies() -> None:
         ("title = 'x'\nlaunch_flows = 'ac2g'", "launch_flows must be a list of strings"),
         (HOST.replace('"range"', '"run"'), "host 1: table must be one of"),
         (HOST.replace('arg = "where"', ""), "host 2: arg is missing"),
+        (GOOD.replace("op = true", "launches = true"), "rule 2: launches needs table = 'range'"),
+        (GOOD.replace("set = {", "set_if_no_args = { pid = 1, "), "rule 1: task has no column 'pid'"),
+        ("title = 'x'\n[step_ends]\nname = 'x'", "step_ends: thread is missing"),
         ("title = 'x'\nlaunch_flows = [1]", "launch_flows must be a list of strings"),
     ],
 )

@@ -110,7 +110,7 @@ def test_the_file_overrides_its_name_and_the_user_both() -> None:
 
 @pytest.mark.parametrize("text", ["(", "rank[0-9]+", "(?P<ranks>x)", "(?P<rank>[[0-9]])"])
 def test_a_pattern_without_groups_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--rank-pattern"):
+    with pytest.raises(UsageError, match="rank_pattern"):
         rank_pattern(text)
 
 

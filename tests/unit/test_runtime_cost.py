@@ -18,8 +18,13 @@ BYTES = st.sampled_from((1, 2, 4, 8))
 
 
 def matrix(work: MatrixWork) -> Cost:
-    moved = work.groups * (work.m * work.k // work.reuse + work.k * work.n + work.m * work.n) * work.elem_bytes
-    return cost.matrix_cost(SPEC, work, work.elem_bytes, moved)
+    read = work.groups * (work.m * work.k // work.reuse + work.k * work.n) * work.elem_bytes
+    written = result_bytes(work)
+    return cost.matrix_cost(SPEC, work, work.elem_bytes, read + written, written)
+
+
+def result_bytes(work: MatrixWork) -> int:
+    return work.groups * work.m * work.n * work.elem_bytes
 
 
 def check_parts(found: Cost) -> None:
@@ -52,6 +57,55 @@ def test_matrix_parts_are_at_most_the_total(work: MatrixWork) -> None:
 def test_a_larger_product_is_never_cheaper(work: MatrixWork, side: str, more: int) -> None:
     larger = dataclasses.replace(work, **{side: getattr(work, side) + more})
     assert matrix(work).cycles <= matrix(larger).cycles
+
+
+def with_split(work: MatrixWork) -> tuple[Cost, int]:
+    """Return the cost of a product that may be split, and the number of splits."""
+    found = cost.split_cost(SPEC, matrix(work), result_bytes(work))
+    assert found.cube is not None
+    return found, found.cube.work.groups // work.groups
+
+
+LONG = st.builds(
+    MatrixWork, st.integers(1, 3), st.integers(1, 200), st.integers(1, 200), st.integers(1, 1 << 17), BYTES
+)
+
+
+@given(LONG)
+def test_a_split_product_is_faster_and_keeps_its_partial_sums(work: MatrixWork) -> None:
+    unsplit = matrix(work)
+    found, splits = with_split(work)
+    if splits == 1:
+        assert found == unsplit and found.workspace_bytes == 0
+        return
+    assert found.cycles < unsplit.cycles
+    assert splits in (2, 4, 8) and work.elem_bytes <= 4
+    assert found.workspace_bytes == splits * work.groups * work.m * work.n * 4
+    assert found.cube is not None and splits <= found.cube.tiles == found.block_count
+    check_parts(found)
+
+
+@given(LONG, st.sampled_from("mnk"), st.integers(1, 5_000))
+def test_a_larger_product_is_never_cheaper_by_a_split(work: MatrixWork, side: str, more: int) -> None:
+    larger = dataclasses.replace(work, **{side: getattr(work, side) + more})
+    assert with_split(work)[0].cycles <= with_split(larger)[0].cycles
+
+
+def test_a_split_product_worked_out_by_hand() -> None:
+    """16×4096×16 in fp32: the equations of docs/explanation/cost-model.md, done on paper."""
+    work = MatrixWork(1, 16, 16, 4_096, 4)
+    # Unsplit, a single core loads 32 rows of 16,384 bytes; then a first round of K, and one fixpipe.
+    fill = 32 + 64 + 8
+    assert matrix(work).cycles == 32 * 16_384 // 128 + fill == 4_200
+    found, splits = with_split(work)
+    # Four cores need 1,024 + 104 cycles, but device memory 524,288 bytes / 345.6.
+    parts, start = 1_518, 200 + 480
+    # The sum is one vector tile: 1,024 elements of 4 · 4 bytes at 64 bytes per cycle, then a quarter of in and out.
+    added = 1_024 * 16 // 64 + (256 + 64) // 4
+    assert (splits, found.block_count, found.mix_block_count) == (4, 4, 1)
+    assert found.cycles == parts + start + added == 2_534
+    assert found.workspace_bytes == 4 * 16 * 16 * 4
+    assert found.pmu is not None and found.pmu.aiv_vec_cycles == 16 * 4
 
 
 def vector_work(count: int, cycles: int, elem_bytes: int, reads: int, scattered: bool) -> VectorWork:

@@ -115,6 +115,20 @@ def test_a_bias_and_relu_need_no_vector_cores() -> None:
     assert op.cost.pmu is not None and op.cost.pmu.aiv_total_cycles == 0
 
 
+def test_what_follows_a_product_split_along_k_is_done_with_its_sum() -> None:
+    def fused(follows: str) -> DeviceOp:
+        b = ModelBuilder()
+        y = b.node("MatMul", ["x", b.weight((4_096, 16))])
+        (op,) = ops(b.model({"x": [16, 4_096]}, [b.node(follows, [y]) if follows else y]))
+        return op
+
+    plain, relu, tanh = (fused(follows) for follows in ("", "Relu", "Tanh"))
+    for op in (plain, relu, tanh):
+        assert (op.op_type, op.core, op.cost.workspace_bytes) == ("MatMulV2", "MIX_AIC", 4 * 16 * 16 * 4)
+    vec = [op.cost.pmu.aiv_vec_cycles for op in (plain, relu, tanh) if op.cost.pmu is not None]
+    assert vec[0] < vec[1] < vec[2]
+
+
 def gelu(b: ModelBuilder, x: str) -> str:
     root, one, half = (b.constant(np.float32(value)) for value in (2**0.5, 1.0, 0.5))
     y = b.node("Add", [b.node("Erf", [b.node("Div", [x, root])]), one])

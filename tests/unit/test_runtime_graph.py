@@ -168,9 +168,9 @@ def test_open_dimensions_are_those_of_the_inputs(batch: int, tokens: int) -> Non
 
 
 def test_open_dimensions_are_named_and_must_agree() -> None:
-    with pytest.raises(ModelError, match=r"input 'x': dimension 'batch' is dynamic: give --batch or --input"):
+    with pytest.raises(ModelError, match=r"input 'x': dimension 'batch' is dynamic: give batch or inputs"):
         compiled(open_model())
-    with pytest.raises(ModelError, match=r"input 'x': dimension 'tokens' is dynamic: give --input"):
+    with pytest.raises(ModelError, match=r"input 'x': dimension 'tokens' is dynamic: give inputs"):
         compiled(open_model(), batch=2)
     with pytest.raises(InputError, match=r"input 'ids': dimension 'tokens' is 3, but 5 in test: input 'x'"):
         compiled(open_model(), inputs={"x": feeds(2, 5)["x"], "ids": feeds(2, 3)["ids"]})

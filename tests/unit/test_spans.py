@@ -42,7 +42,7 @@ def test_spans_nest_and_have_attributes() -> None:
         with traceconv.span("inner"):
             pass
     outer, first, second = spans(p)
-    assert (outer["name"], outer["depth"], outer["track"]) == ("outer", 0, "MainThread")
+    assert (outer["name"], outer["depth"], outer["track"]) == ("outer", 0, "channel")
     assert [row["parent_span_id"] for row in (first, second)] == [outer["span_id"]] * 2
     assert [row["depth"] for row in (first, second)] == [1, 1]
     assert json.loads(outer["args"]) == {"epoch": 3, "note": "ä\u202e", "other": "{1, 2}", "bad": "nan"}
@@ -194,10 +194,10 @@ def test_each_thread_has_its_own_track_and_parents() -> None:
             thread.join()
     rows = {(row["track"], row["name"]): row for row in spans(p)}
     assert set(rows) == {
-        ("MainThread", "main"), ("zero", "work 0"), ("zero", "part"), ("one", "work 1"), ("one", "part"),
+        ("channel", "main"), ("zero", "work 0"), ("zero", "part"), ("one", "work 1"), ("one", "part"),
     }  # fmt: skip
     assert rows["zero", "work 0"]["parent_span_id"] is None
-    assert rows["one", "work 1"]["parent_span_id"] == rows["MainThread", "main"]["span_id"]
+    assert rows["one", "work 1"]["parent_span_id"] == rows["channel", "main"]["span_id"]
     for track, name in (("zero", "work 0"), ("one", "work 1")):
         assert rows[track, "part"]["parent_span_id"] == rows[track, name]["span_id"]
         assert rows[track, name]["depth"] == 0
@@ -305,7 +305,7 @@ def test_modules_of_a_model_are_nested_ranges_on_two_threads() -> None:
         "SELECT r.*, t.name AS track FROM range AS r JOIN track AS t USING (run_id, track_id) WHERE r.kind = 'module'"
     ).to_pylist()
     wanted = {"/".join(path.split("/")[: n + 1]) for path in paths if path for n in range(len(path.split("/")))}
-    for track in ("MainThread", "worker"):
+    for track in ("channel", "worker"):
         mine = {row["span_id"]: row for row in rows if row["track"] == track}
         assert {json.loads(row["args"])["path"] for row in mine.values()} == wanted
         for row in mine.values():
@@ -511,7 +511,7 @@ def test_asyncio_that_another_thread_is_importing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "asyncio", ModuleType("asyncio"))
     with traceconv.profile() as p, traceconv.span("here"):
         pass
-    assert [row["track"] for row in spans(p)] == ["MainThread"]
+    assert [row["track"] for row in spans(p)] == ["channel"]
 
 
 #: Meanwhile the garbage collector ends a span, or a signal's handler begins and ends one.

@@ -82,11 +82,9 @@ def test_an_ingest_does_not_load_pandas(tmp_path: Path) -> None:
     trace.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
     program = """
 import sys
-from traceconv.cli.app import main
-try:
-    main()
-finally:
-    print("pandas" in sys.modules, "pyarrow" in sys.modules, file=sys.stderr)
+from traceconv.cli.app import program
+program()
+print("pandas" in sys.modules, "pyarrow" in sys.modules, file=sys.stderr)
 """
     command = [sys.executable, "-c", program, "ingest", str(trace), "--db", str(tmp_path / "trace.duckdb")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -101,6 +99,35 @@ def test_a_missing_package_is_named(package: str, tmp_path: Path) -> None:
     assert done.returncode == 1
     message = f"traceconv: the Python package {package} is not installed; install it: pip install {package}\n"
     assert done.stderr == message
+
+
+def test_functions_registered_to_run_at_exit_run_and_the_exit_code_is_kept(tmp_path: Path) -> None:
+    program = """
+import atexit, sys
+from traceconv.cli.app import main
+atexit.register(lambda: print("left", file=sys.stderr))
+main()
+"""
+    for arguments, code in ((["--version"], 0), (["query", "SELECT 1", "--db", str(tmp_path / "missing.duckdb")], 1)):
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (code, "left")
+
+
+def test_an_ingest_of_a_trace_does_not_load_the_readers_of_logs(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
+    program = """
+import sys
+from traceconv.cli.app import program
+program()
+heavy = ("traceconv.wire.frames", "traceconv.formats.npulog.discover")
+print([name for name in heavy if name in sys.modules], file=sys.stderr)
+"""
+    command = [sys.executable, "-c", program]
+    command += ["ingest", str(trace), "--db", str(tmp_path / "trace.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"
 
 
 def test_help_names_every_command() -> None:
@@ -127,5 +154,5 @@ def test_errors_are_named_by_the_package_that_exports_them(tmp_path: Path) -> No
         error = getattr(traceconv, name)
         assert f"{error.__module__}.{error.__qualname__}" == f"traceconv.{name}"
     program = "import sys, traceconv; traceconv.open_store(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "x")], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "x.duckdb")], capture_output=True, text=True)
     assert "\ntraceconv.StoreError: " in done.stderr

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import traceconv
 from traceconv.base.errors import ModelError
 from traceconv.cli.app import run
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.static_profile import measured_memory, store_static_profile
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.runtime.spec import reference_npu
+from traceconv.runtime.spec import reference_npu, spec_of
 from traceconv.runtime.static_profile import by_core, static_profile
 from traceconv.runtime.zoo import FoundModel
 from traceconv.store.database import open_store
@@ -155,12 +156,57 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypa
     cores = json.loads((tmp_path / "cores.json").read_text())
     assert sum(core["share_percent"] for core in cores) == pytest.approx(100)
     assert "added to s.duckdb as run 1" in capfd.readouterr().err
-    # A timeline of what has no times, and a measured peak of what was not measured, are refused in words.
-    assert run(["export", "chrome", "-o", "t.json", "--db", "s.duckdb"]) == 1
+    # msprof's tables of what has no times, and a measured peak of what was not measured, are refused.
+    assert run(["export", "msprof", "-o", "t", "--db", "s.duckdb"]) == 1
     assert "static profile" in capfd.readouterr().err
     assert run(["model", "mini_resnet", "--run", "1", "--db", "s.duckdb"]) == 2
     assert "no memory log" in capfd.readouterr().err
-    assert not (tmp_path / "t.json").exists()
+    assert not (tmp_path / "t").exists()
+    assert run(["model", "mini_resnet", "--dump-only-opr", "--order-by", "flops", "--top", "2"]) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        f"{row['op_name']} {row['op_type']} {row['op_id']}" for row in rows[:2]
+    ]
+
+
+@pytest.mark.parametrize("model", ["mini_resnet", "mini_transformer"])
+def test_a_timeline_has_the_estimated_ops_one_after_another(model: str, tmp_path: Path) -> None:
+    profile = traceconv.get_profile(model, streams=3)
+    store = tmp_path / "static.duckdb"
+    store_static_profile(static_profile(model, spec=spec_of(None, 3)), store)
+    with traceconv.open_store(store) as opened:
+        opened.export_chrome(tmp_path / "trace.json")
+        opened.export_perfetto(tmp_path / "trace.pftrace")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    ops = profile["ops"]
+    assert isinstance(ops, list)
+    wanted, start_ns = [], 0
+    for op in ops:
+        wanted.append((op["op_name"], start_ns, op["dur_ns"]))
+        start_ns += op["dur_ns"]
+    in_ns = lambda us: round(us * 1000)  # noqa: E731 - small numbers
+    assert [(one["name"], in_ns(one["ts"]), in_ns(one["dur"])) for one in slices] == wanted
+    assert start_ns == profile["total_ns"]
+    threads = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert threads == ["Estimated ops, one after another"]
+    traceconv.ingest(tmp_path / "trace.pftrace", db=tmp_path / "again.duckdb")
+    with traceconv.open_store(tmp_path / "again.duckdb") as again:
+        rows = again.query("SELECT name, start_ns, dur_ns FROM slice ORDER BY start_ns").fetchall()
+    assert rows == wanted
+
+
+def test_get_profile_has_the_tables_of_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    profile = json.loads(json.dumps(traceconv.get_profile("mini_lstm", batch=2)))
+    for table in ("ops", "cores", "memory"):
+        assert run(["model", "mini_lstm", "--batch", "2", "--show", table, "--format", "json"]) == 0
+        assert profile[table] == json.loads(capfd.readouterr().out)
+    assert profile["flops"] == sum(op["flops"] for op in profile["ops"])
+    with traceconv.Session("mini_lstm", batch=2) as session:
+        loaded = session.get_profile()
+    assert loaded["ops"] == profile["ops"]
+    assert loaded["peak_used_bytes"] <= profile["peak_used_bytes"]  # without the inputs of a next run
+    with pytest.raises(traceconv.UsageError, match=r"^streams 0: must be from 1 to 64"):
+        traceconv.get_profile("mini_lstm", streams=0)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +218,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypa
         (["-o", "x.parquet"], "x.parquet; use .txt, .csv"),
         (["--streams", "0"], "from 1 to 64"),
         (["--format", "xml"], "unsupported format"),
+        (["--dump-only-opr", "--show", "cores"], "omit --show"),
         (["--run", "1"], "does not exist"),
     ],
 )

@@ -175,7 +175,7 @@ def of_version(version: int) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (no_file, "does not exist; create .* traceconv ingest"),
+        (no_file, "does not exist; create .*ingest"),
         (text_file, "not a DuckDB file"),
         (empty_file, "empty"),
         (zeros, "not a DuckDB file"),

@@ -64,6 +64,8 @@ def test_columns_that_tell_nothing_are_named_below_the_table(store: Path) -> Non
     assert table[0].split() == ["op_name", "start", "dur"]
     assert "op_type (same as op_name)" in notes[0]
     assert "wait_ns (unknown)" in notes[0]
+    _, notes = shown(store, "task-time")
+    assert "stream_id, stream_wait_ns (unknown)" in notes[0]
     table, notes = shown(store, "op-summary", "--columns", "device_id,wait")
     assert (table[0].split(), notes) == (["device_id", "wait"], [])
 

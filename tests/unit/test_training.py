@@ -232,3 +232,22 @@ def test_wrong_batches_are_one_clear_error() -> None:
         Trainer(FoundModel("m", b.model({"x": [4, 3]}, [b.node("Relu", ["x"])]))).step(
             {"x": x[:, :3]}, np.zeros(4, int)
         )
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer("adam", 0.002), Optimizer("sgd", 1e-4, 0.9)], ids=repr)
+def test_fp16_weights_are_updated_in_fp32(optimizer: Optimizer) -> None:
+    """Each weight is the rounded fp32 copy, which learns from the fp16 gradients, also from those near 0."""
+    x = np.random.default_rng(1).standard_normal((1, 64, 64)).astype(np.float16)
+    trainer = Trainer("mini_half", TrainOptions(optimizer))
+    found = []
+    for _ in range(3):
+        trainer.step({"input": x}, np.tanh(x))
+        (state,) = trainer.team.states
+        parameters = [name for name in trainer.team.plan.parameters if state[name].dtype == np.float16]
+        for name in parameters:
+            master = state[f"{name}/master"]
+            assert master.dtype == np.float32 and np.isfinite(master).all()
+            np.testing.assert_array_equal(state[name], master.astype(np.float16))
+            assert all(state[f"{name}/{slot}"].dtype == np.float32 for slot in optimizer.task.slots)
+        found.append({name: state[name].copy() for name in parameters})
+    assert parameters and any((found[0][name] != found[2][name]).any() for name in parameters)

@@ -6,10 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
+from vendor_recording import made_up, us, write_folder
 
 from traceconv.cli import app
 from traceconv.pipeline.ingest import ingest
@@ -158,6 +160,52 @@ def test_tables_alone_become_ops_tasks_steps_and_fusions(tmp_path: Path) -> None
     ) == [("conv_1", "net", 1536, 2048, 256, 0, ["conv_1a", "bias_1", "bn_1"])]
 
 
+@pytest.mark.parametrize("labels", [True, False])
+def test_collectives_belong_to_the_iterations_of_their_device(tmp_path: Path, labels: bool) -> None:
+    """msprof shows them in another process than the device's iterations, which labels or a table assign to it."""
+    out = tmp_path / "mindstudio_profiler_output"
+    out.mkdir()
+    events: list[dict[str, object]] = []
+    rows = []
+    for device, shift in ((0, 0), (1, 30)):  # the iterations of device 1 overlap those of device 0
+        hardware, hccl = 10 + device, 20 + device
+        for pid, process, thread in (
+            (hardware, "Ascend Hardware", "Step Trace(Model ID:1)"),
+            (hccl, "HCCL", "Group g"),
+        ):
+            events.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": process}})
+            events.append({"ph": "M", "pid": pid, "tid": 5, "name": "thread_name", "args": {"name": thread}})
+            if labels:
+                label = {"labels": f"NPU {device}"}
+                events.append({"ph": "M", "pid": pid, "tid": 0, "name": "process_labels", "args": label})
+        events.append({"ph": "M", "pid": hardware, "tid": 2, "name": "thread_name", "args": {"name": "Stream 2"}})
+        spans = [(hardware, 5, f"Iteration {number}", 50 + 50 * number, 50) for number in (1, 2)]
+        spans += [(hardware, 2, f"Mul{number}_{device}", 50 + 50 * number, 7) for number in (1, 2)]
+        spans += [(hccl, 5, f"hcom_{number}_{device}", at, 5) for number, at in enumerate((90, 145, 150, 200))]
+        for pid, tid, name, at, dur in spans:
+            category = "Iteration Time" if name.startswith("Iteration") else ""
+            place = {"ph": "X", "pid": pid, "tid": tid, "ts": f"{T0 + at + shift}", "dur": dur, "name": name}
+            events.append({**place, "cat": category, "args": {}})
+            if not category:
+                stream = 2 if tid == 2 else ""
+                kind = "HCCL" if pid == hccl else "AI_CORE"
+                rows.append((device, name, kind, stream, "", dur, f"{T0 + at + shift}", f"{T0 + at + shift + dur}"))
+    (out / "msprof_20260101000001.json").write_text(json.dumps(events), encoding="utf-8")
+    if not labels:
+        write(out / "task_time_20260101000001.csv", TASK_TIME, rows)
+    store = tmp_path / "trace.duckdb"
+    ingest([tmp_path], store)
+    assert ask(
+        store,
+        "SELECT t.device_id, t.name, s.device_id, s.iteration FROM task AS t "
+        "LEFT JOIN step AS s USING (run_id, step_id) WHERE kind = 'collective' ORDER BY t.device_id, t.start_ns",
+    ) == [
+        (device, f"hcom_{number}_{device}", *found)
+        for device in (0, 1)
+        for number, found in enumerate([(None, None), (device, 1), (device, 2), (None, None)])
+    ]
+
+
 @pytest.mark.parametrize("with_table", [True, False])
 def test_a_mark_on_a_stream_does_not_shorten_waits(tmp_path: Path, with_table: bool) -> None:
     """A step stands on the track of the kernels a and b, and ends between them."""
@@ -275,6 +323,31 @@ def test_control_characters_in_a_name_are_escaped(tmp_path: Path, capfd: pytest.
     shown, err = capfd.readouterr()
     assert "\x1b" not in shown + err
     assert "\\x1b[31mRelu" in shown
+
+
+def test_names_that_differ_in_white_space_only_are_different(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither ingest nor verify trims them: each row is about the task of exactly its name."""
+    recording = made_up(5, kernels=30)
+    recording.tasks = [
+        replace(task, name=task.name + end, op_type=task.op_type + end)
+        for number, task in enumerate(recording.tasks)
+        for end in [("", "\n", " ")[number % 3]]
+    ]
+    folder = write_folder(tmp_path, recording, 1)
+    store = tmp_path / "trace.duckdb"
+    ingest([folder], store)
+    found = ask(store, "SELECT name, start_ns FROM task ORDER BY ALL")
+    assert found == sorted((task.name, task.start_ns) for task in recording.tasks)
+    assert differing(folder, capfd)[:2] == (0, [])
+    (table,) = folder.rglob("kernel_details.csv")
+    row = next(task for task in recording.rows if task.name.endswith("\n"))
+    text = table.read_bytes().decode()
+    at = text.index(us(row.start_ns))
+    quoted = text.rindex(row.name, 0, at)
+    table.write_text(text[: quoted + len(row.name) - 1] + text[quoted + len(row.name) :], encoding="utf-8", newline="")
+    code, cells, _ = differing(folder, capfd)
+    assert code == 3
+    assert ("name", row.name[:-1], row.name[:-1] + "\\x0a") in [cell[-4:-1] for cell in cells]
 
 
 @pytest.mark.parametrize("content", [None, "l2_cache.csv"])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from traceconv.cli import app
-from traceconv.cli.why_text import pretty
 from traceconv.formats.locate import MAX_BYTES
 from traceconv.pipeline.ingest import ingest
+from traceconv.provenance.text import pretty
 
 FIRST = 1 << 40
 

@@ -40,6 +40,10 @@ class StoreMigrated(UserWarning):
     """A store of an older schema version was migrated to the current one."""
 
 
+class DataLossWarning(UserWarning):
+    """Part of a trace file that was read could not be used."""
+
+
 class OutputError(TraceconvError):
     """Output can't be written."""
 
@@ -61,7 +65,10 @@ class InternalError(TraceconvError):
 
 
 #: The errors and warnings that `traceconv` exports. Tracebacks show them under that name.
-PUBLIC = (TraceconvError, UsageError, InputError, ModelError, StoreError, StoreMigrated, OutputError, DataLossError)
+PUBLIC = (
+    TraceconvError, UsageError, InputError, ModelError, StoreError, StoreMigrated, OutputError, DataLossError,
+    DataLossWarning,
+)  # fmt: skip
 for _public in PUBLIC:
     _public.__module__ = "traceconv"
 

@@ -6,6 +6,7 @@ import gc
 import sys
 import warnings
 from collections.abc import Callable
+from typing import NoReturn
 
 import typer
 import typer.core
@@ -33,7 +34,7 @@ from traceconv.cli import (
 )
 from traceconv.cli.mistakes import explained
 from traceconv.cli.output import print_message
-from traceconv.cli.streams import ReaderLeft, finish, guard_streams
+from traceconv.cli.streams import ReaderLeft, finish, guard_streams, leave
 
 _HELP = """Import profiler logs of NPUs and GPUs into a DuckDB store: fast, exact, and tolerant of damaged input.
 
@@ -134,13 +135,18 @@ class _NoPandas:
             raise ModuleNotFoundError("pandas is not used by the command line", name=name)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point of the `traceconv` program: run a command and exit with its code."""
+    leave(program())
+
+
+def program() -> int:
+    """Run the command line of this process and return the exit code."""
     # Imported modules stay in memory: scanning them for garbage again and again is not worth it.
     gc.set_threshold(150_000)
     sys.meta_path.insert(0, _NoPandas)
     guard_streams()
-    sys.exit(finish(run(sys.argv[1:])))
+    return finish(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:

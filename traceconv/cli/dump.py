@@ -30,31 +30,18 @@ def dump(
       traceconv dump raw/PROF_*/host/data/api.slice_0.bin
       traceconv dump raw/ --type api --json | jq .host_ns
     """
-    from traceconv.base.errors import EXIT_DATA_LOSS, UsageError, printable, suggestion
+    from traceconv.base.errors import EXIT_DATA_LOSS
     from traceconv.cli.output import print_message
-    from traceconv.formats.npulog.discover import find_captures
-    from traceconv.formats.npulog.dump import DumpOptions, dump_capture, record_types
-    from traceconv.schema import records
+    from traceconv.formats.npulog.dump import DumpOptions, captures_with, dump_captures
 
-    captures = find_captures(paths)
-    if record is not None:
-        known = {*records(), *(name for capture in captures for name in record_types(capture))}
-        if record not in known:
-            near = suggestion(record, sorted(known))
-            hint = "List those of a capture with: traceconv info PATH"
-            raise UsageError(f"unknown record type '{printable(record)}'.{near} {hint}")
     problems: list[str] = []
 
     def report(message: str) -> None:
         problems.append(message)
         print_message(message, "")
 
-    left = limit
-    for capture in captures:
-        for count, text in dump_capture(capture, DumpOptions(record, left, as_json, report)):
-            sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-            if left is not None:
-                left -= count
+    for text in dump_captures(captures_with(paths, record), DumpOptions(record, limit, as_json, report)):
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()
     if problems:
         raise typer.Exit(EXIT_DATA_LOSS)

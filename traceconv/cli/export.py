@@ -114,6 +114,7 @@ def _write(export: Export, output: Path | None, store: Path, run: str | None, ow
         run_id, note = one_run(connection, run, export.title)
         if note is not None:
             print_message(note)
+        export.check(connection, run_id, target, own)
         written = export.load_writer()(connection, run_id, target, **own)
     name = written.path or target or "stdout"
     print_message(f"{name}: {_counts(written.rows) or 'no rows'} ({written.size_bytes:,} bytes)")

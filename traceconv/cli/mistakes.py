@@ -14,7 +14,17 @@ _OTHER_WORDS = {
     "stats": "report", "summary": "report", "show": "report", "list": "report --list", "tables": "schema",
     "run": "record", "train": "record --train", "check": "info", "validate": "info", "help": "--help",
     "version": "--version", "delete": "runs delete", "remove": "runs delete", "merge": "runs merge",
-    "rename": "runs label", "label": "runs label", "ls": "runs list",
+    "rename": "runs label", "label": "runs label", "ls": "runs list", "rm": "runs delete",
+}  # fmt: skip
+#: Options that users of other tools try, and the options for it; the first that the command has is meant.
+_OTHER_OPTIONS = {
+    "--csv": ["--format csv"], "--json": ["--format json"], "--markdown": ["--format markdown"],
+    "--md": ["--format markdown"], "--ndjson": ["--format ndjson"], "--parquet": ["--format parquet"],
+    "--force": ["--replace", "--overwrite"], "--overwrite": ["--replace"], "--replace": ["--overwrite"],
+    "--out": ["--output", "--db"], "--output": ["--db"], "-o": ["--db"], "--file": ["--output"],
+    "--where": ["--filter"], "--head": ["--top", "--limit"], "--shape": ["--input"], "--shapes": ["--input"],
+    "-r": ["--reader"], "-f": ["--format", "--replace"], "-b": ["--batch"], "-d": ["--device"],
+    **{f"-{digit}": ["--top N", "--limit N"] for digit in range(1, 10)},
 }  # fmt: skip
 
 
@@ -26,16 +36,27 @@ def explained(error: Any) -> str:  # its class has no public name
     if (name := getattr(error, "option_name", None)) is not None and message.startswith("No such option"):
         known = [] if context is None else [opt for one in context.command.params for opt in one.opts if opt[1] == "-"]
         place = " Options of a command follow its name." if hasattr(context and context.command, "commands") else ""
-        return f"{path} has no option {printable(name)}.{suggestion(name, known)}{place} {help_line}"
+        meant = next((one for one in _OTHER_OPTIONS.get(name, ()) if one.partition(" ")[0] in known), None)
+        near = suggestion(name, known) if meant is None else f" Use: {meant}."
+        return f"{path} has no option {printable(name)}.{near}{place} {help_line}"
     if match := re.match(r"No such command '(.*?)'", message, re.DOTALL):
         hint = _command_hint(match[1], list(context.command.commands), path)
         return f"{path} has no command '{printable(match[1])}'.{hint}"
     if message.startswith("Got unexpected extra argument"):
-        return f"unexpected argument: {printable(message.partition('(')[2].partition('(')[2].rstrip(')'))}. {help_line}"
-    if message.startswith(("Missing argument", "Option ")) or "does not take a value" in message:
+        extra = printable(message.partition("(")[2].partition("(")[2].rstrip(")"))
+        return f"unexpected argument: {extra}.{_example(context)} {help_line}"
+    if message.startswith("Missing"):
+        return f"{message}{_example(context)} {help_line}"
+    if message.startswith("Option ") or "does not take a value" in message:
         return f"{message} {help_line}"
     message = re.sub(r"a valid int(eger)?( range)?\b", "an integer", message)
     return re.sub(r"is not in the range x>=(\S+?)\.?$", r"must be at least \1", message)
+
+
+def _example(context: Any) -> str:
+    """The first example of a command's help."""
+    match = re.search(r"Examples:\s+(.+)", "" if context is None else context.command.help or "")
+    return f" For example: {match[1].strip()}" if match else ""
 
 
 def _command_hint(wanted: str, known: list[str], path: str) -> str:

@@ -1,46 +1,19 @@
-"""Trace files given to a command instead of a store: ingested into a store that is kept in the cache.
-
-A store is named by the paths, sizes, modification times and ends of its files, and by the version of traceconv. It is
-created under a temporary name and renamed, so that several processes may create the same one at once. The least
-recently used stores are removed when the cache exceeds its size.
-"""
+"""Trace files given to a command instead of a store."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from traceconv._version import __version__
-from traceconv.base.cache_folder import cache_folder
-from traceconv.base.errors import EXIT_DATA_LOSS, InputError, StoreError, UsageError, printable
-from traceconv.cli import options
+from traceconv.base.errors import EXIT_DATA_LOSS
 from traceconv.cli.output import print_message
 
-_FOLDER = "stores"
-_MAX_BYTES = 2 << 30
-#: Bytes at both ends of a file that are part of its identity.
-_END_BYTES = 64 << 10
-#: Folders with more files are not cached.
-_MOST_FILES = 10_000
-_STALE_SECONDS = 24 * 3600
-
-
-@dataclass(frozen=True, slots=True)
-class AskedStore:
-    """The store that a command reads, and whether data of its files was lost."""
-
-    path: Path
-    lossy: bool = False
+if TYPE_CHECKING:
+    from traceconv.pipeline.result import Observer
 
 
 @contextmanager
@@ -50,141 +23,23 @@ def asked_store(db: Path | None, paths: Sequence[Path], *, cache: bool = True) -
     Losses are reported each time, and end the command with exit code 3. Raises UsageError if both are given, InputError
     if nothing can be used.
     """
-    with _store(db, paths, cache) as store:
+    from traceconv.pipeline.trace_store import store_of
+
+    with store_of(paths, db, cache=cache, observed=_observed) as store:
+        for line in (*store.losses, *store.notes):
+            print_message(line)
         yield store.path
-    if store.lossy:
+    if store.losses:
         raise typer.Exit(EXIT_DATA_LOSS)
 
 
 @contextmanager
-def _store(db: Path | None, paths: Sequence[Path], cache: bool) -> Iterator[AskedStore]:
-    if not paths:
-        yield AskedStore(options.store_path(db))
-        return
-    if db is not None:
-        raise UsageError("--db and trace files exclude each other; ingest the files into the store instead")
-    if len(paths) == 1 and _is_store(paths[0]):
-        yield AskedStore(paths[0])
-        return
-    folder = cache_folder() if cache else None
-    key = None if folder is None else _key(paths)
-    if folder is not None and key is not None:
-        kept = folder / _FOLDER / f"{key}.duckdb"
-        store = _cached(kept) or _make(paths, kept)
-        if store is not None:
-            yield store
-            return
-    with tempfile.TemporaryDirectory(prefix="traceconv-") as temporary:
-        path = Path(temporary) / "trace.duckdb"
-        yield _reported(path, _ingest(paths, path))
-
-
-def _is_store(path: Path) -> bool:
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(12)[8:] == b"DUCK"
-    return False
-
-
-def _key(paths: Sequence[Path]) -> str | None:
-    """Return a name for the content of files and folders; None if they can't be cached."""
-    found: list[object] = [__version__]
-    for path in paths:
-        if str(path) == "-":
-            return None
-        absolute = path.absolute()
-        found.append(str(absolute))
-        files = [absolute]
-        if absolute.is_dir():
-            files = [Path(top, name) for top, _, names in sorted(os.walk(absolute)) for name in sorted(names)]
-        if len(found) + len(files) > _MOST_FILES:
-            return None
-        try:
-            found.extend(_identity(file) for file in files)
-        except OSError as error:
-            if not absolute.exists():
-                raise InputError(f"{printable(str(path))} does not exist") from None
-            raise InputError(f"can't read {printable(str(error.filename))}: {error.strerror}") from None
-    return hashlib.sha256(json.dumps(found).encode("utf-8", "surrogatepass")).hexdigest()[:40]
-
-
-def _identity(path: Path) -> list[object]:
-    with path.open("rb") as file:
-        state = os.fstat(file.fileno())
-        ends = hashlib.sha256(file.read(_END_BYTES))
-        file.seek(max(0, state.st_size - _END_BYTES))
-        ends.update(file.read(_END_BYTES))
-    return [str(path), state.st_size, state.st_mtime_ns, ends.hexdigest()]
-
-
-def _cached(kept: Path) -> AskedStore | None:
-    try:
-        losses = json.loads(kept.with_suffix(".json").read_text("utf-8"))
-        os.utime(kept)  # the time of its last use
-        return _reported(kept, losses)
-    except (OSError, ValueError):
-        return None
-
-
-def _make(paths: Sequence[Path], kept: Path) -> AskedStore | None:
-    """Ingest into the cache; None if the folder can't be used, or a file changes meanwhile."""
-    try:
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _evict(kept.parent)
-        folder = Path(tempfile.mkdtemp(suffix=".partial", dir=kept.parent))
-    except OSError:
-        return None
-    try:
-        path = folder / "trace.duckdb"
-        losses = _ingest(paths, path)
-        if _key(paths) != kept.stem:
-            return None
-        (folder / "losses.json").write_text(json.dumps(losses), "utf-8")
-        (folder / "losses.json").replace(kept.with_suffix(".json"))
-        path.replace(kept)
-        _evict(kept.parent, kept)
-        return _reported(kept, losses)
-    except (OSError, StoreError):
-        return None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _evict(folder: Path, newest: Path | None = None) -> None:
-    """Remove the least recently used stores until the cache has its size, and files left by crashes."""
-    stores = []
-    for path in folder.iterdir():
-        with suppress(OSError):
-            state = path.stat()
-            if path.suffix == ".duckdb":
-                stores.append((path == newest, state.st_mtime_ns, state.st_size, path))
-            elif path.suffix == ".partial" and time.time() - state.st_mtime > _STALE_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
-    total = sum(size for _, _, size, _ in stores)
-    for is_newest, _, size, path in sorted(stores):
-        if total <= _MAX_BYTES or is_newest:
-            break
-        total -= size
-        for one in (path, path.with_suffix(".json")):
-            with suppress(OSError):
-                one.unlink()
-
-
-def _ingest(paths: Sequence[Path], store: Path) -> dict[str, list[str]]:
-    """Ingest files; return the lines that report losses, and those that report what is only notable."""
+def _observed() -> Iterator[Observer | None]:
     from traceconv.base.malloc_tuning import limit_arenas, require_address_space
 
     require_address_space()
     limit_arenas()
-    from traceconv.cli.ingest import losses_of
     from traceconv.cli.progress import ingest_progress
-    from traceconv.pipeline.ingest import ingest
 
     with ingest_progress() as observer:
-        result = ingest(paths, store, observer=observer)
-    return {"losses" if result.lossy else "notes": list(losses_of(result))}
-
-
-def _reported(path: Path, losses: dict[str, list[str]]) -> AskedStore:
-    for line in (*losses.get("losses", ()), *losses.get("notes", ())):
-        print_message(line)
-    return AskedStore(path, "losses" in losses)
+        yield observer

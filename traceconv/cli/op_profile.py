@@ -46,7 +46,7 @@ def op_profile(
         [], "--input", "-i", metavar="SHAPE[:DTYPE][=VALUES]", help="An input (repeatable).", show_default=False
     ),
     attributes: list[str] = typer.Option(
-        [], "--attr", "-a", metavar="NAME=VALUE", help="An attribute (repeatable).", show_default=False
+        [], "--attr", "--attribute", "-a", metavar="NAME=VALUE", help="An attribute (repeatable).", show_default=False
     ),
     dtype: str = typer.Option("float32", "--dtype", help="Data type of inputs without one."),
     repeat: int = typer.Option(1, "--repeat", "-n", metavar="N", help="Number of executions."),
@@ -110,7 +110,7 @@ def op_profile(
     else:
         result = profile_op(
             op_type, [value for value, _ in parsed], dict(map(_attribute, attributes)), [kind for _, kind in parsed],
-            repeat=repeat, output_count=outputs, opset=opset, device_spec=device_spec, cache=cache,
+            repeat=repeat, outputs=outputs, opset=opset, device_spec=device_spec, cache=cache,
         )  # fmt: skip
         rows, cached = [_row(result, "op", result.op_name)], result.cached
     shown = _SHOWN_OF_GRAPH if is_graph else _SHOWN
@@ -156,14 +156,12 @@ def _input(text: str, dtype: str) -> tuple[OpInput, str]:
     import numpy as np
 
     from traceconv.runtime.bfloat16 import BF16
+    from traceconv.runtime.op_profile import shape_of
 
     head, equals, values = text.partition("=")
     shape_text, colon, kind = head.partition(":")
     kind = kind if colon else dtype
-    try:
-        shape = [int(extent) for extent in shape_text.split("x")] if shape_text else []
-    except ValueError:
-        raise UsageError(f"--input {printable(text, 60)}: not a shape such as 16x3x224x224") from None
+    shape = shape_of("--input", shape_text)
     if not equals:
         return shape, kind
     numbers = [part.strip() for part in values.split(",")]

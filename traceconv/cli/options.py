@@ -75,7 +75,7 @@ ORDER_BY = typer.Option(
     "--order-by",
     "--sort",
     metavar="COLUMN",
-    help="Sort by a column: numbers descending, text ascending.",
+    help="Sort by a column, or by several: A,B; numbers descending, text ascending, or as in 'A ASC'.",
     autocompletion=complete_column,
 )
 COLUMNS = typer.Option(
@@ -155,13 +155,6 @@ def row_format(wanted: str | None, output: Path | None, formats: tuple[str, ...]
         except UnicodeEncodeError:
             raise UsageError(f"can't write {printable(str(output))}: DuckDB needs a name in UTF-8") from None
     return chosen
-
-
-def wanted_run(run: str | None, rank: str | None) -> str | None:
-    """Return --run, or what --rank means as --run. Raises UsageError if both are given."""
-    if run is not None and rank is not None:
-        raise UsageError("--run and --rank exclude each other; use --run rank=N,rank=M for several ranks")
-    return run if rank is None else ",".join(f"rank={one.strip()}" for one in rank.split(","))
 
 
 def wanted_columns(columns: str) -> list[str]:

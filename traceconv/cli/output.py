@@ -73,18 +73,20 @@ def write_parquet_file(
 
     partial  temporary name of the file, if the connection can write to no other
     """
-    from traceconv.export.output import partial_of
+    from traceconv.export.output import partial_of, reason
     from traceconv.reports.run import write_parquet
 
     target = Path(os.path.realpath(output))
     if os.path.exists(target) and not os.path.isfile(target):
         raise OutputError(f"can't write {printable(str(output))}: it is not a regular file")
+    if not target.parent.is_dir():
+        raise OutputError(f"can't write {printable(str(output))}: its folder does not exist")
     partial = partial or partial_of(target)
     try:
         write_parquet(connection, sql, values, partial)
         partial.replace(target)
     except OSError as error:
-        raise OutputError(f"can't write {printable(str(output))}: {error.strerror or error}") from None
+        raise OutputError(f"can't write {printable(str(output))}: {reason(error)}") from None
     finally:
         with suppress(OSError):
             partial.unlink()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from traceconv.base.errors import UsageError, printable
+from traceconv.base.errors import printable
 from traceconv.cli import options
 
 
@@ -116,42 +116,15 @@ def record(
     import sys
 
     from traceconv.cli.output import print_message
-    from traceconv.runtime.profile_options import parse_options
-    from traceconv.runtime.record import RecordOptions
     from traceconv.runtime.record import record as run
-    from traceconv.runtime.training.optimizers import Optimizer
-    from traceconv.runtime.training.options import TrainOptions
+    from traceconv.runtime.record_arguments import record_options
 
-    for_training = {
-        "--steps": steps,
-        "--optimizer": optimizer,
-        "--lr": lr,
-        "--momentum": momentum,
-        "--loss": loss,
-        "--augment": augment,
-    }
-    stray = [name for name, value in for_training.items() if value is not None]
-    if stray and not train:
-        raise UsageError(f"{stray[0]} is for training; add --train")
-    iterations = iterations if steps is None else steps
-    training = None
-    if train:
-        kind = optimizer or "sgd"
-        if kind == "adam" and momentum is not None:
-            raise UsageError("--momentum applies only to sgd; omit it, or use --optimizer sgd")
-        rate = lr if lr is not None else 0.001 if kind == "adam" else 0.01
-        update = Optimizer(kind, rate, 0.9 if momentum is None else momentum)
-        training = TrainOptions(update, loss, augment=augment is not False)
-    given = {
-        "output": output, "aic_metrics": aic_metrics, "task_trace": task_trace, "training_trace": training_trace,
-        "fp_point": fp_point, "bp_point": bp_point, "clock": clock,
-    }  # fmt: skip
-    profile = parse_options(given, profiling_options, override=True)
-    if profile.output is None:
-        raise UsageError("missing option --output: name a folder for the capture with -o DIR")
-    chosen = RecordOptions(
-        model, profile.output, iterations, warmup, batch, input_path, seed, deterministic, profile, devices,
-        device_spec, streams, prefetch, tuple(fetch), truth, training,
+    chosen = record_options(
+        model, output, iterations=iterations, warmup=warmup, batch=batch, input=input_path, seed=seed,
+        deterministic=deterministic, aic_metrics=aic_metrics, task_trace=task_trace, training_trace=training_trace,
+        clock=clock, profiling_options=profiling_options, devices=devices, device_spec=device_spec, streams=streams,
+        prefetch=prefetch, fetch=fetch, truth=truth, train=train, steps=steps, optimizer=optimizer, lr=lr,
+        momentum=momentum, loss=loss, fp_point=fp_point, bp_point=bp_point, augment=augment,
     )  # fmt: skip
     if sys.stderr.isatty():
         from rich.console import Console
@@ -165,7 +138,7 @@ def record(
         recorded = run(chosen)
     if recorded.losses:
         print_message(f"initial loss {recorded.losses[0]:.4f}, final loss {recorded.losses[-1]:.4f}", "")
-    runs = f"{iterations} iteration{'s' * (iterations != 1)}"
+    runs = f"{chosen.iterations} iteration{'s' * (chosen.iterations != 1)}"
     where = f" on {devices} devices" if devices > 1 else ""
     ops = f"{recorded.op_count} op{'s' * (recorded.op_count != 1)}"
     print_message(f"{recorded.model_name}: {ops} × {runs} recorded{where}", "")

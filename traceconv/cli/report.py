@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from traceconv.base.errors import UsageError
+from traceconv.base.errors import UsageError, printable
 from traceconv.cli import options
 from traceconv.cli.completions import complete_filter, complete_report
 
@@ -92,12 +93,17 @@ def report(
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_lines, print_message
 
-    if show_list or (name is None and show_help):
-        print_lines(_listing() if show_list else [context.get_help()])
+    if show_list:
+        from traceconv.reports.described import report_catalogue
+
+        print_lines(report_catalogue().lines())
+        return
+    if name is None and show_help:
+        print_lines([context.get_help()])
         return
     if name is None:
         raise UsageError("missing report NAME; list them with: traceconv report --list")
-    from traceconv.reports.columns import order_term
+    from traceconv.reports.columns import parse_order
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.filters import parse_filter
     from traceconv.reports.run import (
@@ -108,24 +114,27 @@ def report(
         given_steps,
         given_times,
         reading,
+        wanted_run,
     )  # fmt: skip
 
+    if os.path.isfile(name) and paths:
+        raise UsageError(f"the report comes first: traceconv report NAME {printable(name)}")
     wanted = find_report(name)
     if show_help:
-        from traceconv.cli.describe import report_description
+        from traceconv.reports.described import described_report
 
-        print_lines(report_description(wanted))
+        print_lines(described_report(wanted).lines())
         return
     if ascending is not None and order_by is None:
         raise UsageError("--ascending and --descending need --order-by COLUMN")
     chosen_format = options.row_format(form, output, _FORMATS)
-    run = options.wanted_run(run, rank)
+    run = wanted_run(run, rank)
     question = Question(
         report=wanted,
         parameters=given_parameters(wanted, device=device, step=step, **given_steps(steps)),
         columns=_columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")),
         filters=tuple(parse_filter(wanted, text) for text in filters),
-        order=() if order_by is None else (order_term(wanted, order_by, ascending=ascending),),
+        order=tuple(parse_order(wanted, one, ascending=ascending) for one in (order_by or "").split(",") if order_by),
         top=top,
         own_order=chosen_format == "msprof-csv" and order_by is None,
     )
@@ -177,14 +186,6 @@ def _run(
         print_message(why_empty(connection, question))
     table = Table(question.columns, chain([first], batches), run_origins(connection, question.runs), optional)
     write_rows(table, form, output, row_limit=question.top)
-
-
-def _listing() -> list[str]:
-    from traceconv.reports.catalog import reports
-
-    found = {name.replace("_", "-"): report for name, report in reports().items()}
-    width = max(map(len, found))
-    return [f"{name:<{width}}  {report.title}" for name, report in found.items()]
 
 
 def _columns(report: Report, wanted: str | None, form: str, *, all_runs: bool) -> tuple[SqlColumn, ...]:

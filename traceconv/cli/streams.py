@@ -6,11 +6,12 @@ the command silently. If standard error can't be written, nothing else changes.
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from traceconv.base.errors import OutputError
 
@@ -77,6 +78,17 @@ def finish(code: int) -> int:
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return code
+
+
+def leave(code: int) -> NoReturn:
+    """End the process. All other threads have ended, and what was registered to run at exit runs.
+
+    The interpreter would scan and free every loaded object, which takes a seventh of the time of a short command.
+    """
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _text(binary: io.BufferedWriter | io.FileIO, before: TextIO | None) -> TextIO:

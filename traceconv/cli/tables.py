@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.text import Text
 
-from traceconv.cli.short_names import distinct
 from traceconv.reports.render import Row, Table, headings, human_rows, is_number
+from traceconv.reports.short_names import distinct
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _GAP = 2
 #: Minimum width of a text column, unless its content is narrower.
@@ -39,7 +40,7 @@ def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -
     """
     terminal = out is None and sys.stdout.isatty()
     limit = row_limit if row_limit is not None else TERMINAL_ROWS if terminal else None
-    console = Console(highlight=False, markup=False, soft_wrap=True) if terminal else None
+    console = _console() if terminal else None
     titles = headings(table.columns)
     numbers = [is_number(column) for column in table.columns]
     drawn = 0
@@ -55,7 +56,7 @@ def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -
             rows = [[row[i] for i in kept] for row in rows]
         for is_heading, line in lines(titles, rows, numbers, console.width if console else None, first=first):
             if console:
-                console.print(Text(line, style="bold" if is_heading else ""))
+                console.print(line, style="bold" if is_heading else "")
             else:
                 _write(out, line)
         drawn += len(rows)
@@ -64,10 +65,16 @@ def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -
     return Drawn(drawn, complete, left_out)
 
 
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, soft_wrap=True)
+
+
 def _telling(table: Table, values: Sequence[Row], cells: Sequence[Sequence[str]]) -> tuple[list[int], list[str]]:
     """Return the columns to draw, and those left out with the reason: unknown, the same in all rows, or repeated."""
     kept: list[int] = []
-    left_out: list[str] = []
+    left_out: dict[str, list[str]] = {}
     # Rows need a name, also if all have the same.
     texts = [column.name for column in table.columns if column.type == "VARCHAR"] or [table.columns[0].name]
     named = next((name for name in texts if name.endswith("name")), texts[0])
@@ -77,14 +84,14 @@ def _telling(table: Table, values: Sequence[Row], cells: Sequence[Sequence[str]]
         if column.name not in table.optional or len(same) == 0 or column.name == named:
             kept.append(i)
         elif all(row[i] is None for row in values):
-            left_out.append(f"{column.name} (unknown)")
+            left_out.setdefault("unknown", []).append(column.name)
         elif len(values) > 1 and len(same) == 1 and not column.timestamp:
-            left_out.append(f"{column.name} ({shortened(cells[0][i], 40)} in all rows)")
+            left_out.setdefault(f"{shortened(cells[0][i], 40)} in all rows", []).append(column.name)
         elif like and len(values) > 1:
-            left_out.append(f"{column.name} (same as {table.columns[like[0]].name})")
+            left_out.setdefault(f"same as {table.columns[like[0]].name}", []).append(column.name)
         else:
             kept.append(i)
-    return kept, left_out
+    return kept, [f"{', '.join(names)} ({reason})" for reason, names in left_out.items()]
 
 
 def _batches(table: Table) -> Iterator[tuple[bool, Sequence[Row]]]:

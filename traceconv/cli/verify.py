@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-from traceconv.base.errors import EXIT_DATA_LOSS, InputError, printable
+from traceconv.base.errors import EXIT_DATA_LOSS
 from traceconv.cli import options
-
-if TYPE_CHECKING:
-    from traceconv.verification.run import Verdict
-
-_COLUMNS = (
-    ("folder", "The output folder."),
-    ("file", "The file in it."),
-    ("row", "The row, by the values that identify it."),
-    ("column_name", "The column; empty if the entire row is missing on one side."),
-    ("vendor_value", "Value in the file."),
-    ("our_value", "Recomputed value."),
-    ("off_by", "vendor_value − our_value, or what is wrong."),
-)
-#: Losses listed individually; ingest keeps all.
-_SHOWN_LOSSES = 10
 
 
 def verify(
@@ -57,55 +40,16 @@ def verify(
     """
     chosen = options.row_format(form, output, options.TEXT_ONLY)
     from traceconv.cli.output import print_message, write_rows
-    from traceconv.reports.render import Table
-    from traceconv.store.documented_sql import SqlColumn
     from traceconv.verification.run import verify as verify_folders
+    from traceconv.verification.text import differences_table, summary_lines
 
     verdicts = verify_folders(path, exact=exact)
-    several = len(verdicts) > 1
-    for verdict in verdicts:
-        for line in _summary(verdict, several=several):
-            print_message(line)
-    if not any(verdict.cells for verdict in verdicts):
-        raise InputError(f"{printable(str(path))}: nothing could be checked")
-    # A table of a single folder needs no column for its name.
-    first = 1 if chosen in ("table", "markdown") and not several else 0
-    columns = tuple(SqlColumn(name, "VARCHAR", "text", doc) for name, doc in _COLUMNS[first:])
-    rows = [row[first:] for verdict in verdicts for row in _rows(verdict)]
-    if rows or output is not None or chosen != "table":
-        write_rows(Table(columns, [rows]), chosen, output)
-    if any(verdict.differing or verdict.losses for verdict in verdicts):
+    for line in summary_lines(verdicts):
+        print_message(line)
+    verdicts.check_any()
+    if any(verdict.differences for verdict in verdicts) or output is not None or chosen != "table":
+        # A table of a single folder needs no column for its name.
+        alone = chosen in ("table", "markdown") and len(verdicts) == 1
+        write_rows(differences_table(verdicts, with_folder=not alone), chosen, output)
+    if not verdicts.agree:
         raise typer.Exit(EXIT_DATA_LOSS)
-
-
-def _rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:
-    for one in verdict.differences:
-        cells = (verdict.folder, one.file, one.row, one.column, one.vendor, one.ours, one.off_by)
-        yield tuple(printable(cell) for cell in cells)
-
-
-def _summary(verdict: Verdict, *, several: bool) -> Iterator[str]:
-    """A line for each file, each loss, and the total."""
-    prefix = f"{printable(verdict.folder)}: " if several else ""
-    for tally in verdict.tallies:
-        name = prefix + printable(tally.file)
-        if tally.reason is not None:
-            yield f"{name}: not checked: {printable(tally.reason)}"
-            continue
-        kept = len(tally.differences)
-        more = "" if kept == tally.differing else f" (the first {kept:,} are listed)"
-        doubles = f", {tally.by_doubles:,} within double-precision rounding" if tally.by_doubles else ""
-        yield f"{name}: {_result(tally.cells, tally.differing)}{more}{doubles}"
-    for name, why in verdict.left:
-        yield f"{prefix}{printable(name)}: not checked: {printable(why)}"
-    for loss in verdict.losses[:_SHOWN_LOSSES]:
-        yield f"{prefix}failed: {printable(loss)}"
-    if len(verdict.losses) > _SHOWN_LOSSES:
-        yield f"{prefix}… and {len(verdict.losses) - _SHOWN_LOSSES} more losses; traceconv ingest stores them all"
-    if verdict.cells:
-        yield f"{prefix or 'total: '}{_result(verdict.cells, verdict.differing)}"
-
-
-def _result(cells: int, differing: int) -> str:
-    counted = "1 cell" if cells == 1 else f"{cells:,} cells"
-    return f"{counted}, " + ("all agree" if not differing else f"{differing:,} differ{'s' * (differing == 1)}")

@@ -48,9 +48,9 @@ def why(
       traceconv why slice 1099511627777 --source /mnt/archive/trace.json.gz
     """
     from traceconv.cli.output import print_lines, print_message
-    from traceconv.cli.why_text import as_json as json_of
-    from traceconv.cli.why_text import lines_of
     from traceconv.provenance.find import why as find
+    from traceconv.provenance.text import as_json as json_of
+    from traceconv.provenance.text import lines_of
     from traceconv.reports.current_store import open_current_store
 
     path = options.store_path(db)

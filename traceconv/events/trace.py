@@ -14,8 +14,19 @@ import pyarrow as pa
 from msgspec import Raw
 from numpy.typing import NDArray
 
+
+class ReusedId(NamedTuple):
+    """A process or thread ID that was used before. `use`: 1 for the second process or thread with it, and so on."""
+
+    id: int
+    use: int
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
 #: A number or a name; None for a missing key.
-Label: TypeAlias = int | float | str | None
+Label: TypeAlias = int | float | str | ReusedId | None
 
 #: In an integer column of durations: one that exceeds 64 bits.
 TOO_LONG = -(2**63)
@@ -163,8 +174,10 @@ class NamedTrack(NamedTuple):
 class TrackName(NamedTuple):
     """Name and sort order of a process (`tid` None), a thread or another track.
 
-    unit   of a counter's values; its `tid` is NamedTrack("counter", ID of its events or "")
-    scope  what the track belongs to, if not to a process
+    unit        of a counter's values; its `tid` is NamedTrack("counter", ID of its events or "")
+    scope       what the track belongs to, if not to a process
+    parent      pid and tid of the track that it is part of
+    properties  what else the source specifies of it, as JSON
     """
 
     pid: Label
@@ -173,6 +186,8 @@ class TrackName(NamedTuple):
     sort_index: int | None = None
     unit: str | None = None
     scope: str | None = None
+    parent: tuple[Label, Label | NamedTrack] | None = None
+    properties: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +217,9 @@ class EventColumns:
             Times may be an int64 array of nanoseconds instead, null for none
     extra   None if no event has keys beyond the fields
     flows   None if no event names a flow by other means than those of trace JSON
+    merges_in_depth  the args of a begin and its end are merged in depth; otherwise only their keys are
+    pairs_neighbors  a begin directly followed by an end of its track and name is closed by it, whatever lies between
+                     in time
     """
 
     count: int
@@ -209,6 +227,8 @@ class EventColumns:
     raw: Mapping[str, pa.Array]
     extra: Extras | None
     flows: EventFlows | None = None
+    merges_in_depth: bool = False
+    pairs_neighbors: bool = True
 
     def label(self, field: str) -> Coded:
         """Return the values of a label field."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +25,7 @@ from traceconv.export.chrome_events import (
     flow_end_query,
     flow_query,
     flow_source,
+    load_counter_query,
     marker_events,
     memory_counter_events,
     memory_events,
@@ -34,14 +34,16 @@ from traceconv.export.chrome_events import (
     slice_events,
     step_events,
     step_source,
+    table_sources,
 )
 from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
 from traceconv.export.json_sql import json_text
-from traceconv.export.output import CountedFile, open_output
+from traceconv.export.load_counters import load_counters
+from traceconv.export.output import CountedFile, open_output, text_bytes
 from traceconv.export.registry import Written
 from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources
 from traceconv.export.windows import condition, time_windows
-from traceconv.normalize.trace.own_columns import FORM, ROW_TABLES
+from traceconv.normalize.trace.own_columns import FORM
 
 #: Rows fetched at once: some MB of text.
 _BATCH_ROWS = 16_384
@@ -54,32 +56,41 @@ _WIDE_NS = 10**15
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """What to write: the FROM clause of each table, whether one device was selected, the clock and the layout."""
+    """What to write: the FROM clause of each table, whether one device was selected, the clock, the layout and whether
+    events have args.
+    """
 
     run_id: int
     sources: Mapping[str, str]
     filtered: bool
     clock: Clock
     layout: Layout
+    args: bool
 
 
 def export_chrome(
-    connection: duckdb.DuckDBPyConnection, run_id: int, output: Path | None, *, device: int | None = None
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    output: Path | None,
+    *,
+    device: int | None = None,
+    args: bool = True,
 ) -> Written:
     """Write a run as a Chrome trace to `output` (None: standard output; compressed if it ends in .gz).
 
-    `device` omits rows of other devices. The connection's memory limit is set, and it gets temporary tables. Raises
-    OutputError if the file can't be written, StoreError if the store can't be read, InputError if the run has tasks
-    without a start.
+    `device` omits rows of other devices. Without `args` events only have a name and a category, and the run can't be
+    ingested from the file. The connection's memory limit is set, and it gets temporary tables. Raises OutputError if
+    the file can't be written, StoreError if the store can't be read, InputError if the run has tasks without a start
+    and is no static profile.
     """
     with exporting(connection, run_id, _MEMORY_LIMIT):
-        trace = _prepare(connection, run_id, device)
+        trace = _prepare(connection, run_id, device, args)
         with open_output(output) as file:
             return _write(connection, CountedFile(file), trace)
 
 
-def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None) -> _Trace:
-    sources = row_sources(run_id, device)
+def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None, args: bool) -> _Trace:
+    sources = row_sources(connection, run_id, device)
     clock = _clock(connection, sources, run_id)
     find_lanes(connection, {**sources, "step": step_source(sources["step"], clock)})
     layout = make_layout(connection, run_id, sources)
@@ -93,7 +104,7 @@ def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | N
     ]
     connection.executemany("INSERT INTO export_thread VALUES (?, ?, ?, ?, ?, ?)", heads)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE export_op AS {op_query(run_id)}")
-    return _Trace(run_id, sources, device is not None, clock, layout)
+    return _Trace(run_id, sources, device is not None, clock, layout, args)
 
 
 def _clock(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], run_id: int) -> Clock:
@@ -111,17 +122,17 @@ def _clock(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], ru
 
 
 def _write(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Trace) -> Written:
-    about = {
+    about: dict[str, object] = {
         "writer": f"traceconv {__version__}",
         "base_ns": str(trace.clock.base_ns),
-        "form": FORM,
-        **{name: list(rows) for name, rows in trace.layout.tables.items()},
     }
+    if trace.args:
+        about |= {"form": FORM, **{name: list(rows) for name, rows in trace.layout.tables.items()}}
     file.write(f'{{"displayTimeUnit":"ns","otherData":{json_text(about)},\n"traceEvents":['.encode())
     # Rows begin with a comma; a trace that has any has a process and a thread for them.
     file.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)).encode())
-    if trace.layout.processes:
-        rows = {name: f'(SELECT * FROM "{name}" WHERE run_id = {trace.run_id})' for name in ROW_TABLES}
+    if trace.layout.processes and trace.args:
+        rows = table_sources(trace.run_id, trace.sources)
         # Metadata events have no timestamp; as instants, viewers would show these markers all at the same time.
         rows["marker"] = f"(SELECT * FROM {trace.sources['marker']} WHERE ts_ns IS NULL)"
         for name, source in rows.items():
@@ -131,6 +142,9 @@ def _write(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Tra
     counts = {events.table: _write_rows(connection, file, events) for events in _tables(connection, trace)}
     memory = memory_counter_events(connection, trace.run_id, trace.sources["memory"], trace.clock)
     write_query(connection, file, memory.query())
+    first = str(trace.clock.base_ns)
+    for counter, thread in load_counters(connection, trace.run_id, trace.sources, trace.layout, first):
+        write_query(connection, file, load_counter_query(counter, thread, trace.clock))
     for name in ("marker", "memory"):
         [(counts[name],)] = connection.execute(f"SELECT count(*) FROM {trace.sources[name]}").fetchall()
     counts["flow"] = _write_flows(connection, file, trace)
@@ -140,11 +154,11 @@ def _write(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Tra
 
 def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:
     for name in SLICE_TABLES:
-        yield slice_events(connection, name, trace.sources[name], trace.clock)
-    yield step_events(connection, trace.sources["step"], trace.clock)
-    yield marker_events(connection, trace.sources["marker"], trace.clock)
+        yield slice_events(connection, name, trace.sources[name], trace.clock, args=trace.args)
+    yield step_events(connection, trace.sources["step"], trace.clock, args=trace.args)
+    yield marker_events(connection, trace.sources["marker"], trace.clock, args=trace.args)
     yield counter_events(connection, trace.sources["counter"], trace.clock)
-    yield memory_events(connection, trace.sources["memory"], trace.clock)
+    yield memory_events(connection, trace.sources["memory"], trace.clock, args=trace.args)
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, file: CountedFile, events: Events) -> int:
@@ -170,7 +184,7 @@ def check_written(connection: duckdb.DuckDBPyConnection, table: str, source: str
 def _write_flows(connection: duckdb.DuckDBPyConnection, file: CountedFile, trace: _Trace) -> int:
     """Write the flows, after the slices that they bind to; return their number."""
     source = flow_source(trace.sources["flow"], trace.clock)
-    query = flow_query(connection, trace.sources["flow"], trace.clock)
+    query = flow_query(connection, trace.sources["flow"], trace.clock, args=trace.args)
     written, unbound = 0, False
     for window in time_windows(connection, source, "at_ns", FLOW_WINDOW_ROWS):
         connection.execute(
@@ -209,8 +223,5 @@ def write_query(connection: duckdb.DuckDBPyConnection, file: CountedFile, query:
 
 def _write_column(file: CountedFile, column: pa.StringArray) -> int:
     """Write the texts of a column from its buffer; return their number."""
-    _, offsets, data = column.buffers()
-    if len(column) and data is not None:
-        ends = np.frombuffer(offsets, np.int32)
-        file.write(memoryview(data)[ends[column.offset] : ends[column.offset + len(column)]])
+    file.write(text_bytes(column))
     return len(column)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import duckdb
 
-from traceconv.base.errors import StoreError
+from traceconv.base.errors import StoreError, option
+from traceconv.export.chrome_layout import Thread
 from traceconv.export.json_sql import Concat, Facts, collect_facts, double, json_text, microseconds, text
+from traceconv.export.load_counters import LoadCounter
 from traceconv.export.lookup import Lookup, make_lookup
 from traceconv.export.timeline import device_memory, memory_changes
-from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, SHOWN_CATEGORY
+from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY
 from traceconv.schema import table
 
 
@@ -64,14 +66,14 @@ class Events:
         return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where} ORDER BY {self.order}"
 
 
-def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock) -> Events:
+def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock, *, args: bool) -> Events:
     """Tasks, calls and ranges: complete events; begin events if the duration is unknown."""
     facts = collect_facts(connection, source, table(name))
     joins = _join_thread(connection, name, "track_id", "id")
-    op = {"task": "described", "api": "named", "range": None}[name]
+    op = {"task": "described", "api": "named", "range": None}[name] if args else None
     if op:
         joins += " LEFT JOIN export_op AS o ON o.op_id = s.op_id"
-    joined = _slice_text(name, facts, clock, "t.head", op and f"o.{op}")
+    joined = _slice_text(name, facts, clock, "t.head", op and f"o.{op}", args)
     order = "t.tid, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
     events = Events(name, source, "start_ns", joins, order, joined)
     heads = _heads_by_track(connection, name, facts)
@@ -85,7 +87,8 @@ def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, 
             return events
         listed = ops.of("s.op_id")
     order = "s.track_id, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
-    return Events(name, source, "start_ns", "", order, _slice_text(name, facts, clock, heads.of("s.track_id"), listed))
+    joined = _slice_text(name, facts, clock, heads.of("s.track_id"), listed, args)
+    return Events(name, source, "start_ns", "", order, joined)
 
 
 def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Mapping[str, Facts]) -> Lookup | None:
@@ -97,7 +100,7 @@ def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Map
     return make_lookup(connection, f"export_{name}_head", query)
 
 
-def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, op: str | None) -> str:
+def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, op: str | None, args: bool) -> str:
     """Return the text of a slice. `head` and `op` are SQL for the head of its thread and the members of its op."""
     event = Concat().sql(head)
     if facts["dur_ns"].some_null:
@@ -110,11 +113,13 @@ def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, 
     else:
         event.literal(',"dur":').sql(clock.length("s.dur_ns"))
     _titles(event, name, facts)
-    _args(event, name, {"track_id", "name", "start_ns", "dur_ns", "category"}, facts)
-    return (event.sql(op) if op else event).literal("}}").build()
+    if args:
+        _args(event, name, {"track_id", "name", "start_ns", "dur_ns", "category"}, facts)
+        (event.sql(op) if op else event).literal("}")
+    return event.literal("}").build()
 
 
-def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock, *, args: bool) -> Events:
     """Steps: slices on the Step Trace of their device; instants if the start is unknown."""
     facts = collect_facts(connection, source, table("step"))
     start = "coalesce(s.start_ns, s.fp_start_ns)"
@@ -124,7 +129,9 @@ def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock
     event.literal('","ts":').sql(clock.at("s.at_ns"))
     event.sql(f"""CASE WHEN {is_slice} THEN ',"dur":' || {clock.length(f"s.end_ns{clock.cast} - {start}")} END""")
     event.literal(',"name":"Iteration ').sql("s.iteration").literal('","cat":"step"')
-    _args(event, "step", {"device_id"}, facts).literal("}}")
+    if args:
+        _args(event, "step", {"device_id"}, facts).literal("}")
+    event.literal("}")
     joins = _join_thread(connection, "step", "device_id", "step_id")
     order = "t.tid, s.at_ns, s.end_ns DESC NULLS FIRST, s.step_id"
     return Events("step", step_source(source, clock), "at_ns", joins, order, event.build())
@@ -136,7 +143,7 @@ def step_source(source: str, clock: Clock) -> str:
     return f"(SELECT *, {first} AS at_ns FROM {source})"
 
 
-def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock, *, args: bool) -> Events:
     """Markers with a timestamp: instants."""
     source = f"(SELECT * FROM {source} WHERE ts_ns IS NOT NULL)"
     facts = collect_facts(connection, source, table("marker"))
@@ -144,19 +151,36 @@ def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
     event.sql("CASE s.scope WHEN 'process' THEN 'p' WHEN 'global' THEN 'g' ELSE 't' END")
     event.literal('","ts":').sql(clock.at("s.ts_ns"))
     _titles(event, "marker", facts)
-    _args(event, "marker", {"track_id", "ts_ns", "category", "name"}, facts).literal("}}")
+    if args:
+        _args(event, "marker", {"track_id", "ts_ns", "category", "name"}, facts).literal("}")
+    event.literal("}")
     joins = _join_thread(connection, "marker", "track_id")
     return Events("marker", source, "ts_ns", joins, "t.tid, s.ts_ns, s.id", event.build())
 
 
+def table_sources(run_id: int, sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the FROM clauses of the ROW_TABLES. `sources`: those of the timeline, by table."""
+    found = {name: f'(SELECT * FROM "{name}" WHERE run_id = {run_id})' for name in ROW_TABLES}
+    found["task_pmu"] = f"(SELECT * FROM {found['task_pmu']} WHERE id IN (SELECT id FROM {sources['task']}))"
+    return found
+
+
 def row_events(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> str | None:
     """Return the SELECT of a table's rows as metadata events, which viewers ignore; None if there are none."""
+    found = row_texts(connection, name, source, f',\n{{"pid":1,"ph":"M","name":"{name}","args":', "}")
+    return found and f"{found} ORDER BY ALL"
+
+
+def row_texts(
+    connection: duckdb.DuckDBPyConnection, name: str, source: str, before: str, after: str = ""
+) -> str | None:
+    """Return the SELECT of a table's rows as JSON objects with text around each; None if there are none."""
     facts = collect_facts(connection, source, table(name))
     if facts["run_id"].all_null:
         return None
-    event = Concat().literal(f',\n{{"pid":1,"ph":"M","name":"{name}","args":{{')
+    event = Concat().literal(before + "{")
     event.members(table(name).columns[:1], "s", facts, first=True).members(table(name).columns[1:], "s", facts)
-    return f"SELECT {event.literal('}}').build()} AS text FROM {source} AS s ORDER BY ALL"
+    return f"SELECT {event.literal('}' + after).build()} AS text FROM {source} AS s"
 
 
 def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
@@ -175,7 +199,7 @@ def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Cl
     return Events("counter", source, "ts_ns", joins, "t.tid, s.ts_ns, s.series", event.build())
 
 
-def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock, *, args: bool) -> Events:
     """Memory blocks: an instant for the allocation, or `held` if before the recording, and one for the free."""
     facts = collect_facts(connection, source, table("memory"))
     names = {column.name: column for column in table("memory").columns}
@@ -186,9 +210,11 @@ def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clo
     event = Concat().sql("t.head").literal('i","s":"t","ts":').sql(clock.at("s.at_ns")).literal(',"name":"')
     event.sql("CASE WHEN s.is_free THEN 'free' WHEN s.alloc_ns IS NULL THEN 'held' ELSE 'alloc' END")
     event.literal('","cat":"memory"')
-    _args(event, "memory", set(names) - {"block_id"}, facts)
-    others = [column for name, column in names.items() if name not in _MEMORY_PLACED]
-    event.sql(f"CASE WHEN NOT s.is_free THEN {Concat().members(others, 's', facts).build()} END").literal("}}")
+    if args:
+        _args(event, "memory", set(names) - {"block_id"}, facts)
+        others = [column for name, column in names.items() if name not in _MEMORY_PLACED]
+        event.sql(f"CASE WHEN NOT s.is_free THEN {Concat().members(others, 's', facts).build()} END").literal("}")
+    event.literal("}")
     joins = _join_thread(connection, "memory", "device_id")
     order = "t.tid, s.at_ns, s.is_free DESC, s.block_id"
     return Events("memory", instants, "at_ns", joins, order, event.build())
@@ -221,7 +247,15 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
     return Events("memory", totals, None, joins, "t.tid, s.ts_ns", event.literal("}}").build())
 
 
-def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> str:
+def load_counter_query(counter: LoadCounter, thread: Thread, clock: Clock) -> str:
+    """Return the SELECT of the samples of a counter, on a thread of its device."""
+    event = Concat().literal(f',\n{{"pid":{thread.pid},"tid":{thread.tid},"ph":"C","ts":').sql(clock.at("s.ts_ns"))
+    event.literal(f',"name":{json_text(f"{counter.name} ({counter.unit})")},"args":{{"value":')
+    event.sql("s.value::VARCHAR" if counter.is_whole else double("s.value")).literal("}}")
+    return f"SELECT {event.build()} AS text FROM ({counter.sql}) AS s ORDER BY s.ts_ns"
+
+
+def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock, *, args: bool) -> str:
     """Return the SELECT of each flow of the temporary table `export_flow`: a start and a finish event.
 
     Its columns start_tid and finish_tid are the threads of its ends; NULL is an unknown event, which goes to
@@ -234,15 +268,20 @@ def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock)
     )
     [(loose,)] = connection.execute("SELECT tid FROM export_thread WHERE source = 'flow'").fetchall()
     if heads is None:
-        raise StoreError(f"{loose} threads exceed the limit of a Chrome trace; select one device with --device N")
+        raise StoreError(
+            f"{loose} threads exceed the limit of a Chrome trace; "
+            f"select one device with {option('--device N', 'device=N')}"
+        )
     titles = _flow_titles(facts)
     event = Concat().sql(heads.of(f"coalesce(s.start_tid, {loose})")).literal('s","ts":').sql(clock.at("s.at_ns"))
     event.extend(titles)
-    _args(event, "flow", {"src_ns", "dst_ns"}, facts)
-    event.sql("CASE WHEN s.reversed THEN ',\"reversed\":true' END")
-    if facts["src_ns"].some_null:
-        event.sql("CASE WHEN s.src_ns IS NULL THEN ',\"src_ns\":null' END")
-    event.literal("}}")
+    if args:
+        _args(event, "flow", {"src_ns", "dst_ns"}, facts)
+        event.sql("CASE WHEN s.reversed THEN ',\"reversed\":true' END")
+        if facts["src_ns"].some_null:
+            event.sql("CASE WHEN s.src_ns IS NULL THEN ',\"src_ns\":null' END")
+        event.literal("}")
+    event.literal("}")
     if not facts["dst_ns"].all_null:
         finish = Concat().sql(heads.of(f"coalesce(s.finish_tid, {loose})")).literal('f","bp":"e","ts":')
         finish.sql(clock.at("s.finish_ns")).extend(titles).literal("}")

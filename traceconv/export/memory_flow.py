@@ -1,13 +1,14 @@
 """Device memory over time as an SVG of bounded size: each block is a rectangle of its addresses and its lifetime.
 
 Blocks are disjoint in time × address, so the picture is exact, except that blocks too small to see are drawn together.
-The number of rectangles is bounded, whether a run has a hundred blocks or ten million.
+The number of rectangles is bounded, whether a run has a hundred blocks or ten million. If no block of a device has an
+address, the sizes in use are stacked over time instead.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,8 @@ _MAP_HEIGHT = {1: 5_200, 2: 3_600}
 _MAP_HEIGHT_OF_MANY = 2_400
 _STRIP_HEIGHT, _STRIP_GAP, _PANEL_GAP = 900, 300, 1_000
 _PLOT_WIDTH = _WIDTH - _LEFT - _RIGHT
+#: Width of a character of a label, on average, or a little more.
+_CHARACTER = 70
 _CENTER, _RIGHT_EDGE = _LEFT + _PLOT_WIDTH // 2, _LEFT + _PLOT_WIDTH
 
 #: Purpose of a block → CSS class of its color.
@@ -55,7 +58,15 @@ rect:hover{stroke:#000;stroke-width:1.5}.f{fill:none;stroke:#999}.t{stroke:#ddd}
 .w,.i,.o,.a,.s,.u{stroke:#fff;stroke-width:.3}.w{fill:#4e79a7}.i{fill:#59a14f}.o{fill:#e15759}.a{fill:#f28e2b}
 .s{fill:#b07aa1}.u{fill:#9c9c9c}.x{opacity:.55;stroke-dasharray:1 1}.c{fill:#4e79a755;stroke:#4e79a7}
 .v{fill:none;stroke:#777;stroke-dasharray:5 3}
+.q0{fill:#4e79a7}.q1{fill:#f28e2b}.q2{fill:#59a14f}.q3{fill:#b07aa1}.q4{fill:#e15759}.q5{fill:#76b7b2}.q6{fill:#edc948}
+.q7{fill:#9c755f}.q8{fill:#9c9c9c}.n{fill:#cfd6de}
 """
+#: What blocks without addresses are stacked by: the first that is known, and its SQL on a block `m` and its op `o`.
+_STACKED_BY = {"purpose": "m.purpose", "op type": "coalesce(o.op_type, o.name)", "pool": "m.pool"}
+#: Maximum number of stacked groups, largest first; the others are one more.
+_MAX_GROUPS = 8
+#: Columns of their legend, above the areas.
+_LEGEND_COLUMNS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +140,15 @@ def export_memory_flow(
         for text in _picture(connection, f"{model or run_label} (run {run_id})", height, panels, counts):
             counted.write(text.encode())
     omitted = {"blocks without an address": counts["unplaced"]}
-    return Written({"blocks": counts["alone"], "blocks drawn together": counts["merged"]}, counted.size_bytes, omitted)
+    rows = {"blocks": counts["alone"], "blocks drawn together": counts["merged"], "blocks stacked": counts["stacked"]}
+    return Written(rows, counted.size_bytes, omitted)
 
 
 def _picture(
     connection: duckdb.DuckDBPyConnection, title: str, height: int, panels: list[_Panel], counts: Counter[str]
 ) -> Iterator[str]:
-    """Return the complete file. Counts the blocks drawn alone, drawn together (merged) and not drawn (unplaced)."""
-    yield _head(words(title), height)
+    """Return the complete file. Counts blocks: drawn alone, drawn together (merged), stacked, not drawn (unplaced)."""
+    yield _head(words(title), height, with_blocks=any(panel.axis for panel in panels))
     define(connection, "memory_usage")
     for panel in panels:
         yield from _frame(connection, panel)
@@ -144,17 +156,21 @@ def _picture(
             with _temporary(connection, "memory_flow_blocks", _ranked_sql(panel)):
                 yield from _boxes(connection, panel, counts)
                 yield from _blocks(connection, panel, counts)
-        usage = "SELECT ts_ns, used_bytes, reserved_bytes FROM memory_usage WHERE level = 'device'"
-        with _temporary(connection, "memory_flow_usage", f"{usage} AND {panel.where}"):
-            yield from _strip(connection, panel)
         [(unplaced,)] = connection.execute(
             f"SELECT count(*) FROM memory WHERE {panel.where} AND kind IS DISTINCT FROM 'segment' AND address IS NULL"
         ).fetchall()
-        counts["unplaced"] += unplaced
+        counts["unplaced" if panel.axis else "stacked"] += unplaced
+        usage = "SELECT ts_ns, used_bytes, reserved_bytes FROM memory_usage WHERE level = 'device'"
+        with _temporary(connection, "memory_flow_usage", f"{usage} AND {panel.where}"):
+            if unplaced and not panel.axis:
+                yield from _stack(connection, panel)
+            yield from _strip(connection, panel)
     notes = f"{counts['alone']:,} blocks"
     notes += f", {counts['merged']:,} more drawn together (pale)" if counts["merged"] else ""
     notes += f", {counts['unplaced']:,} without an address not drawn" if counts["unplaced"] else ""
-    yield label(_LEFT, height - 150, f"{notes}. Hover over a block for its op, tensor, size and times.", "m")
+    notes += f", {counts['stacked']:,} without an address stacked by size" if counts["stacked"] else ""
+    what = "a block for its op, tensor, size and times" if counts["alone"] else "an area for its name"
+    yield label(_LEFT, height - 150, f"{notes}. Hover over {what}.", "m")
     yield "</svg>\n"
 
 
@@ -182,13 +198,15 @@ def _panels(
 _BLOCKS = "kind IS DISTINCT FROM 'segment' AND address IS NOT NULL"
 
 
-def _head(title: str, height: int) -> str:
+def _head(title: str, height: int, *, with_blocks: bool) -> str:
     size = f'width="{_WIDTH // TENTHS}" height="{height // TENTHS}" viewBox="0 0 {_WIDTH // TENTHS} {height // TENTHS}"'
     parts = [
         f'<?xml version="1.0" encoding="UTF-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" {size}>\n',
         f"<title>Memory of {title}</title>\n<style>{_STYLE}</style>\n",
         label(_LEFT, 300, f"Memory of {title}", "h"),
     ]
+    if not with_blocks:
+        return "".join(parts)
     x = _LEFT
     for name, css in [*_PURPOSES.items(), ("other", "u")]:
         parts += [rect(x, 460, 120, 120, css), label(x + 170, 565, name)]
@@ -201,9 +219,11 @@ def _head(title: str, height: int) -> str:
 def _frame(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
     """Axes, gaps and segments of the map, with their labels."""
     title = "device" if panel.device_id is None else f"device {panel.device_id}"
+    title = "host memory (device −1)" if panel.device_id == -1 else title
     yield label(_LEFT, panel.top - 100, title, "h")
     yield rect(_LEFT, panel.top, _PLOT_WIDTH, panel.height, "f")
-    yield label(250, panel.top + panel.height // 2, "device address (hexadecimal, bytes)", anchor="middle", turned=True)
+    what = "device address (hexadecimal, bytes)" if panel.axis else "bytes in use (placement unknown)"
+    yield label(250, panel.top + panel.height // 2, what, anchor="middle", turned=True)
     yield from _segments(connection, panel)
     free_below = panel.bottom + 200
     for stretch in panel.axis:
@@ -342,6 +362,92 @@ def _temporary(connection: duckdb.DuckDBPyConnection, name: str, query: str) -> 
         connection.execute(f"DROP TABLE IF EXISTS {name}")
 
 
+def _pixel(panel: _Panel) -> str:
+    """SQL of the pixel of `ts_ns`, from the left edge of the plot."""
+    return f"greatest(0, ts_ns::HUGEINT - {panel.first_ns}) * {_PLOT_WIDTH // TENTHS} // {panel.span_ns}"
+
+
+def _path(values: Sequence[tuple[int, int, int]], top: int, height: int, full: int) -> str:
+    """Return a line of steps up to the right edge: the pixel, and the highest and the last value there."""
+    found, last = [f"M{_LEFT // TENTHS} {(top + height) // TENTHS}"], 0
+    for x, high, end in values:
+        found.append(f"H{_LEFT // TENTHS + x}")
+        for value in (high, end):
+            if value != last:
+                tenths = top + height - value * height // full
+                found.append(f"V{tenths // TENTHS}.{tenths % TENTHS}")
+            last = value
+    return "".join([*found, f"H{_RIGHT_EDGE // TENTHS}"])
+
+
+def _stack(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
+    """Bytes in use over time, stacked by what is known of the blocks. Needs the table memory_flow_usage."""
+    blocks = (
+        f"FROM (SELECT * FROM memory WHERE {panel.where} AND kind IS DISTINCT FROM 'segment') AS m "
+        f"LEFT JOIN (SELECT op_id, name, op_type FROM op WHERE run_id = {panel.run_id}) AS o USING (op_id)"
+    )
+    [known] = connection.execute(
+        f"SELECT {', '.join(f'count({sql})' for sql in _STACKED_BY.values())} {blocks}"
+    ).fetchall()
+    title, sql = next((pair for pair, count in zip(_STACKED_BY.items(), known, strict=True) if count), ("", "NULL"))
+    # At the highest moment of each pixel, and its last: a sum for each group.
+    times = (
+        f"SELECT unnest([arg_max(ts_ns, used_bytes), max(ts_ns)]) AS at_ns, {_pixel(panel)} AS x, "
+        "unnest([0, 1]) AS place FROM memory_flow_usage GROUP BY x"
+    )
+    changes = (
+        f"SELECT coalesce({sql}, '') AS title, unnest([coalesce(alloc_ns, {panel.first_ns}), free_ns]) AS ts_ns, "
+        f"unnest([size_bytes, -size_bytes]) AS change {blocks}"
+    )
+    sums = (
+        "SELECT title, ts_ns, sum(sum(change)) OVER (PARTITION BY title ORDER BY ts_ns) AS used "
+        f"FROM ({changes}) WHERE ts_ns IS NOT NULL GROUP BY title, ts_ns"
+    )
+    with _temporary(connection, "memory_flow_sums", sums):
+        peaks = connection.execute(
+            "SELECT title, max(used)::HUGEINT FROM memory_flow_sums GROUP BY title ORDER BY 2 DESC, 1"
+        ).fetchall()
+        names = [name for name, _ in peaks[:_MAX_GROUPS]]
+        rest = len(peaks) - len(names)
+        stacked = connection.execute(
+            f"SELECT t.x, t.place, list(coalesce(s.used, 0)::HUGEINT ORDER BY g.number) FROM ({times}) AS t "
+            "CROSS JOIN (SELECT unnest($names) AS title, unnest(range(len($names))) AS number) AS g "
+            "ASOF LEFT JOIN memory_flow_sums AS s ON s.title = g.title AND s.ts_ns <= t.at_ns "
+            "GROUP BY t.x, t.place, t.at_ns ORDER BY t.x, t.place",
+            {"names": names},
+        ).fetchall()  # two for each pixel at most
+        totals = connection.execute(
+            f"SELECT x, max(used_bytes), arg_max(used_bytes, ts_ns) FROM (SELECT *, {_pixel(panel)} AS x "
+            "FROM memory_flow_usage) GROUP BY x ORDER BY x"
+        ).fetchall()
+    full = max((high for _, high, _ in totals), default=0) or 1
+    lines = [[(int(x), high, end) for x, high, end in totals]] if rest else []
+    for count in range(len(names), 0, -1):
+        tops = [sum(values[:count]) for _, _, values in stacked]
+        lines.append(list(zip([int(x) for x, _, _ in stacked[::2]], tops[::2], tops[1::2], strict=True)))
+    labels = [
+        (
+            f"q{number}" if name or not title else "n",
+            f"{words(name, 60) or f'{title} unknown'.strip()}: {human_bytes(peak)} at most",
+        )
+        for number, (name, peak) in enumerate(peaks[:_MAX_GROUPS])
+    ]
+    if rest:
+        labels.append(("q8", f"{rest:,} others"))
+    legend = 310 + 180 * -(-len(labels) // _LEGEND_COLUMNS)
+    for (css, text), values in zip(reversed(labels), lines, strict=True):
+        shape = _path(values, panel.top + legend, panel.height - legend, full)
+        yield f'<path class="{css}" d="{shape}V{panel.bottom // TENTHS}Z"><title>{text}</title></path>\n'
+    yield label(_LEFT - 60, panel.top + legend + 40, human_bytes(full), anchor="end")
+    yield label(_LEFT - 60, panel.bottom, "0 B", anchor="end")
+    by = f", stacked by {title}" if title else ""
+    yield label(_LEFT + 150, panel.top + 180, f"Blocks without addresses{by}; their placement is unknown.", "m")
+    for number, (css, text) in enumerate(labels):
+        row, column = divmod(number, _LEGEND_COLUMNS)
+        x, y = _LEFT + 150 + column * _PLOT_WIDTH // _LEGEND_COLUMNS, panel.top + 260 + 180 * row
+        yield rect(x, y, 120, 120, css) + label(x + 170, y + 105, text)
+
+
 def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
     """Used and reserved bytes over time below the map, and the peak. Needs the table memory_flow_usage."""
     usage = "memory_flow_usage"
@@ -349,21 +455,13 @@ def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
     top = panel.bottom + _STRIP_GAP
     full = max(peak or 0, most or 0, 1)
     columns = connection.execute(
-        f"SELECT greatest(0, ts_ns::HUGEINT - {panel.first_ns}) * {_PLOT_WIDTH // TENTHS} // {panel.span_ns} AS x, "
-        "max(used_bytes), arg_max(used_bytes, ts_ns), max(reserved_bytes), arg_max(reserved_bytes, ts_ns) "
+        f"SELECT {_pixel(panel)} AS x, max(used_bytes), arg_max(used_bytes, ts_ns), max(reserved_bytes), "
+        "arg_max(reserved_bytes, ts_ns) "
         f"FROM {usage} GROUP BY x ORDER BY x"
     ).fetchall()  # one for each pixel at most
 
-    def path(values: list[tuple[int, int, int]]) -> str:
-        found, last = [f"M{_LEFT // TENTHS} {panel.strip_bottom // TENTHS}"], 0
-        for x, high, end in values:
-            found.append(f"H{_LEFT // TENTHS + x}")
-            for value in (high, end):
-                if value != last:
-                    tenths = _STRIP_HEIGHT - value * _STRIP_HEIGHT // full
-                    found.append(f"V{(top + tenths) // TENTHS}.{(top + tenths) % TENTHS}")
-                last = value
-        return "".join([*found, f"H{_RIGHT_EDGE // TENTHS}"])
+    def path(values: Sequence[tuple[int, int, int]]) -> str:
+        return _path(values, top, _STRIP_HEIGHT, full)
 
     yield f'<path class="c" d="{path([(int(x), high, end) for x, high, end, _, _ in columns])}'
     yield f'V{panel.strip_bottom // TENTHS}Z"><title>bytes in use</title></path>\n'
@@ -381,8 +479,10 @@ def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
     [(at_ns,)] = connection.execute(f"SELECT min(ts_ns) FROM {usage} WHERE used_bytes = ?", [peak]).fetchall()
     x = min(max(panel.x(at_ns), _LEFT), _RIGHT_EDGE)
     yield line(x, panel.top - 60, x, panel.strip_bottom, "k")
-    late = x > _LEFT + _PLOT_WIDTH * 3 // 4
     reserved = "" if most is None else f", {human_bytes(most)} reserved at most"
     text = f"peak: {human_bytes(peak)} in use at {panel.since(at_ns)}{reserved}"
-    y = panel.top - 100 if x > _LEFT + 900 else panel.top - 260  # not over the device's name
+    width = len(text) * _CHARACTER
+    late = x + 60 + width > _WIDTH
+    first = x - 60 - width if late else x + 60
+    y = panel.top - 100 if first > _LEFT + 900 else panel.top - 260  # not over the device's name
     yield label(x - 60 if late else x + 60, y, text, "p", anchor="end" if late else "")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.base.errors import InputError, OutputError, UsageError, printable
+from traceconv.base.errors import InputError, OutputError, UsageError, option, printable
 from traceconv.export.msprof_timeline import Timeline
 from traceconv.export.output import CountedFile, open_output, partial_of, reason
 from traceconv.export.registry import Written
@@ -63,7 +63,7 @@ def export_msprof(
     limit is set, and it gets temporary tables. Raises UsageError if there is no place for it, OutputError if it can't
     be written, StoreError if the store can't be read, InputError if the run has nothing to export.
     """
-    with exporting(connection, run_id, _MEMORY_LIMIT):
+    with exporting(connection, run_id, _MEMORY_LIMIT, estimates=False):
         _check_devices(connection, run_id)
         target = _target(connection, run_id, output)
         timeline = Timeline(connection, run_id)
@@ -133,7 +133,10 @@ def _check_place(target: Path, shown: str, *, overwrite: bool) -> None:
     if not os.path.lexists(target):
         return
     if not overwrite or not target.is_dir():
-        advice = "replace it with --overwrite, or name another folder with -o DIR" if target.is_dir() else "remove it"
+        flags = option("--overwrite", "overwrite=True"), option("-o DIR", "path")
+        advice = (
+            f"replace it with {flags[0]}, or name another folder with {flags[1]}" if target.is_dir() else "remove it"
+        )
         raise OutputError(f"{shown} already exists; {advice}")
     others = sorted(
         entry.name for entry in os.scandir(target) if not entry.is_file() or not _FILE.fullmatch(entry.name)
@@ -188,7 +191,8 @@ def _write(
 
 def _lines(connection: duckdb.DuckDBPyConnection, run_id: int, name: str) -> Iterator[str]:
     report = find_report(name)
-    filters = (make_filter(report, "step_source", "!=", "annotation"),) if name == "step_trace" else ()
+    others = ("annotation", "marker") if name == "step_trace" else ()  # steps of the host's program
+    filters = tuple(make_filter(report, "step_source", "!=", other) for other in others)
     return msprof_csv(connection, Question(report, {"run": run_id}, report.columns, filters=filters))
 
 

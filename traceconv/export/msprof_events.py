@@ -81,7 +81,8 @@ def task_events() -> str:
     args = (
         f"CASE WHEN s.kind = 'collective' THEN {_args(collective, 'model id')} ELSE {_args(on_stream, 'Task Type')} END"
     )
-    name = text(f"coalesce(s.name, s.task_type, '{_NO_VALUE}')")
+    # As in the tables: tasks of several trips of a loop have the name of their op.
+    name = text(f"coalesce(o.name, s.name, s.task_type, '{_NO_VALUE}')")
     return _event(name, "s.start_ns", _length("s.dur_ns"), "',\"args\":'", args)
 
 

@@ -100,7 +100,7 @@ class Timeline:
         return (
             "(SELECT * REPLACE (coalesce(iteration, step_id) AS iteration), row_number() OVER (ORDER BY device_id, "
             f"model_id, iteration, step_id) AS number FROM step_trace(run := {self._run_id}) "
-            "WHERE step_source IS DISTINCT FROM 'annotation')"
+            "WHERE coalesce(step_source, '') NOT IN ('annotation', 'marker'))"
         )
 
     def _placed(self, name: str) -> str:

@@ -1,11 +1,13 @@
 """A run as a Perfetto trace in protobuf, for Perfetto's viewer and trace processor.
 
 Slices are begin and end events on tracks, with their columns as debug annotations; texts are interned. The records of a
-batch are encoded in bulk as a matrix of bytes, so memory doesn't grow with the run. Timestamps are the store's.
+batch are encoded in bulk as a matrix of bytes, so memory doesn't grow with the run. Timestamps are the store's. Packets
+that viewers skip have the other rows, so that ingest restores the run.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +21,27 @@ from numpy.typing import NDArray
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
-from traceconv.export.output import CountedFile, open_output
-from traceconv.export.perfetto_flows import NO_FLOWS, REVERSED_NOTE, Flows, flow_column, reversed_column
+from traceconv.export.chrome_events import row_texts, table_sources
+from traceconv.export.json_sql import json_text
+from traceconv.export.output import CountedFile, open_output, text_bytes
+from traceconv.export.perfetto_flows import NO_FLOWS, Flows, flow_column, reversed_column
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.registry import Written
 from traceconv.export.row_order import rows_of_window, slice_order
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources
 from traceconv.export.windows import condition, time_windows
-from traceconv.formats.perfetto_proto.own_export import SHIFT
-from traceconv.normalize.trace.own_columns import OP_MEMBERS, SHOWN_CATEGORY
+from traceconv.formats.perfetto_proto import field_numbers as pb
+from traceconv.formats.perfetto_proto.own_export import HEADER, ROWS, SHIFT, TABLE
+from traceconv.normalize.trace.own_columns import (
+    DRAWN,
+    FORM,
+    NO_CATEGORY,
+    OP_MEMBERS,
+    REVERSED_NOTE,
+    SHOWN_CATEGORY,
+    TIMELESS,
+)
 from traceconv.schema import table
 
 Int64 = NDArray[np.int64]
@@ -38,12 +51,9 @@ _BATCH_ROWS = 16_384
 #: Text columns have 31-bit offsets.
 _BATCH_BYTES = 256 << 20
 _MEMORY_LIMIT = "100MB"
-#: Columns of a slice that are not annotations: they are elsewhere in the event, or follow from its track and time.
-_PLACED = frozenset(
-    ("run_id", "track_id", "parent_id", "depth", "self_ns", "name", "start_ns", "dur_ns", "device_id", "args")
-)
-#: Columns of a batch that `_put_notes` skips.
-_ELSEWHERE = frozenset(("id", "track_id", "lane", "name", "category", "start_ns", "dur_ns", "depth", "args"))
+_ROWS_LEVEL = 1
+#: Columns that are not annotations: they are elsewhere in the event, or follow from its track.
+_PLACED = frozenset(("run_id", "track_id", "lane", "name", "category", "start_ns", "ts_ns", "args"))
 #: Annotations of the op that a task or a call belongs to.
 _SHOWN_OPS = {"task": OP_MEMBERS, "api": OP_MEMBERS[:1]}
 
@@ -58,32 +68,37 @@ def export_perfetto(
 ) -> Written:
     """Write a run as a Perfetto trace to `output` (None: standard output; compressed if it ends in .gz).
 
-    `device` omits rows of other devices. Without `args` slices only have a name and a category. The connection's memory
-    limit is set, and it gets temporary tables. Raises OutputError if the file can't be written, StoreError if the store
-    can't be read, InputError if the run has tasks without a start.
+    `device` omits rows of other devices. Without `args` slices only have a name and a category, and the run can't be
+    ingested from the file. The connection's memory limit is set, and it gets temporary tables. Raises OutputError if
+    the file can't be written, StoreError if the store can't be read, InputError if the run has tasks without a start
+    and is no static profile.
     """
     with exporting(connection, run_id, _MEMORY_LIMIT):
-        sources = row_sources(run_id, device)
+        sources = row_sources(connection, run_id, device)
         # Viewers would show markers without a time all at the same time.
+        timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
         sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
         find_lanes(connection, sources)
         with open_output(output) as file:
-            return _Export(connection, run_id, sources, CountedFile(file), args).write()
+            return _Export(connection, run_id, sources, timeless, CountedFile(file), args).write()
 
 
 @dataclass
 class _Export:
-    """One export: the file, the interned texts, the tracks and the flows."""
+    """One export: the file, the interned texts, the tracks and the flows. `timeless`: markers without a time."""
 
     connection: duckdb.DuckDBPyConnection
     run_id: int
     sources: Mapping[str, str]
+    timeless: str
     file: CountedFile
     with_args: bool
 
     def __post_init__(self) -> None:
         self.rows: dict[str, int] = {}
+        #: Counter events written.
+        self.samples = 0
         self.texts = Texts(self.file)
         self.plan = make_plan(self.connection, self.run_id, self.sources)
         self.flows = Flows(self.connection, self.sources)
@@ -93,6 +108,8 @@ class _Export:
     def write(self) -> Written:
         self.file.write(wire.packet(flags=1))
         self._metadata()
+        if self.with_args:
+            self._put_own(HEADER, self._header())
         self._clock()
         for descriptor in self.plan.descriptors:
             self.file.write(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
@@ -103,9 +120,13 @@ class _Export:
         self.rows["step"] = self._steps()
         self.rows["marker"] = sum(self._markers())
         self.rows["counter"] = self._counters()
-        query = "SELECT count(*) FROM marker WHERE run_id = ? AND ts_ns IS NULL"
-        [(timeless,)] = self.connection.execute(query, [self.run_id]).fetchall()
-        omitted = {"markers without a time": int(timeless), "flows with an end outside the trace": self.flows.loose}
+        if self.with_args:
+            self._tables()
+        [(timeless,)] = self.connection.execute(f"SELECT count(*) FROM {self.timeless}").fetchall()
+        omitted = {
+            "instants of markers without a time": int(timeless),
+            "arrows with an end outside the trace": self.flows.loose,
+        }
         return Written(self.rows, self.file.size_bytes, omitted)
 
     def _check(self, name: str) -> None:
@@ -127,6 +148,34 @@ class _Export:
             wire.packet(wire.bytes_field(wire.BUNDLE, wire.bytes_field(2, writer) + wire.bytes_field(2, shift)))
         )
 
+    # -- what only traceconv reads --
+
+    def _header(self) -> bytes:
+        about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": FORM, **self.plan.header()}
+        return json_text(about).encode()
+
+    def _put_own(self, number: int, text: bytes, table_name: str = "") -> None:
+        name = wire.bytes_field(TABLE, table_name.encode()) if table_name else b""
+        own = wire.packet(wire.bytes_field(pb.OWN, name + wire.bytes_field(number, text)))
+        self.file.write(wire.packet(wire.bytes_field(pb.PACKED, zlib.compress(own, _ROWS_LEVEL))))
+
+    def _tables(self) -> None:
+        """Write the rows of tables that viewers don't show, or show in another form."""
+        sources = table_sources(self.run_id, self.sources)
+        sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
+        sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
+        for name, source in sources.items():
+            query = row_texts(self.connection, name, source, ",")
+            if query is None:
+                continue
+            # A marker has an ID, which is that of its event.
+            most = 1 if name == TIMELESS else _BATCH_ROWS
+            for batch in _pieces(self.connection, query):
+                for at in range(0, batch.num_rows, most):
+                    listed = text_bytes(batch.column(0).slice(at, most))
+                    self._put_own(ROWS, b"[" + bytes(listed[1:]) + b"]", name)
+        self._put_own(ROWS, f"[{self.samples}]".encode(), DRAWN)
+
     def _clock(self) -> None:
         """Write a clock snapshot if the offset to the wall clock is known."""
         [(start_ns, known)] = self.connection.execute(
@@ -143,9 +192,12 @@ class _Export:
 
     def _slices(self, name: str) -> Iterator[int]:
         source = self.sources[name]
-        columns = [column.name for column in table(name).columns if column.name not in _PLACED]
-        listed = [f"s.{column}" for column in [*columns, "args"] if column not in ("category", "id")]
+        placed = {"run_id", "id", "track_id", "name", "category", "start_ns", "dur_ns", "depth"}
+        listed = [f"s.{column.name}" for column in table(name).columns if column.name not in placed]
         shown = SHOWN_CATEGORY.get(name)
+        if shown:
+            no_category = f"CASE WHEN s.category IS NULL AND s.{shown} IS NOT NULL THEN true END"
+            listed.append(f"{no_category} AS {NO_CATEGORY}")
         category = f"coalesce(s.category, s.{shown})" if shown else "s.category"
         moved = self.connection.execute("SELECT 1 FROM export_lane WHERE source = ? LIMIT 1", [name]).fetchall()
         lane = "coalesce(l.lane, 0)::INTEGER" if moved else "0::INTEGER"
@@ -159,10 +211,17 @@ class _Export:
             for batch in _in_order(self.connection, f"{query} WHERE {where}"):
                 column = dict(zip(batch.schema.names, batch.columns, strict=True))
                 tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
-                self._slice_batch(name, column, tracks, flow_ends)
+                self._slice_batch(name, column, self._notes(column), tracks, flow_ends)
                 yield batch.num_rows
 
-    def _slice_batch(self, name: str, column: Mapping[str, pa.Array], tracks: Int64, flow_ends: np.ndarray) -> None:
+    def _slice_batch(
+        self,
+        name: str,
+        column: Mapping[str, pa.Array],
+        notes: Mapping[str, pa.Array],
+        tracks: Int64,
+        flow_ends: np.ndarray,
+    ) -> None:
         """Write slices of tables, and steps: a begin and, if the duration is known, an end each."""
         self.texts.begin()
         count = len(tracks)
@@ -175,16 +234,17 @@ class _Export:
         event.number(wire.TRACK, tracks)
         event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
         self._put_category(event, column["category"])
-        if self.with_args:
-            if "id" in column:
-                event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
-            self._put_notes(event, column)
-            if name in _SHOWN_OPS:
-                self._put_ops(event, column["op_id"], _SHOWN_OPS[name])
+        self._put_notes(event, notes)
+        if notes and name in _SHOWN_OPS:
+            self._put_ops(event, column["op_id"], _SHOWN_OPS[name])
         closing = wire.Parts(count)
         closing.put(wire.number_field(wire.TYPE, wire.END))
         closing.number(wire.TRACK, tracks)
         self._write(starts, event, column, flow_ends, wire.packets(ends, closing, None, finished))
+
+    def _notes(self, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
+        """Return the columns that become annotations."""
+        return {name: column for name, column in columns.items() if self.with_args and name not in _PLACED}
 
     def _put_category(self, event: wire.Parts, column: pa.Array) -> None:
         if column.null_count < len(column):
@@ -193,7 +253,7 @@ class _Export:
     def _put_notes(self, event: wire.Parts, columns: Mapping[str, pa.Array]) -> None:
         """Add columns as debug annotations, except NULLs."""
         for name, column in columns.items():
-            if name in _ELSEWHERE or column.null_count == len(column):
+            if column.null_count == len(column):
                 continue
             note = self.texts.number("notes", name)
             where = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
@@ -265,18 +325,20 @@ class _Export:
 
     def _steps(self) -> int:
         """Write steps as slices on a track of their device."""
+        names = [column.name for column in table("step").columns if column.name != "run_id"]
         query = (
-            "SELECT s.device_id, coalesce(l.lane, 0)::INTEGER AS lane, 'Iteration ' || iteration AS name, "
-            "'step' AS category, at_ns AS start_ns, CASE WHEN end_ns >= at_ns THEN end_ns - at_ns END AS dur_ns, "
-            f"step_id, model_id, iteration, fp_start_ns, bp_end_ns FROM {self.sources['step']} AS s "
+            "SELECT coalesce(l.lane, 0)::INTEGER AS lane, 'Iteration ' || iteration AS name, 'step' AS category, "
+            "at_ns AS start_ns, CASE WHEN end_ns >= at_ns THEN end_ns - at_ns END AS dur_ns, "
+            f"{', '.join(f's.{name} AS step_{name}' for name in names)} FROM {self.sources['step']} AS s "
             "LEFT JOIN export_lane AS l ON l.source = 'step' AND l.id = s.step_id "
             "WHERE at_ns IS NOT NULL ORDER BY s.device_id, at_ns, end_ns DESC NULLS FIRST, step_id"
         )
         written = 0
         for batch in _pieces(self.connection, query):
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
-            tracks = self.plan.steps(column.pop("device_id").to_pylist(), column["lane"].to_pylist())
-            self._slice_batch("step", column, tracks, NO_FLOWS)
+            tracks = self.plan.steps(column["step_device_id"].to_pylist(), column["lane"].to_pylist())
+            notes = {name: column[f"step_{name}"] for name in names if name != "device_id"} if self.with_args else {}
+            self._slice_batch("step", column, notes, tracks, NO_FLOWS)
             written += batch.num_rows
         return written
 
@@ -284,7 +346,7 @@ class _Export:
         """Write markers as instants."""
         source = self.sources["marker"]
         args = ", args" if self.with_args else ""
-        query = f"SELECT id, track_id, name, category, ts_ns AS at_ns, scope{args} FROM {source} AS s"
+        query = f"SELECT id, track_id, name, category, ts_ns, scope{args} FROM {source} AS s"
         flow_ends = self.flows.of_rows(source, "true")
         for batch in _pieces(self.connection, query):
             self.texts.begin()
@@ -295,10 +357,8 @@ class _Export:
             if column["name"].null_count < batch.num_rows:
                 event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
             self._put_category(event, column["category"])
-            if self.with_args:
-                event.note(self.texts.number("notes", "id"), wire.NOTE_INT, column["id"].to_numpy())
-                self._put_notes(event, {"scope": column["scope"]})
-            self._write(column["at_ns"].to_numpy() + self.shift_ns, event, column, flow_ends, None)
+            self._put_notes(event, self._notes(column))
+            self._write(column["ts_ns"].to_numpy() + self.shift_ns, event, column, flow_ends, None)
             yield batch.num_rows
 
     def _counters(self) -> int:
@@ -315,10 +375,15 @@ class _Export:
             written += batch.num_rows
         for tracks, times, used in self.plan.memory(self.connection, self.sources["memory"]):
             self._values(times, tracks, None, pa.array(used))
+        for tracks, times, values in self.plan.load(self.connection):
+            unknown = pa.nulls(len(values), pa.int64())
+            is_whole = pa.types.is_integer(values.type)
+            self._values(times, tracks, None if is_whole else values, values if is_whole else unknown)
         return written
 
     def _values(self, times: Int64, tracks: Int64, value: pa.Array | None, integer: pa.Array) -> None:
         count = len(times)
+        self.samples += count
         event = wire.Parts(count)
         event.put(wire.number_field(wire.TYPE, wire.COUNTER))
         event.number(wire.TRACK, tracks)

@@ -1,7 +1,7 @@
 """Flows of a Perfetto trace: each end is a field of its event.
 
 Readers drop a flow that ends before it starts. Such a flow is written from the earlier event to the later one, its ID
-has the bit REVERSED, and the later event, where it really starts, has an annotation.
+has the bit REVERSED, and the later event, where it really starts, has the annotation REVERSED_NOTE: its ID.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from traceconv.formats.perfetto_proto.own_export import REVERSED
 
 Int64 = NDArray[np.int64]
 
-#: Annotation of the event where such a flow starts: its ID.
-REVERSED_NOTE = "starts_arrow_back"
 #: ends: 0 the earlier event of a flow, 1 the later one.
 _DTYPE = np.dtype([("id", "<i8"), ("flow", "<i8"), ("ends", "<i8")])
 #: Tables whose rows can be ends of flows, in the order written: their time, and the order of equal times.

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from traceconv.export.output import text_bytes
+
 Int64 = NDArray[np.int64]
 UInt8 = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -189,13 +191,6 @@ def packets(times: Int64, event: Parts, tail: Int64 | None = None, where: Mask |
     return framed
 
 
-def write_rows(columns: Sequence[pa.Array]) -> bytes | memoryview:
+def write_rows(columns: Sequence[pa.Array]) -> memoryview:
     """Join the columns row by row."""
-    if len(columns) == 1:
-        _, ends, data = columns[0].buffers()
-        last = np.frombuffer(ends, np.int32)[len(columns[0])]
-        return memoryview(data)[:last] if data is not None else b""
-    joined = pc.binary_join_element_wise(*columns, b"")
-    _, ends, data = joined.buffers()
-    bounds = np.frombuffer(ends, np.int32)[joined.offset : joined.offset + len(joined) + 1]
-    return memoryview(data)[int(bounds[0]) : int(bounds[-1])] if data is not None else b""
+    return text_bytes(columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, b""))

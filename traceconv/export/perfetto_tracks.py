@@ -16,9 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.base.errors import StoreError
-from traceconv.export.chrome_layout import Layout, Thread, make_layout
+from traceconv.export.chrome_layout import DEVICE_TABLES, Layout, Thread, make_layout
+from traceconv.export.load_counters import LoadCounter, load_counters
 from traceconv.export.perfetto_records import bytes_field, number_field
-from traceconv.export.timeline import device_memory, memory_changes
+from traceconv.export.timeline import SLICE_TABLES, device_memory, memory_changes
 
 #: Maximum size of the lookup table for tracks of slices.
 _MOST_PLACES = 1 << 27
@@ -34,11 +35,23 @@ _UNITS = {"ns": 1, "count": 2, "bytes": 3, "byte": 3}
 class TrackPlan:
     """The descriptors of all tracks, and the track IDs by the rows on them."""
 
+    layout: Layout
     descriptors: list[bytes] = field(default_factory=list)
     _by_place: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _steps: dict[tuple[int | None, int], int] = field(default_factory=dict)
     _counters: dict[tuple[int, str | None], int] = field(default_factory=dict)
     _memory: dict[tuple[int | None, str], int] = field(default_factory=dict)
+    _load: list[tuple[int, LoadCounter]] = field(default_factory=list)
+
+    def header(self) -> dict[str, object]:
+        """Return what the header of the trace contains: the rows of small tables, and the tracks of slices."""
+        threads = [
+            {"pid": t.pid, "tid": t.tid, "table": t.source,
+             "device_id" if t.source in DEVICE_TABLES else "track_id": t.track_id}
+            for t in self.layout.threads
+            if not t.shared and t.source in (*SLICE_TABLES, "marker", "step")
+        ]  # fmt: skip
+        return {**self.layout.tables, "thread": threads}
 
     def slices(self, source: str, track_id: Int64, lane: NDArray[np.integer] | int = 0) -> Int64:
         """Return the tracks of slices or markers of a table."""
@@ -75,11 +88,18 @@ class TrackPlan:
                 times, used = (np.array(column, np.int64) for column in zip(*rows, strict=True))
                 yield np.full(len(times), uuid, np.int64), times, used
 
+    def load(self, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64, pa.Array]]:
+        """Yield the counters of the devices' load: tracks, times, values (integers or doubles)."""
+        for uuid, counter in self._load:
+            for batch in connection.sql(counter.sql).to_arrow_reader(1 << 16):
+                if batch.num_rows:
+                    yield np.full(batch.num_rows, uuid, np.int64), batch.column(0).to_numpy(), batch.column(1)
+
 
 def make_plan(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> TrackPlan:
     """Lay out the tracks of a run. `sources` are FROM clauses of the rows to export, by table."""
     layout = make_layout(connection, run_id, sources)
-    plan = TrackPlan()
+    plan = TrackPlan(layout)
     used = {thread.pid for thread in layout.threads if thread.layer != "unbound"}
     for process in layout.processes:
         if process.pid in used:
@@ -104,6 +124,11 @@ def make_plan(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mappi
     _place_slices(plan, layout)
     _place_counters(plan, layout, connection, sources["counter"], uuids)
     _place_memory(plan, layout, connection, run_id, sources["memory"], uuids)
+    first = f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {sources['memory']})"
+    for counter, thread in load_counters(connection, run_id, sources, layout, first):
+        uuid = next(uuids)
+        plan._load.append((uuid, counter))
+        plan.descriptors.append(_counter(uuid, counter.name, thread, counter.unit))
     plan._steps.update({(t.track_id, t.lane): t.tid for t in layout.threads if t.source == "step"})
     return plan
 

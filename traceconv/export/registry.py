@@ -9,10 +9,13 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.base.plugins import PluginError, all_plugins, find_plugin
+
+if TYPE_CHECKING:
+    import duckdb
 
 GROUP = "traceconv.exports"
 
@@ -50,6 +53,7 @@ class Export:
     writer   the `Writer`, as "module:function"
     doc      help text after the first line
     folder   the writer makes a folder; its `output` is the folder to put it in, None for the source's
+    suffixes  of its files; those of other targets and of tables and pictures are refused. None: any
     """
 
     name: str
@@ -59,6 +63,24 @@ class Export:
     doc: str = ""
     options: tuple[Option, ...] = ()
     folder: bool = False
+    suffixes: tuple[str, ...] | None = None
+
+    def check(
+        self, connection: duckdb.DuckDBPyConnection, run_id: int, output: Path | None, options: Mapping[str, object]
+    ) -> None:
+        """Raise UsageError for the suffix of another kind of file, and for a device that the run does not have."""
+        name = Path("" if output is None else output.name.removesuffix(".gz"))
+        suffix = name.suffix.lower()
+        if self.suffixes is not None and suffix not in self.suffixes and suffix in _foreign_suffixes():
+            raise UsageError(
+                f"{printable(str(output))}: export {self.name} writes {self.title}, not {suffix}; name it "
+                f"{printable(name.stem + self.suffixes[0])}"
+            )
+        device = options.get("device")
+        sql = "SELECT device_id FROM device WHERE run_id = ? ORDER BY device_id"
+        if device is not None and (device,) not in (found := connection.execute(sql, [run_id]).fetchall()):
+            known = ", ".join(str(one) for (one,) in found) or "none"
+            raise UsageError(f"run {run_id} has no device {device}. Devices: {known}")
 
     def load_writer(self) -> Writer:
         """Import the writer."""
@@ -66,7 +88,11 @@ class Export:
         return found
 
 
+#: Suffixes of files that no target writes, but a report, a query or another program does.
+_OTHER_SUFFIXES = (".csv", ".parquet", ".duckdb", ".png", ".pdf", ".html", ".txt", ".md", ".xlsx", ".zip")
+
 _DEVICE = Option("device", int, "Omit rows of other devices.")
+_ARGS = Option("args", bool, "Write the arguments of slices.", True)
 
 EXPORTS = (
     Export(
@@ -74,12 +100,14 @@ EXPORTS = (
         "a Chrome trace",
         "trace.json",
         "traceconv.export.chrome:export_chrome",
-        """The trace contains every task, call, range, step, counter, marker, flow and memory block of the run, with all
-columns. Timestamps are microseconds since the first event of the run, exact to the nanosecond;
-otherData.base_ns is the time of that event. traceconv ingest restores the run from the file.
+        """The trace contains every task with its hardware counters, call, range, step, counter, marker, flow and memory
+block of the run, with all columns. Timestamps are microseconds since the first event of the run, exact to the
+nanosecond; otherData.base_ns is the time of that event. traceconv ingest restores the run from the file.
+Of a static profile, the trace shows the estimated ops one after another, in a track of that name.
 
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.""",
-        (_DEVICE,),
+        (_DEVICE, _ARGS),
+        suffixes=(".json",),
     ),
     Export(
         "memory-flow",
@@ -89,10 +117,12 @@ Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome
         """Each memory block is a rectangle: its addresses on the vertical axis, its lifetime on the horizontal axis,
 its colour by purpose. Hover shows its tensor, op, size and times. Unused address ranges are folded and the
 peak is marked. Bytes in use and reserved are plotted below. Blocks too small to see are drawn together,
-so the file stays small.
+so the file stays small. If no block of a device has an address, the bytes in use are stacked by purpose,
+op type or pool instead.
 
 Open the file in any browser. For the numbers, see the reports memory-peak, memory-live and memory-trace.""",
         (_DEVICE,),
+        suffixes=(".svg",),
     ),
     Export(
         "msprof",
@@ -116,12 +146,19 @@ and traceconv ingest reads it.""",
         "traceconv.export.perfetto:export_perfetto",
         """The trace (protobuf) contains every task, call, range, step, marker and counter of the run on the tracks of
 its processes, devices and streams, with columns as arguments and flows as arrows. Timestamps are exact
-nanoseconds. The file is smaller than a Chrome trace; if it is ingested again, all slices become ranges.
+nanoseconds. The file is smaller than a Chrome trace. traceconv ingest restores the run from the file, unless
+--no-args was given.
+Of a static profile, the trace shows the estimated ops one after another, in a track of that name.
 
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in Perfetto's trace processor.""",
-        (_DEVICE, Option("args", bool, "Write the arguments of slices.", True)),
+        (_DEVICE, _ARGS),
+        suffixes=(".pftrace", ".perfetto-trace", ".pb"),
     ),
 )
+
+
+def _foreign_suffixes() -> set[str]:
+    return {suffix for export in EXPORTS for suffix in export.suffixes or ()}.union(_OTHER_SUFFIXES)
 
 
 def find_export(name: str) -> Export:
@@ -133,7 +170,8 @@ def find_export(name: str) -> Export:
     found = built_in.get(name) or find_plugin(GROUP, name, Export)
     if found is None:
         near = suggestion(name, list(built_in))
-        raise UsageError(f"unknown export target '{printable(name)}'.{near} List them with: traceconv export --help")
+        listing = option("List them with: traceconv export --help", f"Choose one of: {', '.join(built_in)}")
+        raise UsageError(f"unknown export target '{printable(name)}'.{near} {listing}")
     return found
 
 

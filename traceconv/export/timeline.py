@@ -27,13 +27,16 @@ TIMES = {
 
 
 @contextmanager
-def exporting(connection: duckdb.DuckDBPyConnection, run_id: int, memory_limit: str) -> Iterator[None]:
+def exporting(
+    connection: duckdb.DuckDBPyConnection, run_id: int, memory_limit: str, *, estimates: bool = True
+) -> Iterator[None]:
     """Limit DuckDB's memory during an export; beyond the limit it spills to disk.
 
-    Raises InputError if the run has tasks without a start, StoreError if the store can't be read.
+    `estimates`: whether static profiles can be exported. Raises InputError if the run has tasks without a start,
+    StoreError if the store can't be read.
     """
     try:
-        if connection.execute("SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1", [run_id]).fetchall():
+        if _has_no_starts(connection, run_id) and not (estimates and _is_static(connection, run_id)):
             raise InputError(
                 f"run {run_id} has no timeline to export: its tasks have no start times, as in a static profile"
             )
@@ -43,8 +46,21 @@ def exporting(connection: duckdb.DuckDBPyConnection, run_id: int, memory_limit: 
         raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
 
 
-def row_sources(run_id: int, device: int | None) -> dict[str, str]:
-    """Return a FROM clause for each table: the rows of the run, of one device if `device` is given."""
+def _has_no_starts(connection: duckdb.DuckDBPyConnection, run_id: int) -> bool:
+    query = "SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1"
+    return bool(connection.execute(query, [run_id]).fetchall())
+
+
+def _is_static(connection: duckdb.DuckDBPyConnection, run_id: int) -> bool:
+    query = "SELECT 1 FROM run WHERE run_id = ? AND source_format = 'static'"
+    return bool(connection.execute(query, [run_id]).fetchall())
+
+
+def row_sources(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None) -> dict[str, str]:
+    """Return a FROM clause for each table: the rows of the run, of one device if `device` is given.
+
+    The tasks of a static profile, which have no start, follow one another from 0 in the order of their ops.
+    """
     conditions = dict.fromkeys(TIMES, f"run_id = {run_id}")
     if device is not None:
         other = f"(SELECT track_id FROM track WHERE run_id = {run_id} AND device_id <> {device})"
@@ -52,7 +68,11 @@ def row_sources(run_id: int, device: int | None) -> dict[str, str]:
             conditions[name] += f" AND device_id = {device}"
         for name in ("api", "range", "counter", "marker"):
             conditions[name] += f" AND track_id NOT IN {other}"
-    return {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
+    sources = {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
+    if _is_static(connection, run_id):
+        before = "sum(dur_ns) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        sources["task"] = f"(SELECT * REPLACE (coalesce({before}, 0)::BIGINT AS start_ns) FROM {sources['task']})"
+    return sources
 
 
 def device_memory(run_id: int, source: str) -> str:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import cast
 
-from traceconv.base.errors import InputError, UsageError, printable, suggestion
+from traceconv.base.errors import InputError, UsageError, option, printable, suggestion
 from traceconv.events.trace import TraceSource
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.common.files import STDIN, head_of, why_empty
@@ -97,6 +97,13 @@ def best_match(head: bytes) -> tuple[Format, int]:
     return best, confidence
 
 
+def check_reader(name: str) -> None:
+    """Raise UsageError unless a format has this name."""
+    if name not in _BUILT_IN and name not in (names := format_names()):
+        near = suggestion(name, names)
+        raise UsageError(f"unknown reader '{printable(name)}'.{near} Readers: {', '.join(names)}")
+
+
 def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = False) -> str:
     """The name of the reader for a path: `wanted`, or by the first bytes; a folder is a capture, or contains some.
 
@@ -105,9 +112,7 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
     Raises UsageError for an unknown reader, InputError for a file that can't be read.
     """
     if wanted is not None:
-        if wanted not in _BUILT_IN and wanted not in (names := format_names()):
-            near = suggestion(wanted, names)
-            raise UsageError(f"unknown reader '{printable(wanted)}'.{near} Readers: {', '.join(names)}")
+        check_reader(wanted)
         return wanted
     if path == STDIN:
         return CHROME_JSON.name
@@ -121,10 +126,15 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
         other = what_it_is(head, path.name)
         if other is not None:
             raise InputError(f"{printable(str(path))} {other}")
+    if confidence == 0 and not head.strip() and path.suffix != ".bin":
+        raise InputError(f"{printable(str(path))} {why_empty(path)}")
     if confidence == 0 and TRACE_NAME.search(path.name):
-        what = why_empty(path) if not head.strip() else "does not begin like a JSON trace"
-        raise InputError(f"{printable(str(path))} {what}; use --reader chrome_json to read it anyway")
+        reader = option("--reader chrome_json", 'reader="chrome_json"')
+        what = f"does not begin like a JSON trace; use {reader} to read it anyway"
+        raise InputError(f"{printable(str(path))} {what}")
     if confidence == 0 and path.suffix != ".bin":
-        raise InputError(f"{printable(str(path))} is not a raw log or a known trace format; specify --reader")
+        raise InputError(
+            f"{printable(str(path))} is not a raw log or a known trace format; specify {option('--reader')}"
+        )
     # The reader of raw logs explains what is wrong with a file that only has the name of one.
     return best.name if confidence else NPULOG.name

@@ -231,8 +231,6 @@ static Result put_note(Taker *taker, const Field *note, size_t *name_size)
         return put_number(args, "%llu", value.value);
     case INT << 3 | VARINT:
         return put_number(args, "%lld", value.value);
-    case POINTER << 3 | VARINT:
-        return put_number(args, "\"0x%llx\"", value.value);
     case STRING_IID << 3 | VARINT:
         return put_numbered(args, taker->note_values, value.value);
     case DOUBLE << 3 | FIXED64:
@@ -434,6 +432,9 @@ static Result take_event(Taker *taker, const uint8_t *data, const Packet *packet
     taker->unknown = 0;
     Result result = read_event(data + packet->start, data + packet->end, event);
     if (result == DONE && (event->type < BEGIN || event->type > COUNTER))
+        result = LEFT;
+    /* An event that names track 0 isn't on the thread that wrote it. */
+    if (result == DONE && event->has_track && event->track == 0)
         result = LEFT;
     if (result == DONE) {
         uint64_t track = event->has_track ? event->track : taker->default_track;

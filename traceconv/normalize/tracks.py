@@ -29,6 +29,8 @@ class Track:
     unit: str | None = None
     sort_index: int | None = None
     scope: str | None = None
+    parent_track_id: int | None = None
+    properties: str | None = None
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Process:
     pid_text: str
     name: str | None = None
     sort_index: int | None = None
+    properties: str | None = None
 
 
 class Tracks:

@@ -6,15 +6,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.find_traces import find_traces
-from traceconv.formats.npulog.discover import CaptureFolder, find_captures
-from traceconv.formats.registry import choose_reader, in_captures
-from traceconv.formats.vendor_folder.discover import VendorFolder, find_vendor_folders
-from traceconv.normalize.vendor_csv.spec import spec
+from traceconv.formats.registry import check_reader, choose_reader, in_captures
 from traceconv.pipeline.result import Problem
+
+if TYPE_CHECKING:
+    from traceconv.formats.npulog.discover import CaptureFolder
+    from traceconv.formats.vendor_folder.discover import VendorFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,15 @@ def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool =
 
     Raises InputError if a path does not exist, UsageError for an unknown reader.
     """
+    if reader is not None:
+        check_reader(reader)
     search = _Search(reader, has_items)
     for path in paths:
         search.add(path)
+    if not search.logs:
+        return search.found
+    from traceconv.formats.npulog.discover import find_captures
+
     # Several log files may belong to one capture.
     tops = {os.path.realpath(path): top for path, top in reversed(search.logs)}
     for capture in find_captures([path for path, _ in search.logs]):
@@ -68,6 +76,8 @@ def find_sources(paths: Sequence[Path], reader: str | None, *, has_items: bool =
 
 def vendor_folders(path: Path) -> list[VendorFolder]:
     """Return the output folders of msprof and torch_npu at or below a path."""
+    from traceconv.formats.vendor_folder.discover import find_vendor_folders
+    from traceconv.normalize.vendor_csv.spec import spec
 
     def kind_of(name: str) -> str | None:
         kind = spec().kind_of(name)
@@ -94,6 +104,8 @@ class _Search:
         try:
             reader = choose_reader(path, self._reader, has_items=self._has_items)
             if in_captures(reader):
+                from traceconv.formats.npulog.discover import find_captures
+
                 find_captures([path])
         except InputError as error:
             self.found.unusable.append(Problem(path, str(error)))
@@ -108,6 +120,8 @@ class _Search:
         captures: list[CaptureFolder] = []
         reason: InputError | None = None
         if self._reader is None:
+            from traceconv.formats.npulog.discover import find_captures
+
             try:
                 captures = find_captures([top])
             except InputError as error:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceconv.base.diagnostics import Code, Severity
-from traceconv.base.errors import DataLossError, InputError, printable
+from traceconv.base.errors import DataLossError, InputError, UsageError, option, printable
 from traceconv.formats.common.files import STDIN
-from traceconv.formats.common.identity import Naming, names_of
+from traceconv.formats.common.identity import Naming, names_of, rank_pattern
 from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
 from traceconv.pipeline.run_import import Recording, import_run, insert_log_entry
@@ -62,10 +64,12 @@ def ingest(
     Raises InputError if a path does not exist or nothing can be used (NothingUsable for several reasons), StoreError if
     the store can't be written.
     """
+    started = time.perf_counter()
     has_items = trace_options is not None and bool(trace_options.items)
     sources = find_sources(paths, reader, has_items=has_items)
-    result = IngestedRuns()
-    result.unusable, result.others = sources.unusable, sources.others
+    result = IngestedRuns(store_path)
+    result.unusable = sources.unusable
+    result.others = [one for one in sources.others if os.path.realpath(one.path) != os.path.realpath(store_path)]
     recordings = list(_recordings(sources, trace_options))
     all_names = names_of([(recording.path, top) for recording, top, _ in recordings], naming or Naming())
     observer = observer or Observer()
@@ -99,7 +103,30 @@ def ingest(
         if imported:
             result.same = note_same_content(writer, imported)
             writer.commit()
+    result.seconds = time.perf_counter() - started
     return result
+
+
+def trace_options_of(rules: Sequence[Path], max_event_mb: int, max_ratio: int) -> TraceOptions | None:
+    """Return how to read trace files; None for the defaults, so that nothing is imported for them.
+
+    Raises UsageError for a number below 1, and InputError or UsageError for a rule file that can't be used.
+    """
+    for name, value in (("max_event_mb", max_event_mb), ("max_ratio", max_ratio)):
+        if value < 1:
+            raise UsageError(f"{option('--' + name.replace('_', '-'), name)} must be at least 1, not {value}")
+    if not rules and (max_event_mb, max_ratio) == (64, 1000):
+        return None
+    from traceconv.formats.common.limits import Limits
+    from traceconv.normalize.trace.rule_files import read_rules
+    from traceconv.pipeline.trace_file import TraceOptions
+
+    return TraceOptions(Limits(max_event_mb << 20, max_ratio), tuple(map(read_rules, rules)))
+
+
+def naming_of(pattern: str | None, group: str | None) -> Naming:
+    """Return how runs are named. Raises UsageError for an invalid pattern of paths."""
+    return Naming(None if pattern is None else rank_pattern(pattern), group)
 
 
 def note_same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int, int]]:
@@ -115,7 +142,7 @@ def note_same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple
 
 
 def _strict_error(problem: Problem) -> DataLossError:
-    return DataLossError(f"{problem.message}; nothing was stored, since --strict was given")
+    return DataLossError(f"{problem.message}; nothing was stored, since {option('--strict')} was given")
 
 
 def _strict_run(run: IngestedRun) -> DataLossError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from traceconv.base.diagnostics import Accounts, LogEntry, Severity
+from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError
 
 
@@ -72,6 +73,7 @@ class IngestedRun:
 
     @property
     def record_count(self) -> int:
+        """Number of records in the source."""
         return sum(account.records for account in self.accounts.by_record.values())
 
     @property
@@ -80,16 +82,20 @@ class IngestedRun:
         return self.was_lossy or any(entry.severity is not Severity.INFO for entry in self.log)
 
 
-class IngestedRuns(list[IngestedRun]):
-    """The ingested runs, and the files that gave none.
+class IngestedRuns(TextDisplay, list[IngestedRun]):
+    """The ingested runs, and the files that gave none. Its repr is what the command prints.
 
+    store     path of the store
+    seconds   wall time
     unusable  files and folders that should have given a run
     others    files in folders that are not traces
     same      (run, earlier run that seems to have the same content)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, store: Path) -> None:
         super().__init__()
+        self.store = store
+        self.seconds = 0.0
         self.unusable: list[Problem] = []
         self.others: list[Problem] = []
         self.same: list[tuple[int, int]] = []
@@ -98,6 +104,12 @@ class IngestedRuns(list[IngestedRun]):
     def lossy(self) -> bool:
         """Whether something in the sources was lost."""
         return bool(self.unusable) or any(run.lossy for run in self)
+
+    def lines(self) -> Iterator[str]:
+        """Describe the runs."""
+        from traceconv.pipeline.ingest_text import lines_of
+
+        return lines_of(self)
 
 
 class NothingUsable(InputError):

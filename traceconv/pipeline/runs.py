@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from traceconv.base.diagnostics import Code
-from traceconv.base.errors import StoreError, UsageError, printable
+from traceconv.base.errors import StoreError, UsageError, option, printable
 from traceconv.pipeline.ingest import note_same_content
 from traceconv.reports.catalog import report_statements
 from traceconv.reports.current_store import open_current_store
@@ -87,14 +87,16 @@ def label_runs(
     Raises UsageError for a label that can't select the run, or that another run has; StoreError.
     """
     if label is None and group is None:
-        raise UsageError("pass a label, or a group with --group")
+        raise UsageError(f"pass a label, or a group with {option('--group')}")
     changes: dict[str, str | None] = {}
     if label is not None:
         if len(runs) != 1:
-            raise UsageError(f"a label is for one run, not for {len(runs)}; use --group for several")
+            raise UsageError(f"a label is for one run, not for {len(runs)}; use {option('--group')} for several")
         _check_text("label", label)
         if _RESERVED.fullmatch(label):
-            raise UsageError(f"the label '{printable(label)}' has another meaning for --run; choose another")
+            raise UsageError(
+                f"the label '{printable(label)}' has another meaning for {option('--run')}; choose another"
+            )
         changes["label"] = label
     if group is not None:
         if group:

@@ -19,6 +19,8 @@ from traceconv.store.writer import StoreWriter
 
 _MODEL_ID = 1
 _SOURCE_ID = 1
+#: All tasks have one track: without start times, nothing is known of how streams overlap.
+_TRACK_ID, _TRACK = 1, "Estimated ops, one after another"
 #: The `run.source_format` of such a run.
 STATIC_FORMAT = "static"
 
@@ -74,10 +76,8 @@ def _tables(profile: StaticProfile, batch: int | None) -> Iterator[tuple[str, pa
         "ai_cpu_count": spec.cpu_cores,
     }
     yield "device", rows_from_tuples("device", tuple(device), [tuple(device.values())])
-    streams = sorted({op.stream_id for op in profile.ops})
-    names: tuple[str, ...] = ("track_id", "kind", "device_id", "stream_id", "name", "sort_index")
-    tracks = [(stream + 1, "stream", 0, stream, f"compute {stream}", stream) for stream in streams]
-    yield "track", rows_from_tuples("track", names, tracks)
+    names: tuple[str, ...] = ("track_id", "kind", "device_id", "name", "sort_index")
+    yield "track", rows_from_tuples("track", names, [(_TRACK_ID, "stream", 0, _TRACK, 0)])
     yield "op", _ops(profile)
     yield "task", _tasks(profile)
     names = ("fusion_id", "op_id", "original_index", "original_name", "original_type")
@@ -86,11 +86,12 @@ def _tables(profile: StaticProfile, batch: int | None) -> Iterator[tuple[str, pa
 
 def _ops(profile: StaticProfile) -> pa.RecordBatch:
     names = ["op_id", "model_id", "model_name", "op_type_source", "name", "op_type", "state", "scope_path", "fusion_id"]
-    names += ["flops", "input_bytes", "output_bytes", "weight_bytes", "workspace_bytes"]
+    names += ["executions_per_task", "flops", "input_bytes", "output_bytes", "weight_bytes", "workspace_bytes"]
     names += [f"{side}_{what}" for side in ("input", "output") for what in ("shapes", "dtypes", "formats")]
     rows = [
         (op.index, _MODEL_ID, profile.model_name, "recorded", op.name, op.op_type, op.state, op.scope_path,
-         op.fusion_id, op.flops, op.input_bytes, op.output_bytes, op.weight_bytes, op.cost.workspace_bytes,
+         op.fusion_id, op.repeats if op.repeats > 1 else None, op.flops, op.input_bytes, op.output_bytes,
+         op.weight_bytes, op.cost.workspace_bytes,
          *op.describe_operands(), *op.describe_results())
         for op in (estimate.op for estimate in profile.ops)
     ]  # fmt: skip
@@ -101,7 +102,7 @@ def _tasks(profile: StaticProfile) -> pa.RecordBatch:
     rows = [
         {
             "id": (_SOURCE_ID << ORDINAL_BITS) + op.index,
-            "track_id": estimate.stream_id + 1,
+            "track_id": _TRACK_ID,
             "device_id": 0,
             "stream_id": estimate.stream_id,
             "op_id": op.index,

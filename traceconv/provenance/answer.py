@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
+from traceconv.base.display import TextDisplay
 from traceconv.formats.locate import Evidence
 
 #: Maximum number of pieces shown for one row.
@@ -25,9 +27,9 @@ class RowRef:
 Found: TypeAlias = tuple[list[Evidence], list[RowRef]]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Where a row came from.
+@dataclass(frozen=True, slots=True, repr=False)
+class Answer(TextDisplay):
+    """Where a row came from. Its repr is what `traceconv why` prints.
 
     rows      the row; several if they share an id, such as those of a fusion
     made_of   rows that it was made from
@@ -44,3 +46,9 @@ class Answer:
     made_of: Sequence[RowRef] = ()
     notes: Sequence[tuple[str, str]] = ()
     problems: Sequence[str] = ()
+
+    def lines(self) -> Iterator[str]:
+        """The answer for people."""
+        from traceconv.provenance.text import lines_of
+
+        return chain(lines_of(self), self.problems)

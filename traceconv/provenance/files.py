@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from traceconv.base.deflate import crc32
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, option, printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.common.files import container_of, encoding_of, opened
 from traceconv.formats.format import Format
@@ -67,7 +67,8 @@ class Sources:
         path = Path(str(self.run["source_path"]))
         if str(path) == "-":
             raise InputError(
-                "the run was read from standard input, which is not kept; if its bytes are in a file, use --source FILE"
+                "the run was read from standard input, which is not kept; if its bytes are in a file, use "
+                + option("--source FILE", "source=FILE")
             )
         for one in (path, self.store_path.parent / path):
             if os.path.exists(one):
@@ -167,4 +168,4 @@ def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
 
 
 def _missing(path: Path) -> str:
-    return f"{printable(str(path))} does not exist; if it was moved, use --source PATH"
+    return f"{printable(str(path))} does not exist; if it was moved, use {option('--source PATH', 'source=PATH')}"

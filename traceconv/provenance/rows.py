@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.reports.catalog import reports
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
@@ -97,6 +97,10 @@ def _no_table(table: str, known: list[str]) -> str:
             f"rows of {shown} are written by ingest itself and come from no event; "
             f"byte_offset and byte_count, if any, are in the source. See: traceconv schema {shown}"
         )
+    schema = tables().get(table)
+    if schema is not None and schema.derived_from:
+        made_of = " and ".join(schema.derived_from)
+        return f"rows of {shown} are computed from the rows of {made_of} (see traceconv schema {shown})"
     if table in (*views(), *tables(), *reports()):
         return f"rows of {shown} are computed (see traceconv schema {shown}). Specify a row of: {', '.join(known)}"
     return f"unknown table '{shown}'.{suggestion(table, known)} Tables: {', '.join(known)}"
@@ -130,7 +134,7 @@ def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, numb
     if near:
         parts.append(f"Nearest: {', '.join(sorted(near)[:4])}.")
     if runs and table != "run":
-        parts.append(f"Other runs have it; use --run {' or '.join(map(str, sorted(runs)))}.")
+        parts.append(f"Other runs have it; use {option('--run', 'run =')} {' or '.join(map(str, sorted(runs)))}.")
     return " ".join(parts) if near or runs else f"{lead} The table is empty for this run."
 
 

@@ -97,6 +97,7 @@ class _Points:
     """Begins and ends of one track within a slice."""
 
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    pairs_neighbors: bool = True
 
     def add(self, ns: int, id_: int, name: object, end: int) -> None:
         if len(self.rows) <= _MAX_POINTS:
@@ -108,8 +109,8 @@ class _Points:
             return None
         by_id = sorted(self.rows, key=lambda row: row[1])
         alone = set(range(len(by_id)))
-        # As in ingest: a begin and the end right after it in the source are always a pair.
-        for number, (one, two) in enumerate(itertools.pairwise(by_id)):
+        # As in ingest (normalize/trace/batch_slices.py).
+        for number, (one, two) in enumerate(itertools.pairwise(by_id) if self.pairs_neighbors else ()):
             adjacent = two[1] == one[1] + 1 and not one[4] and two[4] and two[0] >= one[0]
             if adjacent and two[2] in (one[2], 0):
                 if one[1] == begin_id:
@@ -133,7 +134,7 @@ def find_end(source: SourceFile, begin_id: int, start_ns: int, end_ns: int) -> E
         return None
     key, name = begin.track_key(at), begin.label("name", at)
     ends: list[int] = []
-    points = _Points()
+    points = _Points(pairs_neighbors=begin.columns.pairs_neighbors)
     for batch in batches(source):
         pair = np.isin(batch.kinds, (*_BEGINS, *_ENDS))
         inside = batch.timed & (batch.ns >= start_ns) & (batch.ns <= end_ns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import duckdb
 
@@ -21,7 +20,7 @@ _MACRO_HINT = "In an attached store, macros work after USE; the view of the same
 
 def reports() -> Mapping[str, Report]:
     """Return all reports by name (`op_statistic`), in alphabetical order."""
-    return MappingProxyType(load_folder("traceconv.reports", "sql"))
+    return load_folder("traceconv.reports", "sql")
 
 
 def install(connection: duckdb.DuckDBPyConnection) -> None:

@@ -56,16 +56,15 @@ def plain_name(name: str) -> str:
     return " ".join(re.split(r"[\s_-]+", words.lower())).strip()
 
 
-def order_term(report: HasColumns, name: str, *, ascending: bool | None = None) -> OrderTerm:
-    """Return a column to sort by. Default: numbers descending, text ascending."""
-    (column,) = find_columns(report, [name])
-    return OrderTerm(column.name, is_number(column) if ascending is None else not ascending)
+def parse_order(report: HasColumns, text: str, *, ascending: bool | None = None) -> OrderTerm:
+    """Parse `COLUMN`, `COLUMN ASC` or `COLUMN DESC`. Raises UsageError for an unknown column.
 
-
-def parse_order(report: HasColumns, text: str) -> OrderTerm:
-    """Parse `COLUMN`, `COLUMN ASC` or `COLUMN DESC`. Raises UsageError for an unknown column."""
+    ascending  direction of a column without one; None: numbers descending, text ascending
+    """
     name, _, way = text.strip().rpartition(" ")
-    ascending = {"ASC": True, "DESC": False}.get(way.upper())
-    if ascending is None and any(name == column.name for column in report.columns):
+    own = {"ASC": True, "DESC": False}.get(way.upper())
+    if own is None and any(name == column.name for column in report.columns):
         raise UsageError(f"order_by needs COLUMN, COLUMN ASC or COLUMN DESC, not '{printable(text, 60)}'")
-    return order_term(report, text.strip() if ascending is None else name, ascending=ascending)
+    (column,) = find_columns(report, [text.strip() if own is None else name])
+    chosen = ascending if own is None else own
+    return OrderTerm(column.name, is_number(column) if chosen is None else not chosen)

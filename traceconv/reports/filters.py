@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 
 import duckdb
 
-from traceconv.base.errors import UsageError, printable
+from traceconv.base.errors import UsageError, option, printable
 from traceconv.reports.columns import find_columns
 from traceconv.reports.units import UNITS, quantity
 from traceconv.schema.ddl import quote_identifier
@@ -17,7 +17,7 @@ from traceconv.store.documented_sql import DocumentedSql, SqlColumn
 
 Value = int | float | str | bool | Decimal | None
 
-_FILTER = re.compile(r"([^=<>!~]*)(>=|<=|!=|=|>|<|~)(.*)", re.DOTALL)
+_FILTER = re.compile(r"([^=<>!~]*)(>=|<=|!=|==?|>|<|~)(.*)", re.DOTALL)
 _INTEGERS = ("BIGINT", "UBIGINT", "INTEGER")
 _UNIT_NAMES = {"ns": "nanoseconds", "byte": "bytes", "flop": "FLOP", "flop/s": "FLOP/s", "byte/s": "bytes/s"}
 #: Units in msprof's labels: a number without a unit is in the label's unit.
@@ -58,8 +58,8 @@ def parse_filter(report: DocumentedSql, text: str) -> Filter:
     """Parse a filter such as `COLUMN=VALUE`. Raises UsageError."""
     match = _FILTER.fullmatch(text)
     if match is None or not match[1].strip():
-        raise UsageError(f"--filter needs {_FORMS}, not '{printable(text)}'")
-    return make_filter(report, match[1].strip(), match[2], match[3])
+        raise _error(f"needs {_FORMS}, not '{printable(text)}'")
+    return make_filter(report, match[1].strip(), match[2].replace("==", "="), match[3])
 
 
 def make_filter(report: DocumentedSql, name: str, operator: str, text: str) -> Filter:
@@ -72,7 +72,7 @@ def make_filter(report: DocumentedSql, name: str, operator: str, text: str) -> F
         return Filter(column, operator, _pattern(column, text))
     value, relative = _typed(column, text, name)
     if isinstance(value, bool) and operator not in ("=", "!="):
-        raise UsageError(f"--filter {column.name}: a flag can only be compared with = and !=")
+        raise _error(f"{column.name}: a flag can only be compared with = and !=")
     return Filter(column, operator, value, relative)
 
 
@@ -83,14 +83,14 @@ def conditions(filters: Sequence[Filter], origins: Mapping[int, int]) -> tuple[l
 
 def _pattern(column: SqlColumn, text: str) -> str:
     if column.type != "VARCHAR":
-        raise UsageError(f"--filter {column.name}: ~ needs a text column, and this is {column.type}")
+        raise _error(f"{column.name}: ~ needs a text column, and this is {column.type}")
     try:
         # DuckDB has its own syntax (RE2), so DuckDB checks the expression.
         with duckdb.connect() as connection:
             connection.execute("SELECT regexp_matches('', ?)", [text])
     except duckdb.Error as error:
         why = printable(str(error).splitlines()[0].rpartition(": ")[2], 120)
-        raise UsageError(f"--filter {column.name}: '{printable(text)}' is not a regular expression: {why}") from error
+        raise _error(f"{column.name}: '{printable(text)}' is not a regular expression: {why}") from error
     return text
 
 
@@ -106,18 +106,19 @@ def _typed(column: SqlColumn, text: str, name: str) -> tuple[Value, bool]:
         factor = next((size for unit, size in _LABEL_UNITS.items() if name.rstrip().endswith(unit)), None)
         if factor is None:
             units = ", ".join(one for one in UNITS[column.unit] if one != "us")
-            raise UsageError(
-                f"--filter {printable(name)}: {printable(text)} needs a unit ({units}); for the stored number, use "
-                f"{column.name}"
+            raise _error(
+                f"{printable(name)}: {printable(text)} needs a unit ({units}); for the stored number, use {column.name}"
             )
         exact = number * factor
     if exact is not None:
         if column.type in _INTEGERS and exact != exact.to_integral_value():
-            raise UsageError(
-                f"--filter {column.name}: {printable(text)} is not an integer number of {_UNIT_NAMES[column.unit]}"
-            )
+            raise _error(f"{column.name}: {printable(text)} is not an integer number of {_UNIT_NAMES[column.unit]}")
         text = str(int(exact)) if column.type in _INTEGERS else format(exact, "f")
     return _value(column, text), relative
+
+
+def _error(message: str) -> UsageError:
+    return UsageError(f"{option('--filter', 'filters')} {message}")
 
 
 def _number(text: str) -> Decimal | None:
@@ -141,9 +142,9 @@ def _value(column: SqlColumn, text: str) -> Value:
         elif column.type == "VARCHAR":
             return text
         else:
-            raise UsageError(f"--filter {column.name}: lists can't be filtered")
+            raise _error(f"{column.name}: lists can't be filtered")
     except (ValueError, InvalidOperation, KeyError):
         pass
     units = ", ".join(one for one in UNITS.get(column.unit, ()) if one != "us")
     with_unit = f", also with a unit: {units}" if units else ""
-    raise UsageError(f"--filter {column.name}: '{printable(text)}' is not a {column.type}{with_unit}")
+    raise _error(f"{column.name}: '{printable(text)}' is not a {column.type}{with_unit}")

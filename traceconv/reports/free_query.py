@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ import duckdb
 from traceconv.base.errors import UsageError, printable
 from traceconv.reports.render import Row, Table
 from traceconv.reports.run import BATCH_ROWS, reading
+from traceconv.schema.ddl import quote_identifier
 from traceconv.store.documented_sql import SqlColumn
 
 
@@ -19,7 +21,7 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         sql.encode()
     except UnicodeEncodeError:
         raise UsageError("the SQL is not UTF-8 text") from None
-    with explained():
+    with explained(sql):
         statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"the SQL has {len(statements)} statements; pass exactly one")
@@ -28,12 +30,24 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 def ask(connection: duckdb.DuckDBPyConnection, statement: str) -> Table:
     """Run a statement; return its rows in batches. Raises UsageError with DuckDB's message."""
-    with explained():
+    with explained(statement):
         connection.execute(statement)
         columns = tuple(SqlColumn(name, str(kind), "text", "") for name, kind, *_ in connection.description or ())
         # The first batch is read now, so that errors come before anything is written.
         first = connection.fetchmany(BATCH_ROWS)
     return Table(columns, _batches(connection, first))
+
+
+def with_64_bits(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Return the relation with HUGEINT, the type of sums, as BIGINT: pandas would get floats."""
+    if "HUGEINT" not in map(str, relation.types):
+        return relation
+    return relation.project(
+        ", ".join(
+            f"{f'#{i}::BIGINT' if str(kind) == 'HUGEINT' else f'#{i}'} AS {quote_identifier(name)}"
+            for i, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), 1)
+        )
+    )
 
 
 def _batches(connection: duckdb.DuckDBPyConnection, first: Sequence[Row]) -> Iterator[Sequence[Row]]:
@@ -45,8 +59,8 @@ def _batches(connection: duckdb.DuckDBPyConnection, first: Sequence[Row]) -> Ite
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turn DuckDB's errors into one line: their first line and their hint."""
+def explained(sql: str = "") -> Iterator[None]:
+    """Turn DuckDB's errors into one line: their first line and their hint. `sql`: the statement."""
     try:
         yield
     except duckdb.InterruptException as error:
@@ -58,4 +72,16 @@ def explained() -> Iterator[None]:
     except duckdb.Error as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         kept = lines[:1] + [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
-        raise UsageError(printable(" ".join(kept), 500)) from error
+        raise UsageError(printable(" ".join(kept), 500) + _hint(sql)) from error
+
+
+def _hint(sql: str) -> str:
+    """What people write who know the command line."""
+    from traceconv.reports.catalog import reports
+
+    names = "|".join(name.replace("_", "-") for name in reports() if "_" in name)
+    if match := re.search(rf"\b({names})\b", sql, re.IGNORECASE):
+        return f". In SQL, that report is {match[1].lower().replace('-', '_')}"
+    if match := re.search(rf"\b({'|'.join(reports())})\s*\(\s*(\w+)\s*=(?!>)", sql, re.IGNORECASE):
+        return f". Parameters are written {match[1]}({match[2]} := …)"
+    return ""

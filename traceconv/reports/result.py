@@ -15,7 +15,7 @@ from traceconv.base.errors import TraceconvError, UsageError
 from traceconv.reports.columns import find_columns
 from traceconv.reports.render import Row, Table, headings, human_rows, is_number
 from traceconv.reports.run import Question, answer, reading, run_origins, statement, why_empty
-from traceconv.reports.values import Cell
+from traceconv.reports.short_names import distinct
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Rows of a repr.
 _SHOWN_ROWS = 20
+#: Characters of a text in a repr.
+_LONGEST_NAME = 60
 
 
 @dataclass(repr=False, eq=False)
@@ -52,13 +54,13 @@ class ReportRows:
         """Names of the columns."""
         return [column.name for column in self._question.columns]
 
-    def __iter__(self) -> Iterator[dict[str, Cell]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         names = self.columns
         for batch in self._batches():
             for row in batch:
                 yield dict(zip(names, row, strict=True))
 
-    def fetchall(self) -> list[tuple[Cell, ...]]:
+    def fetchall(self) -> list[tuple[Any, ...]]:
         """Return all rows as tuples."""
         return list(map(tuple, chain.from_iterable(self._batches())))
 
@@ -161,7 +163,8 @@ def arrow_to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
 
 
 def text_table(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> str:
-    """Align cells in columns. `columns`: the headings, and whether they are numbers."""
+    """Align cells in columns; long names are shortened. `columns`: the headings, and whether they are numbers."""
+    cells = _shortened(columns, cells)
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     lines = []
     for row in (list(columns), *cells):
@@ -171,16 +174,33 @@ def text_table(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> s
 
 
 def html_table(title: str, columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> str:
-    """Format cells as an HTML table; markup in names is escaped."""
+    """Format cells as an HTML table; markup in names is escaped. Hover shows the full text of a shortened name."""
 
-    def line(tag: str, row: Sequence[str]) -> str:
-        styles = ("right" if number else "left" for number in columns.values())
-        made = (
-            f'<{tag} style="text-align: {style}">{html.escape(cell)}</{tag}>'
-            for cell, style in zip(row, styles, strict=True)
-        )
-        return f"<tr>{''.join(made)}</tr>"
+    def line(tag: str, row: Sequence[str], full: Sequence[str]) -> str:
+        made = ""
+        for cell, text, number in zip(row, full, columns.values(), strict=True):
+            hover = "" if cell == text else f' title="{html.escape(text)}"'
+            style = "text-align: right; white-space: nowrap" if number else "text-align: left"
+            made += f'<{tag} style="{style}"{hover}>{html.escape(cell)}</{tag}>'
+        return f"<tr>{made}</tr>"
 
-    body = "".join(line("td", row) for row in cells)
+    body = "".join(line("td", row, full) for row, full in zip(_shortened(columns, cells), cells, strict=True))
     caption = f"<caption>{html.escape(title)}</caption>"
-    return f"<table>{caption}<thead>{line('th', list(columns))}</thead><tbody>{body}</tbody></table>"
+    return f"<table>{caption}<thead>{line('th', list(columns), list(columns))}</thead><tbody>{body}</tbody></table>"
+
+
+def _shortened(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Shorten long names by meaning, so that different ones stay different."""
+    found = []
+    for texts, number in zip(zip(*cells, strict=True), columns.values(), strict=False):
+        if number or all(len(text) <= _LONGEST_NAME for text in texts):
+            found.append(texts)
+        else:
+            short = distinct(texts, _LONGEST_NAME, _cut)
+            found.append(tuple(short[text] for text in texts))
+    return list(map(list, zip(*found, strict=True)))
+
+
+def _cut(text: str, width: int) -> str:
+    tail = (width - 1) // 2
+    return text if len(text) <= width else f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

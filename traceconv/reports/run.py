@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.base.errors import OutputError, StoreError, UsageError, printable, suggestion
+from traceconv.base.errors import OutputError, StoreError, UsageError, option, printable, suggestion
 from traceconv.reports.catalog import Report, define_report, reports
 from traceconv.reports.filters import Filter, Value, conditions
 from traceconv.reports.render import Row
@@ -84,11 +84,16 @@ class Question:
 def find_report(name: str) -> Report:
     """Return a report by name, with - or _. Raises UsageError with the nearest name."""
     known = reports()
-    report = known.get(name.replace("-", "_"))
+    sql_name = name.replace("-", "_")
+    report = known.get(sql_name)
     if report is None:
+        if sql_name in {*tables(), *views()}:
+            query = option(f'traceconv query "FROM {sql_name}"', f'Store.query("FROM {sql_name}")')
+            raise UsageError(f"{sql_name} is not a report but a table or view; read it with: {query}")
         dashed = [key.replace("_", "-") for key in known]
         near = suggestion(name.replace("_", "-"), dashed)
-        raise UsageError(f"unknown report '{printable(name)}'.{near} List them with: traceconv report --list")
+        listing = option("traceconv report --list", "Store.reports()")
+        raise UsageError(f"unknown report '{printable(name)}'.{near} List them with: {listing}")
     return report
 
 
@@ -159,6 +164,16 @@ def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> Run
     return RunChoice(tuple(dict.fromkeys(_find_run(rows, name) for name in names)))
 
 
+def wanted_run(run: str | None, rank: str | None) -> str | None:
+    """Return `run`, or what `rank` means as one. Raises UsageError if both are given."""
+    if run is not None and rank is not None:
+        several = option("--run rank=N,rank=M", "run='rank=N,rank=M'")
+        raise UsageError(
+            f"{option('--run')} and {option('--rank')} exclude each other; use {several} for several ranks"
+        )
+    return run if rank is None else ",".join(f"rank={one.strip()}" for one in rank.split(","))
+
+
 def _find_run(rows: Sequence[Row], wanted: str) -> int:
     """Return the ID of the run that `wanted` names. `rows`: run_id, label, rank and host of each."""
     what, _, value = wanted.partition("=")
@@ -171,12 +186,13 @@ def _find_run(rows: Sequence[Row], wanted: str) -> int:
         return int(str(found[0][0]))
     if found:
         numbers = ", ".join(str(row[0]) for row in found[:20]) + (", …" if len(found) > 20 else "")
-        raise UsageError(f"{len(found)} runs match '{printable(wanted)}'; select one with --run {numbers}")
+        raise UsageError(f"{len(found)} runs match '{printable(wanted)}'; select one with {option('--run')} {numbers}")
     listed = ", ".join(f"{row[0]} ({printable(str(row[1]), 40)})" for row in rows[:_LISTED_RUNS])
-    more = f", … and {len(rows) - _LISTED_RUNS} more (traceconv info STORE)" if len(rows) > _LISTED_RUNS else ""
+    listing = option("traceconv runs list", "Store.runs()")
+    more = f", … and {len(rows) - _LISTED_RUNS} more ({listing})" if len(rows) > _LISTED_RUNS else ""
     near = suggestion(wanted, [str(row[1]) for row in rows])
     if any(wanted == str(row[2]) for row in rows):
-        near = f" Did you mean '--rank {wanted}'?"
+        near = f" Did you mean '{option(f'--rank {wanted}', f'rank={wanted}')}'?"
     raise UsageError(f"unknown run '{printable(wanted)}'.{near} Runs in the store: {listed or 'none'}{more}")
 
 
@@ -188,7 +204,7 @@ def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str
     choice = choose_run(connection, wanted)
     if len(choice.run_ids) != 1:
         raise UsageError(
-            f"{what} needs a single run; select it by number or label (--run N)"
+            f"{what} needs a single run; select it by number or label ({option('--run N', 'run=N')})"
             if wanted is not None
             else "the store has no runs; ingest one with: traceconv ingest PATH"
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import duckdb
 
 from traceconv.formats.common.identity import distinct_ends
-from traceconv.reports.render import Row, Table
+from traceconv.reports.render import Row, Table, headings, human_rows, is_number
+from traceconv.reports.result import html_table, text_table
 from traceconv.reports.run import reading
 from traceconv.store.documented_sql import SqlColumn
 
@@ -40,6 +42,22 @@ LEFT JOIN (
 LEFT JOIN (SELECT run_id, sum(size_bytes) AS source_bytes FROM source GROUP BY run_id) AS s USING (run_id)
 ORDER BY run_id
 """
+
+
+class RunRows(list[dict[str, Any]]):
+    """A dict for each run, with the columns of `traceconv runs list --format csv`. It shows itself as a table."""
+
+    def __repr__(self) -> str:
+        return text_table(*self.shown())
+
+    def _repr_html_(self) -> str:
+        return html_table("runs", *self.shown())
+
+    def shown(self) -> tuple[dict[str, bool], list[list[str]]]:
+        """Return the headings, each with whether its column contains numbers, and the cells."""
+        table = runs_table([tuple(row.values()) for row in self], for_people=True)
+        rows = [row for batch in table.batches for row in batch]
+        return dict(zip(headings(table.columns), map(is_number, table.columns), strict=True)), human_rows(table, rows)
 
 
 def stored_runs(connection: duckdb.DuckDBPyConnection) -> list[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import onnx
 from onnx import TensorProto
 
-from traceconv.base.errors import InputError, ModelError, printable
+from traceconv.base.errors import InputError, ModelError, option, printable
 from traceconv.runtime.graph import DTYPES, Array, Tensor
 
 
@@ -39,7 +39,7 @@ class InputBinder:
         given = self._given.get(entry.name)
         if not kind.HasField("shape"):
             if given is None:
-                raise ModelError(f"{where} has no shape: give --input")
+                raise ModelError(f"{where} has no shape: give {option('--input', 'inputs')}")
             return Tensor(entry.name, tuple(given.shape), kind.elem_type)
         dims = list(kind.shape.dim)
         fits = given is not None and given.ndim == len(dims)
@@ -54,7 +54,9 @@ class InputBinder:
         name = str(dim.dim_param) if any(sign.isalnum() for sign in dim.dim_param) else ""  # '?' is not a name
         if axis == 0 and self._batch is not None:
             if fixed is not None and self.old_batch not in (None, fixed):
-                raise ModelError(f"{where} has the batch {fixed}, another has {self.old_batch}: --batch is ambiguous")
+                raise ModelError(
+                    f"{where} has the batch {fixed}, another has {self.old_batch}: {option('--batch')} is ambiguous"
+                )
             self.old_batch = fixed or self.old_batch
             fixed = self._batch
         if fixed is None and given is None and name in self._extents:
@@ -62,7 +64,8 @@ class InputBinder:
         extent = given if fixed is None else fixed
         if extent is None:
             called = f"'{printable(name, 40)}'" if name else str(axis)
-            todo = "give --batch or --input" if axis == 0 else "give --input, or fix it in the model"
+            inputs = option("--input", "inputs")
+            todo = f"give {option('--batch')} or {inputs}" if axis == 0 else f"give {inputs}, or fix it in the model"
             raise ModelError(f"{where}: dimension {called} is dynamic: {todo}")
         if name:
             first, place = self._extents.setdefault(name, (extent, where))

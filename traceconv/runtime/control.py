@@ -454,7 +454,6 @@ class ControlFlow:
                     op,
                     index=index,
                     name=f"{variant.path}/{op.name.strip('/')}{times}",
-                    op_type=op.op_type + times,
                     flops=op.flops * repeats,
                     fusion_id=None if op.fusion_id is None else index,
                     repeats=repeats,

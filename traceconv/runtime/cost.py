@@ -7,6 +7,7 @@ than its memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from itertools import product
 from operator import attrgetter
@@ -26,6 +27,7 @@ _VECTOR_SCALAR_CYCLES = 20  # per tile
 _FETCHES = (64, 16, 4)  # instruction fetches: per block, per tile, per round of K
 _COLD_MISSES = 24  # instruction cache misses per block
 _HANDOVER_CYCLES = 200  # between cube and vector cores in a mixed op
+_SUM_BYTES = 4  # of a sum in L0C, and of a partial sum: fp32 or int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Pmu:
 @dataclass(frozen=True, slots=True)
 class CubePart:
     """The tiling of a matrix op: `tiles` of m₀ × n₀, each `mac_cycles` long on the cube, and the bytes that are read
-    from and written to device memory.
+    from and written to device memory. `work` and `tiles` of a product split along K are those of all parts.
     """
 
     work: MatrixWork
@@ -171,12 +173,68 @@ def matrix_cost(
 
     `unique_bytes`: everything read or written, counted once; `written_bytes`: the part that is written.
     """
-    tilings = (
-        _tiled_matrix(spec, work, m0, n0, out_elem_bytes, unique_bytes, written_bytes)
-        for m0, n0 in product(reversed(_CUBE_TILES), repeat=2)
-        if m0 * n0 * 4 <= spec.l0c_bytes
-    )
-    return min(tilings, key=attrgetter("cycles"))
+    return min(_tilings(spec, work, out_elem_bytes, unique_bytes, written_bytes), key=attrgetter("cycles"))
+
+
+def split_cost(
+    spec: DeviceSpec,
+    unsplit: Cost,
+    written_bytes: int,
+    cycles: int = 0,
+    own_bytes: int = 0,
+    mix: InstructionMix = FP32_ONLY,
+) -> Cost:
+    """Return the cost of a matrix product with K split over idle cores, or `unsplit` if that is no faster.
+
+    Each cube core computes partial sums over a part of K. Then the vector cores add these and do what follows the
+    product: `cycles` per register with `mix`, reading `own_bytes` of other operands, writing `written_bytes`.
+    """
+    assert unsplit.cube is not None
+    work, read_bytes = unsplit.cube.work, unsplit.cube.read_bytes
+    start_cycles = _HANDOVER_CYCLES + spec.task_overhead_cycles
+    if work.elem_bytes > _SUM_BYTES or unsplit.cycles <= start_cycles + memory_cycles(spec, read_bytes):
+        return unsplit
+    best, splits = unsplit, 2
+    while splits <= spec.cube_cores:
+        count = work.groups * work.m * work.n
+        sums_bytes = splits * count * _SUM_BYTES
+        sum_mix = replace(mix, lanes="int32" if work.elem_bytes == 1 else "fp32", pair_cycles=mix.pair_cycles + splits)
+        sum_work = VectorWork(
+            count,
+            cycles + splits,
+            _SUM_BYTES,
+            sums_bytes + own_bytes,
+            written_bytes,
+            cached_bytes=sums_bytes,
+            mix=sum_mix,
+        )
+        summed = vector_cost(spec, sum_work)
+        part_work = replace(work, groups=work.groups * splits, k=ceil_div(work.k, splits))
+        for parts in _tilings(spec, part_work, _SUM_BYTES, read_bytes, most_tiles=spec.cube_cores):
+            total_cycles = parts.cycles + start_cycles + summed.cycles
+            if total_cycles < best.cycles:
+                best = _joined(parts, summed, total_cycles, sums_bytes)
+        splits *= 2
+    return best
+
+
+def _tilings(
+    spec: DeviceSpec,
+    work: MatrixWork,
+    out_elem_bytes: int,
+    unique_bytes: int,
+    written_bytes: int = 0,
+    most_tiles: int | None = None,
+) -> Iterator[Cost]:
+    """Yield the cost of each tiling, the largest tiles first."""
+    for m0, n0 in product(reversed(_CUBE_TILES), repeat=2):
+        fits = m0 * n0 * _SUM_BYTES <= spec.l0c_bytes
+        if fits and (most_tiles is None or _tile_count(work, m0, n0) <= most_tiles):
+            yield _tiled_matrix(spec, work, m0, n0, out_elem_bytes, unique_bytes, written_bytes)
+
+
+def _tile_count(work: MatrixWork, m0: int, n0: int) -> int:
+    return max(1, work.groups * ceil_div(work.m, m0) * ceil_div(work.n, n0))
 
 
 def _tiled_matrix(
@@ -188,7 +246,7 @@ def _tiled_matrix(
     unique_bytes: int,
     written_bytes: int = 0,
 ) -> Cost:
-    tiles = max(1, work.groups * ceil_div(work.m, m0) * ceil_div(work.n, n0))
+    tiles = _tile_count(work, m0, n0)
     blocks = min(spec.cube_cores, tiles)
     k_fractals = ceil_div(work.k * work.elem_bytes, 32)
     k_bytes = k_fractals * 32
@@ -222,7 +280,7 @@ def _tiled_matrix(
         aic_icache_request_count=blocks * _FETCHES[0] + tiles * (_FETCHES[1] + _FETCHES[2] * rounds),
     )
     part = CubePart(work, m0, n0, k_fractals, tiles, mac, out_elem_bytes, unique_bytes - written_bytes, written_bytes)
-    return Cost(cycles, blocks, 0, blocks * m0 * n0 * 4, pmu, cube=part)
+    return Cost(cycles, blocks, 0, 0, pmu, cube=part)
 
 
 def vector_cost(spec: DeviceSpec, work: VectorWork) -> Cost:
@@ -274,19 +332,19 @@ def mixed_cost(cube: Cost, vector: Cost) -> Cost:
 
     The cube's results stay in L2: it writes nothing to device memory, and does not read the vector part's operands.
     """
-    assert cube.pmu is not None and vector.pmu is not None
     assert cube.cube is not None and vector.vector is not None
     own_bytes = vector.vector.work.in_bytes - vector.vector.work.cached_bytes
     part = replace(cube.cube, read_bytes=max(0, cube.cube.read_bytes - own_bytes), written_bytes=0)
-    return Cost(
-        max(cube.cycles, vector.cycles) + _HANDOVER_CYCLES,
-        cube.block_count,
-        vector.block_count,
-        cube.workspace_bytes,
-        cube.pmu.merged(vector.pmu),
-        part,
-        vector.vector,
-    )
+    tiles_bytes = cube.block_count * part.m0 * part.n0 * _SUM_BYTES
+    cycles = max(cube.cycles, vector.cycles) + _HANDOVER_CYCLES
+    return _joined(replace(cube, cube=part), vector, cycles, tiles_bytes)
+
+
+def _joined(cube: Cost, vector: Cost, cycles: int, workspace_bytes: int) -> Cost:
+    """Return the cost of an op on both kinds of cores that takes `cycles`."""
+    assert cube.pmu is not None and vector.pmu is not None
+    pmu = cube.pmu.merged(vector.pmu)
+    return Cost(cycles, cube.block_count, vector.block_count, workspace_bytes, pmu, cube.cube, vector.vector)
 
 
 def cpu_cost(spec: DeviceSpec, element_count: int, unique_bytes: int) -> Cost:

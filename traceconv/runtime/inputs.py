@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, option, printable
 from traceconv.runtime.bfloat16 import BF16
 from traceconv.runtime.graph import Array
 from traceconv.runtime.sample import random_arrays
@@ -29,7 +29,9 @@ def read_arrays(path: Path) -> dict[str, Array]:
     try:
         file = np.load(path, allow_pickle=False)
         if not isinstance(file, np.lib.npyio.NpzFile):
-            raise InputError(f"{shown} is one array: --input takes an .npz file with an array per input")
+            raise InputError(
+                f"{shown} is one array: {option('--input', 'input_path')} takes an .npz file with an array per input"
+            )
         with file:
             arrays = {name: file[name] for name in file.files}
     except OSError as error:

@@ -57,8 +57,8 @@ def load_graph(
     ModelError for what can't be run (unknown op, element type, open dimension), naming op, node and opset; UsageError
     for a batch that is not positive.
     """
-    if batch is not None and batch < 1:
-        raise UsageError(f"{option('--batch')} {batch}: must be at least 1")
+    if batch is not None and (type(batch) is not int or batch < 1):
+        raise UsageError(f"{option('--batch')} {printable(str(batch), 40)}: must be an integer, at least 1")
     return _Loader(model, name, batch, given, seed, is_trained).load()
 
 
@@ -293,7 +293,7 @@ class _Loader:
                 inferred = self._inferred(node, names)
             except onnx.shape_inference.InferenceError as error:
                 if not node.has_subgraph:
-                    hint = "; the model may not allow this --batch" if self.batch is not None else ""
+                    hint = f"; the model may not allow this {option('--batch')}" if self.batch is not None else ""
                     reason = printable(first_line(error))
                     raise self._error(node, f"has no valid shape: {reason}{hint}") from error
         if inferred is not None:
@@ -382,13 +382,15 @@ class _Loader:
                 self._add_constant(shape_name, np.array(target, np.int64))
                 node = node.rewired([node.inputs[0], shape_name])
             elif target[0] > 0 and target[0] % new:
-                problem = f"has its batch written into its shape {target}: this model can't take --batch {new}"
+                problem = (
+                    f"has its batch written into its shape {target}: this model can't take {option('--batch')} {new}"
+                )
                 raise self._error(node, problem)
         copied = [
             data.shape[k] if extent == 0 and not node.int("allowzero", 0) else extent for k, extent in enumerate(target)
         ]
         if -1 not in copied and math.prod(copied) != data.count:
-            hint = f": this model can't take --batch {new}" if new is not None else ""
+            hint = f": this model can't take {option('--batch')} {new}" if new is not None else ""
             raise self._error(node, f"turns shape {list(data.shape)} into {target}{hint}")
         return node
 

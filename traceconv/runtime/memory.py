@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from traceconv.base.errors import ModelError
+from traceconv.base.errors import ModelError, option
 from traceconv.runtime.cost import ceil_div
 
 _ALIGN_BYTES = 512
@@ -143,7 +143,7 @@ class Allocator:
         if self.reserved_bytes + total > self.capacity_bytes:
             raise ModelError(
                 f"the model needs more memory than the device has: {self.used_bytes + size} of "
-                f"{self.capacity_bytes} bytes; try a smaller --batch"
+                f"{self.capacity_bytes} bytes; try a smaller {option('--batch')}"
             )
         block = Block(pool, self._next_address, total)
         self._next_address += total + _GAP_BYTES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, TypeAlias, get_type_hints
 
@@ -29,7 +30,7 @@ from traceconv.runtime.spec import DeviceSpec, spec_of
 from traceconv.runtime.zoo import FoundModel
 
 #: A shape, for an input with random values that is copied to the device for each run; or an array, for a constant.
-OpInput: TypeAlias = "Sequence[int] | NDArray[Any]"
+OpInput: TypeAlias = "Sequence[int] | str | NDArray[Any]"
 
 #: Default version of ONNX's operators; for an op that it lacks, the first later one that has it.
 _OPSET = 17
@@ -82,27 +83,27 @@ def profile_op(
     dtypes: str | Sequence[str] = "float32",
     *,
     repeat: int = 1,
-    output_count: int | None = None,
+    outputs: int | None = None,
     opset: int | None = None,
     device_spec: str | Path | None = None,
     cache: bool = True,
 ) -> OpProfile:
     """Run one ONNX op alone on the device `repeat` times.
 
-    inputs        shapes, or arrays for inputs that are constants, such as the target of a Reshape
-    attributes    of the op, by name
-    dtypes        of the inputs given as shapes: one for all, or one per input
-    output_count  number of outputs; None: as few as the op allows
-    opset         version of ONNX's operators; None: 17, or the first later one that has the op
-    device_spec   TOML file that describes the device; None: the reference NPU
-    cache         whether to use and update the cache on disk
+    inputs       shapes, such as (16, 8) or "16x8", or arrays for constant inputs, such as the target of a Reshape
+    attributes   of the op, by name
+    dtypes       of the inputs given as shapes: one for all, or one per input
+    outputs      number of outputs; None: as few as the op allows
+    opset        version of ONNX's operators; None: 17, or the first later one that has the op
+    device_spec  TOML file that describes the device; None: the reference NPU
+    cache        whether to use and update the cache on disk
 
     Raises UsageError for invalid arguments, ModelError for an op that does not exist or can't be run.
     """
     check_repeat(repeat)
     spec = spec_of(None if device_spec is None else Path(device_spec))
     schema, version = op_schema(op_type, opset)
-    model = _model(schema, version, inputs, dict(attributes or {}), dtypes, output_count)
+    model = _model(schema, version, inputs, dict(attributes or {}), dtypes, outputs)
     if not model.graph.input and op_type not in NOT_FOLDED:
         what = "has no inputs" if not inputs else "has only constant inputs"
         raise UsageError(
@@ -202,9 +203,12 @@ def _elem_type(dtype: str) -> int:
     return found
 
 
-def shape_of(name: str, given: Sequence[int]) -> list[int]:
-    """Return a shape as a list. Raises UsageError for an invalid one."""
-    shape = [int(extent) for extent in given]
+def shape_of(name: str, given: Sequence[int] | str) -> list[int]:
+    """Return a shape, such as (16, 8) or "16x8", as a list. Raises UsageError for an invalid one."""
+    try:
+        shape = [int(part) for part in given.split("x") if given] if isinstance(given, str) else list(map(index, given))
+    except (TypeError, ValueError):
+        raise UsageError(f"{name}: not a shape such as 16x3x224x224: {printable(str(given), 60)}") from None
     if any(extent < 1 for extent in shape) or math.prod(shape) > _MAX_ELEMENTS:
         raise UsageError(f"{name} of shape {shape}: extents must be at least 1, and their product at most 2^31")
     return shape

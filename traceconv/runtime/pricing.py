@@ -17,6 +17,7 @@ from traceconv.runtime.cost import (
     cpu_cost,
     matrix_cost,
     mixed_cost,
+    split_cost,
     vector_cost,
 )
 from traceconv.runtime.fusion import Group
@@ -98,7 +99,10 @@ def _price_quantized(
         op_type, work = _matrix_work(graph, node)
         work = replace(work, elem_bytes=min(size, 2))  # fixpipe adds a 32-bit bias
         cost = matrix_cost(spec, work, out.elem_bytes, in_bytes + out_bytes, out_bytes)
-        return f"Quant{op_type}", "AI_CORE", cost, work.flops
+        if _is_product(node):
+            after = group.nodes[group.nodes.index(node) + 1 :]
+            cost = split_cost(spec, cost, out_bytes, sum(traits_of(one).vector_cycles for one in after))
+        return f"Quant{op_type}", _matrix_core(cost), cost, work.flops
     count = _worked_on(graph, node, traits)
     if traits.kind is OpKind.SCALAR:
         return traits.device_type, "AI_CPU", cpu_cost(spec, count, in_bytes + out_bytes), count
@@ -201,8 +205,10 @@ def _price_matrix(
     elem_bytes = out.elem_bytes if on_vector else sum(tensor.elem_bytes for tensor in writes)
     cube = matrix_cost(spec, work, elem_bytes, unique_bytes, written_bytes)
     flops = work.flops + sum(traits_of(node).flops * out.count for node in epilogue)
+    all_cycles = sum(traits_of(node).vector_cycles for node in epilogue)
     if not on_vector:
-        return op_type, "AI_CORE", cube, flops
+        cost = split_cost(spec, cube, written_bytes, all_cycles) if _is_product(matrix) else cube
+        return op_type, _matrix_core(cost), cost, flops
     made = {name for node in group.nodes for name in node.outputs}
     extra = {name for node in on_vector for name in node.inputs if name and name not in made}
     vector = VectorWork(
@@ -215,7 +221,20 @@ def _price_matrix(
         cached_bytes=out.size_bytes,
         mix=_instructions(graph, on_vector),
     )
-    return op_type, "MIX_AIC", mixed_cost(cube, vector_cost(spec, vector)), flops
+    cost = mixed_cost(cube, vector_cost(spec, vector))
+    if _is_product(matrix):
+        own_bytes = vector.in_bytes - vector.cached_bytes
+        cost = split_cost(spec, cost, written_bytes, all_cycles, own_bytes, vector.mix)
+    return op_type, _matrix_core(cost), cost, flops
+
+
+def _is_product(node: Node) -> bool:
+    """Whether a matrix op is a plain product, whose K can be split; a convolution is not."""
+    return node.op_type == "Gemm" or "MatMul" in node.op_type
+
+
+def _matrix_core(cost: Cost) -> str:
+    return "MIX_AIC" if cost.mix_block_count else "AI_CORE"
 
 
 def _fixpipe_does(graph: Graph, node: Node) -> bool:

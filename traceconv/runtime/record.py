@@ -24,7 +24,7 @@ from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.schedule import schedule
 from traceconv.runtime.session import MODEL_ID, Session, compile_model
-from traceconv.runtime.spec import DeviceSpec, spec_of
+from traceconv.runtime.spec import MAX_STREAMS, DeviceSpec, spec_of
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.truth import TRUTH, DeviceTruth, write_truth
 
@@ -33,7 +33,7 @@ _LIMITS = {
     "warmup": (0, 1 << 31),
     "seed": (0, (1 << 63) - 1),
     "devices": (1, 64),
-    "streams": (1, 64),
+    "streams": (1, MAX_STREAMS),
 }
 #: Records are written at this interval or, in modelled time, after this many: a killed process leaves a useful log.
 _FLUSH_NS = 200_000_000

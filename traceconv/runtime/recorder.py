@@ -303,8 +303,10 @@ class Recorder(EventLog):
             self._fusion_rows(op, op_base)
 
     def _op_row(self, op: DeviceOp, model_id: int, op_base: int) -> None:
+        # The number of executions in a task is part of the type in the log; ingest splits them.
+        op_type = f"{op.op_type} x{op.repeats}" if op.repeats > 1 else op.op_type
         row = (
-            *map(self.text, (op.name, op.op_type, op.scope_path, *op.describe_operands(), *op.describe_results())),
+            *map(self.text, (op.name, op_type, op.scope_path, *op.describe_operands(), *op.describe_results())),
             op.flops,
             op.input_bytes,
             op.output_bytes,

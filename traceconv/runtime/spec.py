@@ -11,7 +11,9 @@ from typing import Annotated, Any, get_type_hints
 
 import tomli
 
-from traceconv.base.errors import InputError, printable, suggestion
+from traceconv.base.errors import InputError, UsageError, option, printable, suggestion
+
+MAX_STREAMS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class DeviceSpec:
     kind: str
     name: str
     memory_bytes: Annotated[int, (1, 1 << 50)]
-    compute_stream_count: Annotated[int, (1, 64)]
+    compute_stream_count: Annotated[int, (1, MAX_STREAMS)]
     clock_hz: Annotated[int, (1_000, 1 << 36)]
     drift_ppb: Annotated[int, (-100_000_000, 100_000_000)]
     jump_ticks: Annotated[int, (0, 1 << 40)]
@@ -90,7 +92,12 @@ def reference_npu() -> DeviceSpec:
 
 
 def spec_of(path: Path | None, streams: int | None = None) -> DeviceSpec:
-    """Return the device described in a TOML file, or the reference NPU, with at most `streams` compute streams."""
+    """Return the device described in a TOML file, or the reference NPU, with at most `streams` compute streams.
+
+    Raises UsageError for an invalid number of streams.
+    """
+    if streams is not None and not (type(streams) is int and 1 <= streams <= MAX_STREAMS):
+        raise UsageError(f"{option('--streams')} {printable(str(streams), 40)}: must be from 1 to {MAX_STREAMS}")
     spec = reference_npu() if path is None else load_spec(path)
     return spec if streams is None else replace(spec, compute_stream_count=streams)
 

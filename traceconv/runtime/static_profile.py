@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from traceconv.runtime.control import Assumption, lower_with_control
+from traceconv.runtime.control import Assumption, ControlFlow, lower_with_control
 from traceconv.runtime.cost import ceil_div, task_ticks
 from traceconv.runtime.graph import Tensor
 from traceconv.runtime.load import load_graph
@@ -115,6 +115,11 @@ def static_profile(
     found = find_model(model) if isinstance(model, str) else model
     device = spec or reference_npu()
     program, control = lower_with_control(load_graph(found.proto, found.name, batch), device)
+    return profile_of(program, control, device, prefetch=prefetch)
+
+
+def profile_of(program: Program, control: ControlFlow, device: DeviceSpec, *, prefetch: bool) -> StaticProfile:
+    """Profile a lowered program; see `static_profile`."""
     plan = schedule(program, device)
     ops: list[tuple[DeviceOp, DeviceOp]] = []  # with the op whose stream it is launched on
     for op in program.ops:

@@ -42,7 +42,7 @@ class Threads:
             found = self._local.thread_id = threading.get_native_id()
             self._names[found] = threading.current_thread().name, found & 0xFFFF
             if threading.current_thread() is threading.main_thread():
-                self._names[found] = "MainThread", 0
+                self._names[found] = "channel", 0  # of the calls of the program, as in recordings
             return found
 
     def enter_lane(self) -> int:

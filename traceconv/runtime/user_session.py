@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import session as engine_module
@@ -26,6 +26,9 @@ from traceconv.runtime.zoo import FoundModel
 
 if TYPE_CHECKING:
     import onnx
+
+#: A path, the name of a network, or a model in memory.
+AnyModel: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto"
 
 
 class Session:
@@ -51,7 +54,7 @@ class Session:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | onnx.ModelProto,
+        model: AnyModel,
         *,
         batch: int | None = None,
         inputs: Mapping[str, Array] | None = None,
@@ -61,13 +64,10 @@ class Session:
         fetch: Sequence[str] = (),
         compute: bool = True,
     ) -> None:
-        if streams is not None and not 1 <= streams <= 64:
-            raise UsageError(f"streams {streams}: must be from 1 to 64")
         if isinstance(fetch, str):
             raise UsageError("fetch must be a list of tensor names")
         spec = spec_of(None if device_spec is None else Path(device_spec), streams)
-        found: str | FoundModel = os.fspath(model) if isinstance(model, (str, os.PathLike)) else found_model(model)
-        compiled = compile_model(found, batch, inputs=inputs, seed=seed, spec=spec)
+        compiled = compile_model(model_of(model), batch, inputs=inputs, seed=seed, spec=spec)
         self._begin(compiled, tuple(fetch), RunOptions(compute=compute))
 
     def _begin(self, compiled: CompiledModel, fetch: tuple[str, ...], options: RunOptions) -> None:
@@ -144,6 +144,14 @@ class Session:
                 return Stream(self.device_id, number)
         known = ", ".join(f"{number} ({name})" for number, name in self.stream_names.items())
         raise UsageError(f"{self.name} has no stream {printable(repr(stream), 60)}; it has: {known}")
+
+    def get_profile(self) -> dict[str, object]:
+        """Return the static profile of the model as loaded: see `traceconv.get_profile`. Runs do not change it."""
+        from traceconv.runtime.static_profile import profile_of
+        from traceconv.runtime.static_tables import as_dict
+
+        compiled = self._compiled
+        return as_dict(profile_of(compiled.program, compiled.executor.control, compiled.spec, prefetch=False))
 
     def random_inputs(self, seed: int = 0) -> dict[str, Array]:
         """Return valid inputs, the same for the same seed."""
@@ -242,6 +250,11 @@ def _dismiss(host: Host, device: Device) -> None:
     """Release the device and threads of a session that was dropped without being closed."""
     host.dismiss()
     PROCESS.give_back(device)
+
+
+def model_of(model: AnyModel) -> str | FoundModel:
+    """Return a path or name, or a model in memory. Raises InputError for any other object."""
+    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else found_model(model)
 
 
 def found_model(model: Any) -> FoundModel:

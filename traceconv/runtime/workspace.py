@@ -39,10 +39,10 @@ def aligned(size_bytes: int) -> int:
 def workspace_bytes(spec: DeviceSpec, graph: Graph, nodes: Sequence[Node], kind: str | None, cost: Cost) -> int:
     """Return the workspace of a group of nodes (`kind`: as in `ops.KINDS`) with this cost.
 
-    It includes the tiles that a mixed op hands from the cube to the vector cores.
+    It includes what the cube hands to the vector cores: tiles of a mixed op, or partial sums.
     """
     tensors = graph.tensors
-    total = cost.workspace_bytes if cost.mix_block_count else 0
+    total = cost.workspace_bytes
     if kind == "attention":
         return aligned(total + statistics_bytes(tensors[nodes[0].outputs[0]]))
     for node in nodes:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 #: Version of the store's schema, raised with every change of a table. Stores with a newer version are refused.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 _SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8, "f64": 8, "str": 8}
 _COLUMN_TYPES = frozenset({"i32", "i64", "u64", "f64", "str", "bool", "json"})
@@ -93,12 +93,19 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A table of the store; `filled_by` names the readers that fill it."""
+    """A table of the store.
+
+    filled_by     the readers that fill it
+    derived_from  tables whose rows it is computed from, for faster reports; no reader fills it
+    since         the first schema version that has it; 0: older than the oldest version that can be migrated
+    """
 
     name: str
     doc: str
     filled_by: tuple[str, ...]
     columns: tuple[Column, ...]
+    derived_from: tuple[str, ...] = ()
+    since: int = 0
 
     def column(self, name: str) -> Column:
         """Return a column; KeyError if it does not exist."""
@@ -136,15 +143,14 @@ def parse_table(raw: Mapping[str, Any]) -> TableSchema:
         if entry.get("type") not in _COLUMN_TYPES:
             raise SchemaError(f"{where}.{column}: unknown type {entry.get('type')!r}")
         _check_unit(entry, f"{where}.{column}")
-        since, older_name = entry.get("since", 0), entry.get("older_name")
-        if type(since) is not int or not 0 <= since <= SCHEMA_VERSION:
-            raise SchemaError(f"{where}.{column}: since must be a schema version up to {SCHEMA_VERSION}")
+        since, older_name = _since(entry, f"{where}.{column}"), entry.get("older_name")
         doc = _doc(entry, f"{where}.{column}", True)
         columns.append(Column(column, entry["type"], entry["unit"], doc, since, older_name))
     if not columns or columns[0].name != "run_id":
         raise SchemaError(f"{where}: the first column must be run_id")
     _check_unique([column.name for column in columns], where)
-    return TableSchema(name, _doc(raw, where, True), tuple(raw.get("filled_by", ())), tuple(columns))
+    filled_by, derived_from = tuple(raw.get("filled_by", ())), tuple(raw.get("derived_from", ()))
+    return TableSchema(name, _doc(raw, where, True), filled_by, tuple(columns), derived_from, _since(raw, where))
 
 
 def _parse_field(entry: object, where: str, documented: bool) -> Field:
@@ -177,6 +183,13 @@ def _name(value: object, where: str) -> str:
     if not isinstance(value, str) or len(value) > 64 or not _NAME.fullmatch(value):
         raise SchemaError(f"{where}: {value!r} is not a name (lower case, digits, _)")
     return value
+
+
+def _since(entry: Mapping[str, Any], where: str) -> int:
+    since = entry.get("since", 0)
+    if type(since) is not int or not 0 <= since <= SCHEMA_VERSION:
+        raise SchemaError(f"{where}: since must be a schema version up to {SCHEMA_VERSION}")
+    return since
 
 
 def _doc(entry: Mapping[str, Any], where: str, documented: bool) -> str:

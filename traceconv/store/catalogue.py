@@ -35,7 +35,7 @@ _SHADOWS = (
 TableColumns: TypeAlias = "dict[str, dict[str, tuple[str, str | None]]]"
 
 
-def views() -> dict[str, DocumentedSql]:
+def views() -> Mapping[str, DocumentedSql]:
     """Return the views of every store, by name."""
     return load_folder("traceconv.store", "views")
 
@@ -91,6 +91,8 @@ def wrong_in(
     """
     for name, schema in tables().items():
         if name not in found:
+            if all(older.get((name, column.name), column.name) is None for column in schema.columns):
+                continue
             return f"it has no table {name}"
         for column in schema.columns:
             stored = older.get((name, column.name), column.name)
@@ -118,17 +120,21 @@ def define(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 @cache
 def _definitions(sql: str) -> tuple[str, ...]:
     """Return the statements, ordered by dependency."""
-    known: Mapping[str, str] = {
-        **{name: f"CREATE OR REPLACE TEMP MACRO {body}" for name, body in functions().items()},
-        **{name: f"CREATE OR REPLACE TEMP VIEW {name} AS\n{view.body}" for name, view in views().items()},
-    }
+    macros, all_views = functions(), views()
     made: dict[str, str] = {}
 
-    def need(text: str) -> None:
+    def need(text: str, name: str = "") -> None:
         for word in dict.fromkeys(_WORD.findall(text)):
-            if word in known and word not in made and known[word] is not text:
-                need(known[word])
-                made[word] = known[word]
+            if word in made or word == name:
+                continue
+            if word in macros:
+                statement = f"CREATE OR REPLACE TEMP MACRO {macros[word]}"
+            elif word in all_views:
+                statement = f"CREATE OR REPLACE TEMP VIEW {word} AS\n{all_views[word].body}"
+            else:
+                continue
+            need(statement, word)
+            made[word] = statement
 
     need(sql)
     return tuple(made.values())

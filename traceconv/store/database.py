@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 
 from traceconv._version import __version__
-from traceconv.base.errors import StoreError, printable
+from traceconv.base.errors import StoreError, option, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import comments, create_table, quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
@@ -68,6 +68,17 @@ def named_store(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:
         return path
+
+
+def is_duckdb(path: Path) -> bool:
+    """Whether a path is a DuckDB file, by its first bytes. Pipes are not opened, since that would wait for a writer."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAGIC.stop)[_MAGIC] == _MAGIC_BYTES
+    except OSError:
+        return False  # reported when it is read
 
 
 def create_store(path: Path) -> duckdb.DuckDBPyConnection:
@@ -142,13 +153,11 @@ def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> du
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise StoreError(
-            f"{_shown(path)} does not exist; create a store with: traceconv ingest PATH --db FILE"
-        ) from None
+        raise StoreError(f"{_shown(path)} does not exist; create a store with: {_ingest_command()}") from None
     except OSError as error:
         raise StoreError(f"can't open {_shown(path)}: {error.strerror or error}") from None
     if not stat.S_ISREG(mode):
-        raise StoreError(f"{_shown(path)} is a folder or a device, not a store; name a file with --db")
+        raise StoreError(f"{_shown(path)} is a folder or a device, not a store; name a file with {option('--db')}")
     connection = _attach(path, read_only=read_only)
     try:
         # A cursor doesn't have the store as its current database, so the store can't shadow DuckDB's functions.
@@ -264,7 +273,7 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name:
             found = columns_of_tables(connection, name)
             if "store_info" not in found:
                 raise StoreError(
-                    f"{_shown(path)} is a DuckDB file, but was not created by traceconv; name another with --db"
+                    f"{_shown(path)} is a DuckDB file, but was not created by traceconv; choose another store"
                 )
             version = _checked_version(path, connection, older, name)
             wrong = wrong_in(connection, name, found, older_names(version))
@@ -320,14 +329,18 @@ def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
     except OSError as why:
         return f"can't open {shown}: {why.strerror or why}"
     if not head:
-        return f"{shown} is empty, not a store; create one with: traceconv ingest PATH --db FILE"
+        return f"{shown} is empty, not a store; create one with: {_ingest_command()}"
     if head[_MAGIC] != _MAGIC_BYTES:
-        return f"{shown} is not a DuckDB file; name another with --db"
+        return f"{shown} is not a DuckDB file; to import it into a store: {_ingest_command()}"
     return f"can't open {shown}: {_first_line(text)}"
 
 
 def _first_line(text: str) -> str:
     return printable(text.splitlines()[0] if text else "unknown error", 300)
+
+
+def _ingest_command() -> str:
+    return option("traceconv ingest PATH --db FILE", "traceconv.ingest(PATH, db=FILE)")
 
 
 def _shown(path: Path) -> str:

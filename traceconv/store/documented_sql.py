@@ -16,13 +16,16 @@ Comments in the store, --help, reference pages and checks are generated from the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
@@ -121,12 +124,36 @@ class DocumentedSql:
         raise KeyError(name)
 
 
+class _SqlFolder(Mapping[str, DocumentedSql]):
+    """The SQL files of a folder by name, in alphabetical order. Each is parsed when it is first used."""
+
+    def __init__(self, folder: Traversable) -> None:
+        self._files = {
+            file.name.removesuffix(".sql"): file
+            for file in sorted(folder.iterdir(), key=lambda file: file.name)
+            if file.name.endswith(".sql")
+        }
+        self._parsed: dict[str, DocumentedSql] = {}
+
+    def __getitem__(self, name: str) -> DocumentedSql:
+        if name not in self._parsed:
+            self._parsed[name] = parse(name, self._files[name].read_text("utf-8"))
+        return self._parsed[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 @cache
-def load_folder(package: str, folder: str) -> dict[str, DocumentedSql]:
+def load_folder(package: str, folder: str) -> Mapping[str, DocumentedSql]:
     """Return all SQL files of a package's folder by name, in alphabetical order."""
-    files = (resources.files(package) / folder).iterdir()
-    texts = sorted((file.name, file.read_text("utf-8")) for file in files if file.name.endswith(".sql"))
-    return {name.removesuffix(".sql"): parse(name.removesuffix(".sql"), text) for name, text in texts}
+    return _SqlFolder(resources.files(package) / folder)
 
 
 def parse(name: str, text: str) -> DocumentedSql:

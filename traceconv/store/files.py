@@ -7,6 +7,11 @@ import os
 from pathlib import Path
 
 
+def is_empty(path: Path) -> bool:
+    """Whether a path is a file without content, such as `mktemp` makes."""
+    return os.path.isfile(path) and path.stat().st_size == 0
+
+
 def remove_database(file: Path) -> None:
     """Remove a database file and its write-ahead log, if they exist."""
     for path in (file, file.with_name(file.name + ".wal")):

@@ -12,7 +12,9 @@ from pathlib import Path
 import duckdb
 
 from traceconv.base.errors import StoreError, StoreMigrated, printable
+from traceconv.schema import tables
 from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.busy_tables import fill_busy_tables
 from traceconv.store.database import (
     OlderStoreError,
     definition_statements,
@@ -105,6 +107,8 @@ def _upgrade(path: Path, copy: Path, report_statements: Sequence[str]) -> str:
         [(version,)] = connection.execute("SELECT schema_version FROM store_info").fetchall()
         for statement in migration_statements(version):
             connection.execute(statement)
+        if any(table.since > version for table in tables().values()):
+            fill_busy_tables(connection)
         connection.execute(";\n".join([*definition_statements(), *report_statements]))
         formats = connection.execute("SELECT DISTINCT source_format FROM run").fetchall()
         connection.execute("COMMIT")

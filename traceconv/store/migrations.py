@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from traceconv.schema import tables
-from traceconv.schema.ddl import quote_identifier, sql_type
+from traceconv.schema.ddl import create_table, quote_identifier, sql_type
 from traceconv.schema.model import SCHEMA_VERSION, Column
 from traceconv.store.table_waits import table_waits
 
@@ -31,6 +31,8 @@ class Migration:
 # traceconv's captures have every type and kind, and no categories, exceptions or vendor tables.
 _OWN_FORMATS = frozenset({"npulog", "static"})
 _OWN = "run_id IN (SELECT run_id FROM run WHERE source_format IN ('npulog', 'static'))"
+# The end of such a type.
+_SEVERAL = " x([1-9][0-9]{0,17})$"
 
 #: By target version.
 MIGRATIONS: Mapping[int, Migration] = {
@@ -49,6 +51,18 @@ MIGRATIONS: Mapping[int, Migration] = {
     ),
     # Captures before version 7 don't tell when the host clock stopped: importing them again would not help.
     7: Migration(filled=frozenset({"range.wall_start_ns", "range.wall_dur_ns"})),
+    8: Migration(
+        fill=(
+            "DROP MACRO IF EXISTS perfetto._is_field",
+            # The number of executions in a task was part of the type, as it is in captures.
+            f"UPDATE op SET executions_per_task = TRY_CAST(regexp_extract(op_type, '{_SEVERAL}', 1) AS BIGINT), "  # noqa: S608
+            f"op_type = regexp_replace(op_type, '{_SEVERAL}', '') "
+            f"WHERE regexp_matches(op_type, '.{_SEVERAL}') AND {_OWN}",
+        ),
+        filled=frozenset({"op.executions_per_task"}),
+        # Only Perfetto's traces in protobuf specify more of tracks and processes.
+        filled_for=_OWN_FORMATS | {"chrome_json", "json_items", "nsys", "rocprofv3", "speedscope"},
+    ),
 }
 
 #: Stores of this version and all later ones can be migrated.
@@ -61,15 +75,22 @@ def _columns_since(version: int) -> list[tuple[str, Column]]:
 
 def older_names(version: int) -> Mapping[tuple[str, str], str | None]:
     """Return the columns, as (table, column), that a store of this version has under another name, or lacks (None)."""
-    return {
+    older: dict[tuple[str, str], str | None] = {
         (name, column.name): column.older_name
         for later in range(version + 1, SCHEMA_VERSION + 1)
         for name, column in _columns_since(later)
     }
+    for table in tables().values():
+        if table.since > version:
+            older |= dict.fromkeys(((table.name, column.name) for column in table.columns), None)
+    return older
 
 
 def migration_statements(version: int) -> Iterator[str]:
-    """Return the statements that rename, add and fill those columns in a store of this version."""
+    """Return the statements that create the tables, and rename, add and fill the columns, that this version lacks."""
+    for table in tables().values():
+        if table.since > version:
+            yield create_table(table)
     for later in range(version + 1, SCHEMA_VERSION + 1):
         for name, column in _columns_since(later):
             change = f"ADD COLUMN {quote_identifier(column.name)} {sql_type(column)}"

@@ -3,6 +3,9 @@
 -- selected with IN because DuckDB 2.0.0 loses LIMITs above a join with it and above a comparison with =.
 CREATE SCHEMA IF NOT EXISTS perfetto;
 
+CREATE OR REPLACE MACRO perfetto._in_protobuf() AS ((SELECT arg_max(source_format, run_id) FROM main.run) = 'perfetto_proto');
+COMMENT ON MACRO perfetto._in_protobuf IS 'Whether the run is a trace in protobuf.';
+
 CREATE OR REPLACE VIEW perfetto.process AS
 WITH numbered AS (
   SELECT process_id, pid_text, name, try_cast(pid_text AS BIGINT) AS pid
@@ -24,21 +27,20 @@ FROM (
 );
 COMMENT ON VIEW perfetto.process IS 'Processes. No source has the columns that are NULL.';
 
-CREATE OR REPLACE VIEW perfetto.thread AS
+CREATE OR REPLACE VIEW perfetto._thread AS
 WITH numbered AS (
   SELECT t.track_id, t.tid_text, t.name, try_cast(t.tid_text AS BIGINT) AS tid, p.upid, p.pid
   FROM main.track AS t
   LEFT JOIN perfetto.process AS p ON p.upid = coalesce(t.process_id, (SELECT upid FROM perfetto.process WHERE pid = 0))
   WHERE t.kind IN ('thread', 'stream') AND t.run_id IN (SELECT max(run_id) FROM main.run)
 ), named AS (
-  SELECT track_id AS utid,
+  SELECT track_id,
          coalesce(tid, CASE WHEN tid_text IS NULL THEN pid END,
                   track_id + (SELECT greatest(max(tid) FILTER (tid < 1::BIGINT << 61), 0) FROM numbered)) AS tid,
          coalesce(name, CASE WHEN tid IS NULL THEN tid_text END) AS name, upid, pid, -2 * track_id - 1 AS arg_set_id
   FROM numbered
 )
-SELECT utid, utid AS id, tid, name, NULL::BIGINT AS start_ts, NULL::BIGINT AS end_ts, upid,
-       (tid = pid)::BIGINT AS is_main_thread, arg_set_id
+SELECT row_number() OVER (ORDER BY pid <> 0, upid, tid <> pid, track_id) - 1 AS utid, *
 FROM (
   FROM named
   UNION ALL
@@ -46,61 +48,118 @@ FROM (
   SELECT -p.upid, p.pid, CASE WHEN p.upid = 0 THEN 'swapper' END, p.upid, p.pid, NULL FROM perfetto.process AS p
   WHERE NOT EXISTS (FROM named AS t WHERE t.upid = p.upid AND t.tid = p.pid)
 );
+COMMENT ON VIEW perfetto._thread IS 'Threads, including tracks of streams, with their tracks.';
+
+CREATE OR REPLACE VIEW perfetto.thread AS
+SELECT utid, utid AS id, tid, name, NULL::BIGINT AS start_ts, NULL::BIGINT AS end_ts, upid,
+       (tid = pid)::BIGINT AS is_main_thread, arg_set_id, 0::BIGINT AS machine_id
+FROM perfetto._thread;
 COMMENT ON VIEW perfetto.thread IS 'Threads, including tracks of streams. No source has the columns that are NULL.';
 
 CREATE OR REPLACE VIEW perfetto._track AS
-WITH own AS (
+WITH RECURSIVE own AS (
   SELECT t.*, r.source_format = 'perfetto_proto' AS in_protobuf,
-         CASE WHEN t.process_id IS NULL THEN 'global' ELSE 'process' END AS holder
+         t.kind IN ('thread', 'stream') AS is_thread
   FROM main.track AS t JOIN main.run AS r USING (run_id)
   WHERE t.run_id IN (SELECT max(run_id) FROM main.run)
+), of_thread AS (
+  -- Threads, and the tracks that are part of them.
+  SELECT track_id, track_id AS thread_track_id FROM own WHERE is_thread
+  UNION ALL
+  SELECT o.track_id, f.thread_track_id FROM of_thread AS f JOIN own AS o ON o.parent_track_id = f.track_id
+  WHERE NOT o.is_thread
 ), sampled AS (
   SELECT DISTINCT track_id, series FROM main.counter WHERE run_id IN (SELECT max(run_id) FROM main.run)
+), placed AS (
+  SELECT o.*, n.utid, CASE WHEN n.utid IS NULL THEN o.process_id END AS upid,
+         -- The tracks of a process are part of the track that its own events are on.
+         coalesce(o.parent_track_id, CASE WHEN o.in_protobuf AND o.kind <> 'process' AND NOT o.is_thread THEN p.track_id END)
+           AS parent_id,
+         CASE WHEN n.utid IS NOT NULL THEN 'thread' WHEN o.process_id IS NULL THEN 'global' ELSE 'process' END AS holder,
+         -(1::BIGINT << 40) - o.track_id AS source_arg_set_id
+  FROM own AS o
+  LEFT JOIN of_thread AS f ON f.track_id = o.track_id
+  LEFT JOIN perfetto._thread AS n ON n.track_id = f.thread_track_id
+  LEFT JOIN own AS p ON p.kind = 'process' AND p.process_id = o.process_id
 )
 -- Threads have their name in perfetto.thread.
-SELECT t.track_id AS id, CASE WHEN t.kind NOT IN ('thread', 'stream', 'process') THEN t.name END AS name,
-       CASE WHEN t.kind IN ('thread', 'stream') THEN 'thread_execution'
+SELECT t.track_id AS id, CASE WHEN NOT t.is_thread AND t.kind <> 'process' THEN t.name END AS name,
+       CASE WHEN t.is_thread THEN 'thread_execution'
+            WHEN t.kind = 'state' THEN t.holder || '_state_track_event'
             WHEN t.kind = 'process' OR t.in_protobuf AND NOT starts_with(t.tid_text, '0x') THEN t.holder || '_track_event'
             WHEN t.kind = 'async' THEN 'legacy_async_' || t.holder || '_slice'
             ELSE t.kind END AS type,
-       CASE WHEN t.kind IN ('thread', 'stream') THEN t.track_id END AS utid,
-       CASE WHEN t.kind NOT IN ('thread', 'stream') THEN t.process_id END AS upid, NULL::VARCHAR AS unit
-FROM own AS t WHERE t.kind <> 'counter'
+       t.utid, t.upid, NULL::VARCHAR AS unit, t.parent_id, t.source_arg_set_id
+FROM placed AS t WHERE t.kind <> 'counter'
 UNION ALL
 -- One per series. Tracks of protobuf traces have one series.
 SELECT (hash(t.track_id, c.series) >> 1)::BIGINT,
        CASE WHEN t.in_protobuf THEN t.name ELSE concat_ws(' ', t.name, c.series) END,
-       t.holder || '_counter_track_event', NULL, t.process_id, t.unit
-FROM own AS t
+       t.holder || '_counter_track_event', t.utid, t.upid, t.unit, t.parent_id, t.source_arg_set_id
+FROM placed AS t
 LEFT JOIN sampled AS c ON c.track_id = t.track_id
-WHERE t.kind = 'counter';
+WHERE t.kind = 'counter'
+UNION ALL
+-- Instants of processes and of the trace have tracks of their own in protobuf traces.
+SELECT DISTINCT CASE WHEN m.scope = 'process' THEN -p.process_id - 1 ELSE -1 END, NULL,
+       CASE WHEN m.scope = 'process' THEN 'legacy_chrome_process_instants' ELSE 'legacy_chrome_global_instants' END, NULL::BIGINT,
+       CASE WHEN m.scope = 'process' THEN p.process_id END, NULL, NULL::BIGINT, NULL::BIGINT
+FROM main.marker AS m JOIN own AS p ON p.track_id = m.track_id
+WHERE p.in_protobuf AND m.run_id IN (SELECT max(run_id) FROM main.run) AND m.scope IN ('process', 'global')
+  AND (m.scope = 'global' OR p.process_id IS NOT NULL);
 COMMENT ON VIEW perfetto._track IS 'Tracks of slices and counters, with their threads and processes.';
 
 CREATE OR REPLACE VIEW perfetto.track AS
-SELECT id, name, type FROM perfetto._track;
+SELECT id, name, type, parent_id, source_arg_set_id, 0::BIGINT AS machine_id FROM perfetto._track;
 COMMENT ON VIEW perfetto.track IS 'Tracks of slices and counters.';
 
 CREATE OR REPLACE VIEW perfetto.thread_track AS
-SELECT utid AS id, utid, NULL::VARCHAR AS name, 'thread_execution' AS type FROM perfetto.thread;
+SELECT id, name, type, utid, parent_id, source_arg_set_id FROM perfetto._track
+WHERE utid IS NOT NULL AND NOT ends_with(type, 'counter_track_event') AND NOT ends_with(type, 'state_track_event')
+UNION ALL
+SELECT track_id, NULL, 'thread_execution', utid, NULL, NULL FROM perfetto._thread WHERE track_id <= 0;
 COMMENT ON VIEW perfetto.thread_track IS 'Tracks of threads.';
 
 CREATE OR REPLACE VIEW perfetto.process_track AS
-SELECT id, name, type, upid FROM perfetto._track WHERE upid IS NOT NULL AND NOT ends_with(type, 'counter_track_event');
+SELECT id, name, type, upid, parent_id, source_arg_set_id FROM perfetto._track
+WHERE upid IS NOT NULL AND NOT ends_with(type, 'counter_track_event') AND NOT ends_with(type, 'state_track_event');
 COMMENT ON VIEW perfetto.process_track IS 'Tracks of processes, but not of their threads and counters.';
 
 CREATE OR REPLACE VIEW perfetto.counter_track AS
-SELECT id, name, type, unit FROM perfetto._track WHERE ends_with(type, 'counter_track_event');
+SELECT id, name, type, unit, parent_id, source_arg_set_id FROM perfetto._track WHERE ends_with(type, 'counter_track_event');
 COMMENT ON VIEW perfetto.counter_track IS 'Counter tracks, one per series.';
 
 CREATE OR REPLACE VIEW perfetto.process_counter_track AS
-SELECT id, name, type, upid, unit FROM perfetto._track
+SELECT id, name, type, upid, unit, parent_id, source_arg_set_id FROM perfetto._track
 WHERE upid IS NOT NULL AND ends_with(type, 'counter_track_event');
 COMMENT ON VIEW perfetto.process_counter_track IS 'Counter tracks of processes.';
 
 CREATE OR REPLACE VIEW perfetto.thread_counter_track AS
-SELECT id, name, type, utid, unit FROM perfetto._track
+SELECT id, name, type, utid, unit, parent_id, source_arg_set_id FROM perfetto._track
 WHERE utid IS NOT NULL AND ends_with(type, 'counter_track_event');
-COMMENT ON VIEW perfetto.thread_counter_track IS 'Counter tracks of threads: none, as their times are columns of slices.';
+COMMENT ON VIEW perfetto.thread_counter_track IS 'Counter tracks of threads.';
+
+CREATE OR REPLACE VIEW perfetto.state_track AS
+SELECT id, name, type, parent_id, source_arg_set_id FROM perfetto._track WHERE ends_with(type, 'state_track_event');
+COMMENT ON VIEW perfetto.state_track IS 'Tracks of states.';
+
+CREATE OR REPLACE VIEW perfetto.process_state_track AS
+SELECT id, name, type, upid, parent_id, source_arg_set_id FROM perfetto._track
+WHERE upid IS NOT NULL AND ends_with(type, 'state_track_event');
+COMMENT ON VIEW perfetto.process_state_track IS 'Tracks of states of processes.';
+
+CREATE OR REPLACE VIEW perfetto.thread_state_track AS
+SELECT id, name, type, utid, parent_id, source_arg_set_id FROM perfetto._track
+WHERE utid IS NOT NULL AND ends_with(type, 'state_track_event');
+COMMENT ON VIEW perfetto.thread_state_track IS 'Tracks of states of threads.';
+
+CREATE OR REPLACE VIEW perfetto.state AS
+SELECT row_number() OVER (ORDER BY s.start_ns, s.id) - 1 AS id, s.start_ns AS ts, coalesce(s.dur_ns, -1) AS dur, s.track_id,
+       s.category, s.name AS value, CASE WHEN s.args IS NOT NULL THEN s.id END AS arg_set_id
+FROM main."range" AS s
+WHERE s.run_id IN (SELECT max(run_id) FROM main.run)
+  AND s.track_id IN (SELECT track_id FROM main.track WHERE kind = 'state' AND run_id IN (SELECT max(run_id) FROM main.run));
+COMMENT ON VIEW perfetto.state IS 'States of state tracks; dur is -1 for the last one.';
 
 CREATE OR REPLACE VIEW perfetto.slice AS
 WITH stored AS (
@@ -115,18 +174,22 @@ WITH stored AS (
   SELECT run_id, id, start_ns, dur_ns, track_id, category, name, depth, parent_id, args, thread_start_ns,
          thread_dur_ns, NULL
   FROM main."range"
+  WHERE track_id NOT IN (
+    SELECT track_id FROM main.track WHERE kind = 'state' AND run_id IN (SELECT max(run_id) FROM main.run))
 ), timed AS (
   FROM stored
-  -- They include neither complete events without a duration nor legacy async events (S, T, p, F).
+  -- In trace JSON they include neither complete events without a duration nor legacy async events (S, T, p, F).
   WHERE run_id IN (SELECT max(run_id) FROM main.run)
-    AND (args IS NULL OR (dur_ns IS NOT NULL AND track_id NOT IN (
+    AND (args IS NULL OR perfetto._in_protobuf() OR (dur_ns IS NOT NULL AND track_id NOT IN (
            SELECT track_id FROM main.track WHERE kind = 'async' AND run_id IN (SELECT max(run_id) FROM main.run)))
          OR coalesce(json_extract_string(args, '$.trace_event.ph'), '') NOT IN ('X', 'S'))
 ), instant AS (
   FROM main.marker
   -- Perfetto's slices include instants, but no other markers (metadata, objects, samples …), which have a phase in args.
   WHERE ts_ns IS NOT NULL AND run_id IN (SELECT max(run_id) FROM main.run)
-    AND (args IS NULL OR json_extract_string(args, '$.trace_event.ph') IS NULL)
+    AND (args IS NULL OR coalesce(json_extract_string(args, '$.trace_event.ph'), '') IN (
+           '', CASE WHEN perfetto._in_protobuf() THEN 'T' END,
+           CASE WHEN perfetto._in_protobuf() THEN 'p' END))
 ), edge AS (
   SELECT run_id, track_id, ts_ns AS at_ts, 1 AS place, id, 0 AS step FROM instant WHERE coalesce(scope, 'thread') = 'thread'
   UNION ALL
@@ -151,9 +214,13 @@ WITH stored AS (
 ), every AS (
   FROM timed
   UNION ALL
-  SELECT i.run_id, i.id, i.ts_ns, 0, i.track_id, i.category, i.name, coalesce(e.depth, 0), e.parent_id, i.args,
-         NULL, NULL, coalesce(i.scope, 'thread')
+  SELECT i.run_id, i.id, i.ts_ns, 0,
+         CASE WHEN NOT perfetto._in_protobuf() THEN i.track_id
+              WHEN i.scope = 'process' AND t.process_id IS NOT NULL THEN -t.process_id - 1
+              WHEN i.scope = 'global' THEN -1 ELSE i.track_id END,
+         i.category, i.name, coalesce(e.depth, 0), e.parent_id, i.args, NULL, NULL, coalesce(i.scope, 'thread')
   FROM instant AS i LEFT JOIN enclosing AS e ON e.run_id = i.run_id AND e.id = i.id
+  LEFT JOIN main.track AS t ON t.run_id = i.run_id AND t.track_id = i.track_id
 )
 SELECT e.id, e.id AS slice_id, e.ts, coalesce(e.dur_ns, -1) AS dur, e.track_id, e.category, e.category AS cat, e.name,
        e.depth,
@@ -168,11 +235,23 @@ CREATE OR REPLACE VIEW perfetto.instant AS
 SELECT ts, track_id, name, arg_set_id FROM perfetto.slice WHERE dur = 0;
 COMMENT ON VIEW perfetto.instant IS 'Slices without a duration.';
 
+CREATE OR REPLACE VIEW perfetto.slice_with_stack_id AS
+WITH RECURSIVE stack AS (
+  SELECT id, (hash(category, name) >> 1)::BIGINT AS stack_id, 0::BIGINT AS parent_stack_id
+  FROM perfetto.slice WHERE parent_id IS NULL
+  UNION ALL
+  SELECT s.id, (hash(k.stack_id, s.category, s.name) >> 1)::BIGINT, k.stack_id
+  FROM stack AS k JOIN perfetto.slice AS s ON s.parent_id = k.id
+)
+SELECT s.*, k.stack_id, k.parent_stack_id FROM perfetto.slice AS s JOIN stack AS k ON k.id = s.id;
+COMMENT ON VIEW perfetto.slice_with_stack_id IS 'Slices with a number for the categories and names of the slice and those that enclose it.';
+
 CREATE OR REPLACE VIEW perfetto.thread_slice AS
-SELECT s.*, NULL::VARCHAR AS track_name, t.name AS thread_name, t.utid, t.tid, t.is_main_thread,
+SELECT s.*, k.name AS track_name, t.name AS thread_name, t.utid, t.tid, t.is_main_thread,
        p.name AS process_name, p.upid, p.pid
 FROM perfetto.slice AS s
-JOIN perfetto.thread AS t ON t.utid = s.track_id
+JOIN perfetto.thread_track AS k ON k.id = s.track_id
+JOIN perfetto.thread AS t USING (utid)
 LEFT JOIN perfetto.process AS p USING (upid);
 COMMENT ON VIEW perfetto.thread_slice IS 'Slices of threads, with the names of threads and processes.';
 
@@ -265,33 +344,58 @@ WHERE a.end_ts < c.end_ts;
 COMMENT ON VIEW perfetto.partial_overlap IS 'Slices that start inside another slice of their track and end after it, each with the enclosing one that ends first.';
 
 CREATE OR REPLACE VIEW perfetto._arg_set AS
-SELECT e.id AS arg_set_id, e.args, r.source_format = 'perfetto_proto' AS in_protobuf
+SELECT e.id AS arg_set_id, e.track_id, e.args, r.source_format = 'perfetto_proto' AS in_protobuf
 FROM (
-  SELECT run_id, id, args FROM main.task
+  SELECT run_id, id, track_id, args FROM main.task
   UNION ALL
-  SELECT run_id, id, args FROM main.api
+  SELECT run_id, id, track_id, args FROM main.api
   UNION ALL
-  SELECT run_id, id, args FROM main."range"
+  SELECT run_id, id, track_id, args FROM main."range"
   UNION ALL
-  SELECT run_id, id, args FROM main.marker
+  SELECT run_id, id, track_id, args FROM main.marker
 ) AS e
 JOIN main.run AS r USING (run_id)
 WHERE e.args IS NOT NULL AND e.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto._arg_set IS 'Args of slices as JSON.';
 
-CREATE OR REPLACE MACRO perfetto._is_field(own_key) AS regexp_full_match(own_key,
-  'field_[0-9]+([.[].*)?|log_(message|source|priority)(\..*)?|source\.(file_name|function_name|line_number)');
-COMMENT ON MACRO perfetto._is_field IS 'Whether a key in the args of a protobuf trace is a field of track events, not a debug annotation.';
+CREATE OR REPLACE VIEW perfetto._legacy_event AS
+-- Events of trace JSON in protobuf, with the thread that wrote them although they aren't on its track.
+SELECT a.arg_set_id, a.args, try_cast(json_extract(a.args, '$.track_event.legacy_event.tid') AS BIGINT) AS tid,
+       try_cast(json_extract(a.args, '$.track_event.legacy_event.pid') AS BIGINT) AS pid,
+       CASE WHEN t.kind = 'async' THEN try_cast(t.tid_text AS UBIGINT)::HUGEINT END AS source_id
+FROM perfetto._arg_set AS a
+JOIN main.track AS t ON t.track_id = a.track_id AND t.run_id IN (SELECT max(run_id) FROM main.run)
+WHERE a.in_protobuf AND contains(a.args, '"legacy_event"');
+COMMENT ON VIEW perfetto._legacy_event IS 'Legacy events of protobuf traces whose thread is in their args.';
+
+CREATE OR REPLACE VIEW perfetto._described AS
+SELECT d.arg_set_id, j.type, j.atom, replace(substr(j.fullkey, 3), '"', '') AS key
+FROM (
+  SELECT -2 * process_id AS arg_set_id, properties FROM main.process WHERE run_id IN (SELECT max(run_id) FROM main.run)
+  UNION ALL
+  SELECT -(1::BIGINT << 40) - track_id, properties FROM main.track WHERE run_id IN (SELECT max(run_id) FROM main.run)
+  UNION ALL
+  SELECT -(1::BIGINT << 40) - track_id, json_object('sibling_order_rank', sort_index) FROM main.track
+  WHERE sort_index IS NOT NULL AND kind NOT IN ('thread', 'stream') AND run_id IN (SELECT max(run_id) FROM main.run)
+) AS d, json_tree(d.properties) AS j
+WHERE d.properties IS NOT NULL AND j.atom IS NOT NULL;
+COMMENT ON VIEW perfetto._described IS 'Args of processes and tracks: one row per value.';
 
 CREATE OR REPLACE VIEW perfetto.args AS
 WITH leaf AS (
   SELECT e.arg_set_id, j.type, j.atom, j.id AS place, replace(substr(j.fullkey, 3), '"', '') AS own_key,
-         -- Debug annotations of protobuf traces and the args of JSON; not other fields of track events.
+         -- Typed fields of track events, debug annotations, and the args of JSON.
          CASE WHEN NOT e.in_protobuf THEN 'args.' || own_key
-              WHEN perfetto._is_field(own_key) THEN own_key
-              ELSE 'debug.' || own_key END AS key
+              WHEN starts_with(own_key, 'track_event.log_message.') THEN own_key
+              WHEN own_key = 'track_event.log_priority' THEN 'track_event.priority'
+              WHEN starts_with(own_key, 'track_event.') THEN substr(own_key, 13)
+              ELSE 'debug.' || own_key END AS key,
+         contains(e.args, '"pointers"')
+           AND list_contains(json_extract_string(e.args, '$.track_event.pointers[*]'), own_key) AS is_pointer
   FROM perfetto._arg_set AS e, json_tree(e.args) AS j
   WHERE j.atom IS NOT NULL AND NOT starts_with(j.fullkey, '$.trace_event')
+    -- Neither fields without a name nor what is elsewhere.
+    AND NOT regexp_matches(j.fullkey, '^\$\.track_event\.(field_[0-9]|.*\.field_[0-9]+$|(end_)?callstack|pointers|thread_instruction_count$|legacy_event\.[pt]id$)')
 )
 SELECT arg_set_id * 4096 + place AS id, arg_set_id, regexp_replace(key, '\[[0-9]+\]', '', 'g') AS flat_key, key,
        CASE WHEN type = 'VARCHAR' THEN json_extract_string(atom, '$') END AS string_value,
@@ -299,7 +403,8 @@ SELECT arg_set_id * 4096 + place AS id, arg_set_id, regexp_replace(key, '\[[0-9]
             WHEN type = 'BOOLEAN' THEN (atom::VARCHAR = 'true')::BIGINT END AS int_value,
        CASE WHEN type = 'DOUBLE' THEN try_cast(atom AS DOUBLE) END AS real_value,
        json_extract_string(atom, '$') AS display_value,
-       CASE type WHEN 'VARCHAR' THEN 'string' WHEN 'BOOLEAN' THEN 'bool' WHEN 'DOUBLE' THEN 'real' WHEN 'NULL' THEN 'null'
+       CASE type WHEN 'VARCHAR' THEN CASE WHEN is_pointer THEN 'pointer' ELSE 'string' END
+                 WHEN 'BOOLEAN' THEN 'bool' WHEN 'DOUBLE' THEN 'real' WHEN 'NULL' THEN 'null'
                  WHEN 'BIGINT' THEN 'int' WHEN 'UBIGINT' THEN CASE WHEN try_cast(atom AS BIGINT) IS NULL THEN 'uint' ELSE 'int' END
                  ELSE 'int' END AS value_type
 FROM leaf
@@ -308,6 +413,52 @@ SELECT -2 * p.process_id, -2 * p.process_id, 'process_sort_index_hint', 'process
        NULL, p.sort_index::VARCHAR, 'int'
 FROM main.process AS p
 WHERE p.sort_index IS NOT NULL AND p.run_id IN (SELECT max(run_id) FROM main.run)
+UNION ALL
+SELECT s.arg_set_id, s.arg_set_id, regexp_replace(s.key, '\[[0-9]+\]', '', 'g'), s.key,
+       CASE WHEN s.type = 'VARCHAR' THEN json_extract_string(s.atom, '$') END,
+       CASE WHEN s.type = 'BOOLEAN' THEN (s.atom::VARCHAR = 'true')::BIGINT ELSE try_cast(s.atom AS BIGINT) END, NULL,
+       json_extract_string(s.atom, '$'), CASE s.type WHEN 'VARCHAR' THEN 'string' WHEN 'BOOLEAN' THEN 'bool' ELSE 'int' END
+FROM perfetto._described AS s
+UNION ALL
+SELECT l.arg_set_id * 4096 - 1, l.arg_set_id, 'legacy_trace_source_id', 'legacy_trace_source_id', NULL, l.source_id::BIGINT,
+       NULL, l.source_id::VARCHAR, 'int'
+FROM perfetto._legacy_event AS l WHERE l.source_id < 1::HUGEINT << 63
+UNION ALL
+-- Legacy asynchronous tracks; an ID without a scope is in that of its category.
+SELECT s.arg_set_id * 16 + s.place, s.arg_set_id, s.key, s.key, CASE WHEN NOT s.is_number THEN s.value END,
+       CASE WHEN s.is_number THEN s.value::BIGINT END, NULL, s.value, CASE WHEN s.is_number THEN 'int' ELSE 'string' END
+FROM (
+  SELECT t.source_arg_set_id AS arg_set_id, unnest(range(7)) AS place,
+         unnest(['source', 'name', 'scope', 'source_scope', 'trace_id_is_process_scoped', 'track_compressor_idx', 'upid']) AS key,
+         unnest(['chrome', t.name, l.scope, l.scope, (t.upid IS NOT NULL)::BIGINT::VARCHAR, '0', l.upid::VARCHAR]) AS value,
+         place >= 4 AS is_number
+  FROM perfetto._track AS t
+  JOIN (
+    SELECT k.track_id, any_value(coalesce(CASE WHEN k.scope NOT IN ('process', 'global') THEN k.scope END, e.category)) AS scope,
+           max(p.upid) AS upid
+    FROM perfetto._legacy_event AS a
+    JOIN perfetto.slice AS e ON e.arg_set_id = a.arg_set_id
+    JOIN main.track AS k ON k.track_id = e.track_id AND k.run_id IN (SELECT max(run_id) FROM main.run)
+    LEFT JOIN perfetto.process AS p ON p.pid = a.pid
+    GROUP BY k.track_id
+  ) AS l ON l.track_id = t.id
+  WHERE starts_with(t.type, 'legacy_async_')
+) AS s
+WHERE s.value IS NOT NULL
+UNION ALL
+SELECT l.arg_set_id * 4096 + 4095, l.arg_set_id, 'legacy_event.passthrough_utid', 'legacy_event.passthrough_utid', NULL,
+       max(t.utid), NULL, max(t.utid)::VARCHAR, 'int'
+FROM perfetto._legacy_event AS l JOIN perfetto._thread AS t ON t.tid = l.tid AND t.pid = l.pid
+GROUP BY l.arg_set_id
+UNION ALL
+SELECT t.source_arg_set_id - (1::BIGINT << 40), t.source_arg_set_id - (1::BIGINT << 40), 'utid', 'utid', NULL, t.utid, NULL,
+       t.utid::VARCHAR, 'int'
+FROM perfetto._track AS t
+WHERE t.utid IS NOT NULL AND perfetto._in_protobuf()
+  AND t.id IN (
+    SELECT track_id FROM main."range" WHERE run_id IN (SELECT max(run_id) FROM main.run)
+    UNION ALL
+    SELECT track_id FROM main.marker WHERE run_id IN (SELECT max(run_id) FROM main.run))
 UNION ALL
 SELECT -2 * t.track_id - 1, -2 * t.track_id - 1, 'thread_sort_index_hint', 'thread_sort_index_hint', NULL,
        t.sort_index, NULL, t.sort_index::VARCHAR, 'int'
@@ -335,18 +486,90 @@ CREATE OR REPLACE MACRO perfetto.extract_arg(wanted_set, wanted_key) AS (
 COMMENT ON MACRO perfetto.extract_arg IS 'One value of a set of args.';
 
 CREATE OR REPLACE MACRO perfetto.__intrinsic_arg_set_to_json(wanted_set) AS (
-  SELECT CASE WHEN _a.in_protobuf AND len(list_filter(json_keys(_a.args), lambda _k: perfetto._is_field(_k))) > 0
-              THEN error('args of an event with fields other than debug annotations have no JSON form here')
-              ELSE json_object(CASE WHEN _a.in_protobuf THEN 'debug' ELSE 'args' END,
-                               json_merge_patch(_a.args, '{"trace_event": null}')) END
+  SELECT CASE WHEN NOT _a.in_protobuf THEN json_object('args', json_merge_patch(_a.args, '{"trace_event": null}'))
+              WHEN regexp_matches(json_extract(_a.args, '$.track_event')::VARCHAR, '"field_[0-9]+":')
+              THEN error('args of an event with fields whose names are unknown have no JSON form here')
+              ELSE json_merge_patch(
+                coalesce(json_extract(_a.args, '$.track_event'), '{}'),
+                '{"thread_instruction_count": null, "legacy_event": null, "log_message": null, "log_priority": null,
+                  "callstack": null, "callstack_weight": null, "end_callstack": null, "end_callstack_weight": null,
+                  "pointers": null}',
+                CASE WHEN json_extract(_a.args, '$.track_event.log_message') IS NULL THEN '{}'
+                     ELSE json_object('track_event', json_object('log_message', json_extract(_a.args, '$.track_event.log_message')))
+                     END,
+                CASE WHEN len(list_filter(json_keys(_a.args), lambda _k: _k NOT IN ('track_event', 'trace_event'))) = 0 THEN '{}'
+                     ELSE json_object('debug', json_merge_patch(_a.args, '{"track_event": null, "trace_event": null}')) END)
+              END
   FROM (SELECT wanted_set AS _set) AS _w JOIN perfetto._arg_set AS _a ON _a.arg_set_id = _w._set
 );
 COMMENT ON MACRO perfetto.__intrinsic_arg_set_to_json IS 'A set of args as JSON.';
 
+CREATE OR REPLACE VIEW perfetto._callsite AS
+-- One row per slice and frame, the outermost frame first.
+SELECT slice_id, depth, frames[depth + 1] AS frame,
+       (hash(frames[:depth + 1]) >> 1)::BIGINT AS id, CASE WHEN depth > 0 THEN (hash(frames[:depth]) >> 1)::BIGINT END AS parent_id,
+       (hash(frames[depth + 1]) >> 1)::BIGINT AS frame_id, depth + 1 = len(frames) AS is_leaf
+FROM (
+  SELECT slice_id, frames, unnest(range(len(frames))) AS depth
+  FROM (
+    SELECT arg_set_id AS slice_id, json_extract(args, '$.track_event.callstack.frames[*]')::VARCHAR[] AS frames
+    FROM perfetto._arg_set WHERE contains(args, '"callstack"')
+  )
+);
+COMMENT ON VIEW perfetto._callsite IS 'The frames of callstacks of slices.';
+
+CREATE OR REPLACE VIEW perfetto.__intrinsic_track_event_callstacks AS
+SELECT slice_id, id AS callsite_id FROM perfetto._callsite WHERE is_leaf;
+COMMENT ON VIEW perfetto.__intrinsic_track_event_callstacks IS 'Callstacks of slices.';
+
+CREATE OR REPLACE VIEW perfetto.stack_profile_callsite AS
+SELECT DISTINCT id, depth, parent_id, frame_id FROM perfetto._callsite;
+COMMENT ON VIEW perfetto.stack_profile_callsite IS 'Frames of callstacks, each with the frame that called it.';
+
+CREATE OR REPLACE VIEW perfetto.stack_profile_frame AS
+SELECT DISTINCT frame_id AS id, json_extract_string(frame, '$.function_name') AS name,
+       try_cast(json_extract(frame, '$.rel_pc') AS BIGINT) AS rel_pc,
+       CASE WHEN json_extract(frame, '$.source_file') IS NOT NULL OR json_extract(frame, '$.line_number') IS NOT NULL
+            THEN frame_id END AS symbol_set_id
+FROM perfetto._callsite;
+COMMENT ON VIEW perfetto.stack_profile_frame IS 'Functions and addresses of callstacks.';
+
+CREATE OR REPLACE VIEW perfetto.stack_profile_symbol AS
+SELECT DISTINCT frame_id AS id, frame_id AS symbol_set_id, json_extract_string(frame, '$.function_name') AS name,
+       json_extract_string(frame, '$.source_file') AS source_file,
+       try_cast(json_extract(frame, '$.line_number') AS BIGINT) AS line_number
+FROM perfetto._callsite
+WHERE json_extract(frame, '$.source_file') IS NOT NULL OR json_extract(frame, '$.line_number') IS NOT NULL;
+COMMENT ON VIEW perfetto.stack_profile_symbol IS 'Source lines of frames.';
+
+CREATE OR REPLACE VIEW perfetto.android_logs AS
+SELECT l.id, l.ts, t.utid, coalesce(try_cast(json_extract(l.args, '$.track_event.log_priority') AS BIGINT), 4) AS prio,
+       json_extract_string(l.args, '$.track_event.log_message.file_name') || ':'
+         || json_extract_string(l.args, '$.track_event.log_message.line_number') AS tag,
+       json_extract_string(l.args, '$.track_event.log_message.message') AS msg
+FROM (
+  SELECT run_id, id, track_id, start_ns AS ts, args FROM main."range"
+  UNION ALL
+  SELECT run_id, id, track_id, ts_ns, args FROM main.marker
+) AS l
+JOIN perfetto._track AS t ON t.id = l.track_id
+WHERE contains(l.args, '"log_message"') AND json_extract(l.args, '$.track_event.log_message') IS NOT NULL
+  AND l.run_id IN (SELECT max(run_id) FROM main.run);
+COMMENT ON VIEW perfetto.android_logs IS 'Log messages of track events.';
+
 CREATE OR REPLACE VIEW perfetto.flow AS
-SELECT f.flow_id AS id, f.src_id AS slice_out, f.dst_id AS slice_in,
+WITH flow_end AS (
+  SELECT id, start_ns FROM main."range"
+  WHERE perfetto._in_protobuf() AND run_id IN (SELECT max(run_id) FROM main.run)
+    AND id IN (SELECT dst_id FROM main.flow WHERE run_id IN (SELECT max(run_id) FROM main.run))
+)
+SELECT f.flow_id AS id,
+       -- At the end of an event that began before the flow's source: times of starts give the direction.
+       CASE WHEN e.start_ns < f.src_ns THEN f.dst_id ELSE f.src_id END AS slice_out,
+       CASE WHEN e.start_ns < f.src_ns THEN f.src_id ELSE f.dst_id END AS slice_in,
        coalesce(try_cast(f.external_id AS BIGINT), f.flow_id) AS trace_id
 FROM main.flow AS f
+LEFT JOIN flow_end AS e ON e.id = f.dst_id
 WHERE f.src_id IS NOT NULL AND f.dst_id IS NOT NULL AND f.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.flow IS 'Flows between slices.';
 
@@ -378,6 +601,37 @@ COMMENT ON VIEW perfetto.counter IS 'Counter samples.';
 CREATE OR REPLACE VIEW perfetto.counters AS
 SELECT c.*, t.name, t.unit FROM perfetto.counter AS c JOIN perfetto.counter_track AS t ON t.id = c.track_id ORDER BY c.ts;
 COMMENT ON VIEW perfetto.counters IS 'Counter samples with the names and units of their tracks.';
+
+CREATE OR REPLACE VIEW perfetto._track_event_tracks_ordered_groups AS
+WITH described AS (
+  SELECT arg_set_id, max(json_extract_string(atom, '$')) FILTER (key = 'child_ordering') AS ordering,
+         max(try_cast(atom AS BIGINT)) FILTER (key = 'sibling_order_rank') AS rank
+  FROM perfetto._described GROUP BY arg_set_id
+), track_event AS (
+  SELECT t.*, d.ordering, d.rank FROM perfetto._track AS t
+  LEFT JOIN described AS d ON d.arg_set_id = t.source_arg_set_id
+  WHERE ends_with(t.type, '_track_event')
+), first_event AS (
+  SELECT track_id, min(ts) AS ts
+  FROM (SELECT track_id, ts FROM perfetto.slice UNION ALL SELECT track_id, ts FROM perfetto.counter
+        UNION ALL SELECT track_id, ts FROM perfetto.state)
+  GROUP BY track_id
+)
+SELECT any_value(t.upid) AS upid, any_value(t.utid) AS utid, 0::BIGINT AS machine_id, t.parent_id,
+       contains(t.type, 'counter') AS is_counter, contains(t.type, 'state') AS is_state, any_value(t.name) AS name,
+       any_value(t.unit) AS unit, bool_or(f.ts IS NOT NULL) AS has_data,
+       bool_or(t.id IN (SELECT parent_id FROM track_event)) AS has_children, min(t.id) AS min_track_id,
+       min(t.id)::VARCHAR AS track_ids,
+       row_number() OVER (
+         PARTITION BY t.parent_id, any_value(p.ordering)
+         ORDER BY min(CASE p.ordering WHEN 'explicit' THEN coalesce(t.rank, 0) WHEN 'chronological' THEN f.ts END),
+                  min(CASE WHEN p.ordering IS NULL OR p.ordering = 'lexicographic' THEN t.name END) NULLS FIRST, min(t.id)
+       ) AS order_id
+FROM track_event AS t
+LEFT JOIN track_event AS p ON p.id = t.parent_id
+LEFT JOIN first_event AS f ON f.track_id = t.id
+GROUP BY t.parent_id, t.type, t.utid, t.upid, coalesce(t.name, t.id::VARCHAR);
+COMMENT ON VIEW perfetto._track_event_tracks_ordered_groups IS 'Tracks with their place among the tracks of their parent. Those with equal names are one; track_ids has the first.';
 
 CREATE OR REPLACE VIEW perfetto.trace_bounds AS
 SELECT min(start_ts) AS start_ts, max(end_ts) AS end_ts

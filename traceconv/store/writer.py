@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from errno import ENOENT
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pyarrow as pa
 from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
+from traceconv.store.busy_tables import busy_rows
 from traceconv.store.database import (
     OlderStoreError,
     attach_store,
@@ -32,7 +34,7 @@ from traceconv.store.database import (
     store_statements,
 )
 from traceconv.store.file_lock import FileLock
-from traceconv.store.files import remove_database, remove_temporary, sync
+from traceconv.store.files import is_empty, remove_database, remove_temporary, sync
 from traceconv.store.migrate import migrate
 from traceconv.store.small_inserts import SmallInserts
 from traceconv.store.template_cache import empty_store
@@ -87,10 +89,12 @@ class StoreWriter:
         path = self._path
         self._small = SmallInserts()
         self._text_bytes = 0
+        #: New runs, for which derived tables have to be filled.
+        self._new_runs: set[int] = set()
         #: (run_id, label, digest) of all runs, in order; None: not read yet.
         self._runs: list[tuple[int, str, str | None]] | None = None
         has_tables = True
-        if os.path.exists(path):
+        if os.path.exists(path) and not is_empty(path):
             try:
                 self._connection = open_store(path, read_only=False)
             except OlderStoreError:
@@ -154,6 +158,7 @@ class StoreWriter:
         self._execute_at_once("RESET max_vacuum_tasks", [])
         for name in tables():
             self._execute(f"DELETE FROM {quote_identifier(name)} WHERE run_id = ?", [run_id])  # noqa: S608 - our names
+        self._new_runs.discard(run_id)
         self._runs = [run for run in self.known_runs() if run[0] != run_id]
 
     def reserve_run(self, label: str, digest: str | None, run_id: int | None = None) -> int:
@@ -248,11 +253,14 @@ class StoreWriter:
 
         Ctrl-C is ignored from here on, because it would suggest that nothing was stored.
         """
+        self._fill_derived_tables()
         self._insert_small()
         with _undisturbed():
             self._commit()
 
     def _commit(self) -> None:
+        # The commit compresses the rest of each table on the threads that DuckDB adds to the one that executes it.
+        self._execute(f"SET threads = {_LOAD_THREADS + 1}", [])
         self._execute("COMMIT", [])
         try:
             self._execute("CHECKPOINT", [])
@@ -280,6 +288,7 @@ class StoreWriter:
 
     def _noted_runs(self, run_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = self.known_runs()
+        self._new_runs.add(run_id)
         for batch in batches:
             # A static profile has no source and no digest.
             names = [name for name in ("label", "source_digest") if name in batch.schema.names]
@@ -287,6 +296,16 @@ class StoreWriter:
                 known.append((run_id, str(row.get("label")), row.get("source_digest")))
             yield batch
         known.sort()
+
+    def _fill_derived_tables(self) -> None:
+        if not self._new_runs:
+            return
+        self._insert_small()
+        with self._refusing():
+            rows = busy_rows(self._connection, self._new_runs)
+        for table, run_id, batch in rows:
+            self.insert(table, run_id, iter([batch]))
+        self._new_runs.clear()
 
     def _insert_small(self) -> None:
         """Store the collected batches."""
@@ -309,8 +328,14 @@ class StoreWriter:
         self._execute_at_once(statement, parameters)
 
     def _execute_at_once(self, statement: str, parameters: list[object] | dict[str, object]) -> None:
-        try:
+        with self._refusing():
             self._connection.execute(statement, parameters)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn DuckDB's errors into StoreErrors, and its interrupt into KeyboardInterrupt."""
+        try:
+            yield
         except duckdb.Error as error:
             raise self._refused(error) from error
         except RuntimeError as error:
@@ -347,7 +372,8 @@ def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.Duc
         raise
     except OSError as error:
         remove_database(path)
-        raise StoreError(f"can't create {printable(str(path))}: {error.strerror or error}") from error
+        why = "its folder does not exist" if error.errno == ENOENT else error.strerror or error
+        raise StoreError(f"can't create {printable(str(path))}: {why}") from error
 
 
 @contextlib.contextmanager
@@ -382,11 +408,13 @@ def remove_orphan(partial: Path) -> None:
 
 
 def _name(partial: Path, target: Path) -> None:
-    """Rename a file without replacing another. Raises FileExistsError."""
+    """Rename a file without replacing another, except an empty one. Raises FileExistsError."""
     try:
         os.link(partial, target)
     except FileExistsError:
-        raise
+        if not is_empty(target):
+            raise
+        partial.replace(target)
     except OSError:  # a file system without hard links
         if os.path.exists(target):
             raise FileExistsError from None

@@ -65,14 +65,14 @@ class Tally:
             return
         value, ours = number(cell), Decimal(ours_ns)
         if value is None:
-            self._differ(row, column, cell, us(ours), "not a number")
+            self._differ(row, column, cell.strip(), us(ours), "not a number")
         elif value >= _WRAPPED:
-            self._differ(row, column, cell, us(ours), f"wrapped at 2^64, should be {us(_unwrapped(value))}")
+            self._differ(row, column, cell.strip(), us(ours), f"wrapped at 2^64, should be {us(_unwrapped(value))}")
         elif abs(value * 1000 - ours) > (0 if self.exact else slack_ns):
             if double_us is not None and not self.exact and float(value) == double_us:
                 self.by_doubles += 1
             else:
-                self._differ(row, column, cell, us(ours), us(value * 1000 - ours))
+                self._differ(row, column, cell.strip(), us(ours), us(value * 1000 - ours))
 
     def wrapped(self, row: str, column: str, cell: str) -> None:
         """Check a time that can't be computed from other cells: it must be a number that did not wrap at 2^64."""
@@ -80,9 +80,9 @@ class Tally:
             return
         value = number(cell)
         if value is None:
-            self._differ(row, column, cell, "", "not a number")
+            self._differ(row, column, cell.strip(), "", "not a number")
         elif value >= _WRAPPED:
-            self._differ(row, column, cell, us(_unwrapped(value)), "wrapped at 2^64")
+            self._differ(row, column, cell.strip(), us(_unwrapped(value)), "wrapped at 2^64")
 
     def number(self, row: str, column: str, cell: str, ours: Decimal | int | None, slack: Decimal | int) -> None:
         """Compare a number, unless ours is unknown."""
@@ -91,11 +91,11 @@ class Tally:
         value = number(cell)
         if value is None or abs(value - ours) > (0 if self.exact else slack):
             off = "not a number" if value is None else _plain(value - Decimal(ours))
-            self._differ(row, column, cell, _plain(Decimal(ours)), off)
+            self._differ(row, column, cell.strip(), _plain(Decimal(ours)), off)
 
     def text(self, row: str, column: str, cell: str, ours: str | None) -> None:
-        """Compare a text, unless ours is unknown."""
-        if ours is not None and self._is_cell(cell) and cell.strip() != ours:
+        """Compare a text with its white space, unless ours is unknown."""
+        if ours is not None and self._is_cell(cell) and cell != ours:
             self._differ(row, column, cell, ours, "")
 
     def _is_cell(self, cell: str) -> bool:
@@ -112,7 +112,7 @@ class Tally:
     def _differ(self, row: str, column: str, vendor: str, ours: str, off: str) -> None:
         self.differing += 1
         if len(self.differences) < KEPT:
-            self.differences.append(Difference(self.file, row, column, vendor.strip(), ours, off))
+            self.differences.append(Difference(self.file, row, column, vendor, ours, off))
 
 
 def number(cell: str) -> Decimal | None:

@@ -7,10 +7,12 @@ Rows are dictionaries of normalized headings (`spec.plain`) and cells; times are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from traceconv.normalize.vendor_csv.typed import EXACT
 from traceconv.verification.cells import NO_VALUE, Tally, number
 from traceconv.verification.steps import StepTimes
 
@@ -22,6 +24,10 @@ _SLACK_DIFFERENCE = 2
 _SLACK_TIME = 1
 _NS_DECIMALS = 3
 _WIDEST_US = Decimal(2) ** 63 / 1000
+#: The name of a task in traceconv's own exports that contains several executions.
+_SUMMARISED = re.compile(r".* x[1-9][0-9]*")
+#: Headings of names, in which white space counts; other cells are trimmed.
+_NAMES = ("op type", "api name")
 _COMMUNICATION = ("HCCL", "COMMUNICATION", "HCCL_AI_CPU")
 
 
@@ -50,6 +56,8 @@ class Kernels:
 
     computing: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
     communication: dict[tuple[str, str, str], list[int]] = field(default_factory=dict)
+    #: Keys of which one row is several executions, as traceconv's own exports name it: `MatMul x900`.
+    summarised: set[tuple[str, str, str]] = field(default_factory=set)
 
 
 def check_tasks(
@@ -72,7 +80,10 @@ def check_tasks(
     difference_slack = _SLACK_DIFFERENCE + 2 * start_slack_ns
     name_of, start_of, dur_of = headings["name"], headings["start_ns"], headings["dur_ns"]
     for cells, task in rows:
-        ours = {column: cells[heading].strip() for column, heading in headings.items()}
+        ours = {
+            column: cells[heading] if column in EXACT else cells[heading].strip()
+            for column, heading in headings.items()
+        }
         start, dur = _ns(cells[start_of]), _ns(cells[dur_of])
         device = ours.get("device_id", "")
         row = f"{ours['name']} at {ours['start_ns']}"
@@ -99,6 +110,8 @@ def check_tasks(
             group = kernels.communication if core.upper() in _COMMUNICATION else kernels.computing
             known = int(dur) if task is None or task.dur_ns is None else task.dur_ns
             group.setdefault((device, ours["op_type"], core), []).append(known)
+            if _SUMMARISED.fullmatch(ours["name"]):
+                kernels.summarised.add((device, ours["op_type"], core))
 
 
 def _wait_us(start_ns: Decimal, before: tuple[Decimal, Decimal] | None) -> float:
@@ -131,21 +144,35 @@ def start_slack(starts: Iterable[str]) -> int:
 
 
 def check_sums(
-    tally: Tally, rows: Sequence[Cells], groups: Mapping[tuple[str, str, str], Sequence[int]], *, by_core: bool
+    tally: Tally,
+    rows: Sequence[Cells],
+    groups: Mapping[tuple[str, str, str], Sequence[int]],
+    *,
+    by_core: bool,
+    summarised: Collection[tuple[str, str, str]] = (),
 ) -> None:
-    """Check op_statistic, communication_statistic: count, sum, min, mean and max of durations by type, and shares."""
+    """Check op_statistic, communication_statistic: count, sum, min, mean and max of durations by type, and shares.
+
+    Of `summarised` groups, only the sum can be checked.
+    """
     by_device = any("device id" in cells for cells in rows)
     sums: dict[tuple[str, ...], list[int]] = {}
+    only_sums: set[tuple[str, ...]] = set()
     for (device, op_type, core), durs in groups.items():
         key = ((device,) if by_device else ()) + ((op_type, core) if by_core else (op_type,))
         sums.setdefault(key, []).extend(durs)
+        if (device, op_type, core) in summarised:
+            only_sums.add(key)
     totals: dict[str, int] = {}
     for key, durs in sums.items():
         device = key[0] if by_device else ""
         totals[device] = totals.get(device, 0) + sum(durs)
     names = (*(("device id",) if by_device else ()), "op type", *(("core type",) if by_core else ()))
     for row, cells, found in _matched(tally, rows, names, sums):
-        _statistics(tally, row, cells, found, "total time(us)", "min time(us)", "avg time(us)", "max time(us)")
+        if _key(cells, names) in only_sums:
+            tally.time(row, "total time(us)", cells.get("total time(us)", ""), sum(found), len(found))
+        else:
+            _statistics(tally, row, cells, found, "total time(us)", "min time(us)", "avg time(us)", "max time(us)")
         total = totals[cells["device id"].strip() if by_device else ""]
         if "ratio(%)" in cells and total:
             ratio = 100 * Decimal(sum(found)) / total
@@ -158,7 +185,7 @@ def _matched(
     """Yield the rows with their durations, by the cells in some columns. Report rows that are on one side only."""
     left = dict(groups)
     for cells in rows:
-        key = tuple(cells[name].strip() for name in names)
+        key = _key(cells, names)
         durs = left.pop(key, None)
         if durs is None:
             tally.row_missing(" ".join(key), in_vendors=False)
@@ -166,6 +193,10 @@ def _matched(
             yield " ".join(key), cells, durs
     for key in left:
         tally.row_missing(" ".join(key), in_vendors=True)
+
+
+def _key(cells: Cells, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(cells[name] if name in _NAMES else cells[name].strip() for name in names)
 
 
 def check_calls(tally: Tally, rows: Sequence[Cells], calls: Mapping[tuple[str, ...], Sequence[int]]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Account, Code, ImportLog, LogEntry, Severity
+from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.common.files import TextSource
@@ -74,6 +75,8 @@ _LIMITS_OF_CHECKS = {
 class Verdict:
     """The result for one recording.
 
+    folder   path of the folder
+    tallies  the result for each file: `file`, `cells` checked, `differing`, and the `differences` themselves
     left    files that were skipped, and why
     losses  lost data, as `traceconv ingest` reports it
     """
@@ -85,18 +88,50 @@ class Verdict:
 
     @property
     def differences(self) -> list[Difference]:
+        """The cells that differ."""
         return [difference for tally in self.tallies for difference in tally.differences]
 
     @property
     def cells(self) -> int:
+        """Number of cells that were checked."""
         return sum(tally.cells for tally in self.tallies)
 
     @property
     def differing(self) -> int:
+        """Number of cells that differ."""
         return sum(tally.differing for tally in self.tallies)
 
 
-def verify(path: Path, *, exact: bool = False, observer: Observer | None = None) -> list[Verdict]:
+class Verdicts(TextDisplay, list[Verdict]):
+    """The results for all folders below a path. Its repr has a summary of each file and the first differences."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    @property
+    def agree(self) -> bool:
+        """Whether all cells agree and nothing was lost."""
+        return not any(verdict.differing or verdict.losses for verdict in self)
+
+    @property
+    def differences(self) -> list[Difference]:
+        """The cells that differ, in all folders."""
+        return [difference for verdict in self for difference in verdict.differences]
+
+    def check_any(self) -> None:
+        """Raise InputError if no cell could be checked."""
+        if not any(verdict.cells for verdict in self):
+            raise InputError(f"{printable(str(self.path))}: nothing could be checked")
+
+    def lines(self) -> Iterator[str]:
+        """A line for each file, each loss and the total, and the first cells that differ."""
+        from traceconv.verification.text import lines_of
+
+        return lines_of(self)
+
+
+def verify(path: Path, *, exact: bool = False, observer: Observer | None = None) -> Verdicts:
     """Check the tables of every output folder at or below `path` against its timeline and against each other.
 
     exact  require exact equality, without differences that rounding explains
@@ -112,7 +147,7 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
             f"{shown} contains no output folder of msprof or torch_npu (looked for trace_view.json, msprof_*.json and "
             "tables such as op_summary_*.csv or kernel_details.csv)"
         )
-    verdicts: list[Verdict] = []
+    verdicts = Verdicts(path)
     for folder in folders:
         try:
             verdicts.append(_verify(folder, exact, observer or Observer()))
@@ -192,7 +227,7 @@ class _FolderCheck:
         self, tally: Tally, rows: _Rows, groups: Mapping[tuple[str, str, str], list[int]], *, by_core: bool
     ) -> None:
         if self.has_kernels:
-            check_sums(tally, list(rows), groups, by_core=by_core)
+            check_sums(tally, list(rows), groups, by_core=by_core, summarised=self.kernels.summarised)
         else:
             tally.reason = "the folder has no table of kernels with their types"
 

@@ -28,8 +28,8 @@ from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.schema.model import RecordSchema, parse_record
+from traceconv.wire.magic import BLOCK_MAGIC, FILE_MAGIC
 
-FILE_MAGIC = b"\x89NPULOG\n"
 FORMAT_VERSION = 1
 #: Longest payload that a reader accepts; checked before it is buffered.
 MAX_PAYLOAD_BYTES = 64 << 20
@@ -45,7 +45,6 @@ HOST = 0xFFFFFFFF
 
 _FILE_HEADER = struct.Struct("<8sHHIQQIIQII")
 _BLOCK_HEADER = struct.Struct("<4sHHIIQII")
-BLOCK_MAGIC = b"\x95BLK"
 _BYTE_ORDER_MARK = 0xFEFF
 _SWAPPED_MARK = 0xFFFE
 _CRC = struct.Struct("<I")

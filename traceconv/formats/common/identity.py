@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from traceconv.base.errors import UsageError, printable, regular_expression
+from traceconv.base.errors import UsageError, option, printable, regular_expression
 from traceconv.formats.common.files import STDIN
 
 T = TypeVar("T")
@@ -119,10 +119,12 @@ def rank_pattern(text: str) -> re.Pattern[str]:
     try:
         pattern = regular_expression(text)
     except re.error as error:
-        raise UsageError(f"--rank-pattern '{printable(text)}' is not a valid regular expression: {error}") from error
+        raise UsageError(
+            f"{option('--rank-pattern')} '{printable(text)}' is not a valid regular expression: {error}"
+        ) from error
     if not set(PATTERN_GROUPS) & set(pattern.groupindex):
         raise UsageError(
-            f"--rank-pattern '{printable(text)}' has no group (?P<rank>[0-9]+), (?P<host>…) or (?P<group>…)"
+            f"{option('--rank-pattern')} '{printable(text)}' has no group (?P<rank>[0-9]+), (?P<host>…) or (?P<group>…)"
         )
     return pattern
 

@@ -13,7 +13,7 @@ import ijson
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Account, Code
-from traceconv.base.errors import InputError, UsageError, printable
+from traceconv.base.errors import InputError, UsageError, option, printable
 from traceconv.events.items import ITEMS_KEY, Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch, TrackName, binary_column
@@ -69,7 +69,8 @@ class JsonItemsReader(FileReader):
     def __init__(self, request: ReadRequest) -> None:
         if not request.items:
             raise UsageError(
-                "the reader json_items needs a description of the items; use --rules FILE with a section [items]"
+                "the reader json_items needs a description of the items; "
+                f"use {option('--rules FILE', 'rules=FILE')} with a section [items]"
             )
         if request.path == STDIN:
             raise InputError("a document with items can't be read from standard input; specify its path")

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, option, printable
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
 from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
 from traceconv.formats.common.columns import exact_decimal
@@ -67,7 +67,7 @@ class MegEngineStaticReader(FileReader):
             if size > self._limit:
                 raise InputError(
                     f"{printable(str(self._path))}: the profile is one JSON object "
-                    f"larger than {self._limit >> 20} MB; raise the limit with --max-event-mb"
+                    f"larger than {self._limit >> 20} MB; raise the limit with {option('--max-event-mb')}"
                 )
         self._text_bytes = size
         text = b"".join(parts)

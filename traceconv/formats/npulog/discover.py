@@ -13,8 +13,8 @@ from pathlib import Path
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.folder_walk import walk
 from traceconv.formats.npulog.manifest import Manifest, ManifestProblem, read_manifest
-from traceconv.wire.frames import BLOCK_MAGIC, FILE_MAGIC
 from traceconv.wire.log_writer import MANIFEST
+from traceconv.wire.magic import BLOCK_MAGIC, FILE_MAGIC
 
 _SNIFF_BYTES = 2 << 20  # a full block and more: a file whose header is lost still shows the start of a block
 _EDGE_BYTES = 4096

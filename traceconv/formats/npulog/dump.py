@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, UsageError, printable, suggestion
 from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, part_of, read_header, schema_of
-from traceconv.formats.npulog.discover import CaptureFolder, LogFile
+from traceconv.formats.npulog.discover import CaptureFolder, LogFile, find_captures
 from traceconv.formats.npulog.ranges import Ranges, unseen
-from traceconv.schema import Field, RecordSchema, record
+from traceconv.schema import Field, RecordSchema, record, records
 from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.frames import BLOCK_HEADER_BYTES, Block, Damage, FrameDecoder
 
@@ -42,6 +43,26 @@ class DumpOptions:
     limit: int | None = None
     as_json: bool = False
     on_damage: Callable[[str], None] = lambda message: None
+
+
+def captures_with(paths: Sequence[Path], record_type: str | None) -> list[CaptureFolder]:
+    """Return the captures at or below `paths`. Raises InputError, and UsageError for a type that none can have."""
+    captures = find_captures(paths)
+    known = {*records(), *(name for capture in captures for name in record_types(capture))}
+    if record_type is not None and record_type not in known:
+        near = suggestion(record_type, sorted(known))
+        hint = "List those of a capture with: traceconv info PATH"
+        raise UsageError(f"unknown record type '{printable(record_type)}'.{near} {hint}")
+    return captures
+
+
+def dump_captures(captures: Iterable[CaptureFolder], options: DumpOptions) -> Iterator[str]:
+    """Yield the lines of all captures in blocks; `options.limit` is for all together."""
+    left = options.limit
+    for capture in captures:
+        for count, text in dump_capture(capture, replace(options, limit=left)):
+            yield text
+            left = None if left is None else left - count
 
 
 def dump_capture(capture: CaptureFolder, options: DumpOptions) -> Iterator[tuple[int, str]]:

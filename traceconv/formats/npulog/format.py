@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from traceconv.formats.format import Format
-from traceconv.wire.frames import BLOCK_MAGIC, FILE_MAGIC
+from traceconv.wire.magic import BLOCK_MAGIC, FILE_MAGIC
 
 FORMAT = Format(
     "npulog",

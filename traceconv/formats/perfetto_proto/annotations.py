@@ -46,12 +46,17 @@ def _number(bits: int) -> str:
 
 
 class Annotations:
-    """Turns annotations into JSON. `shared`: characters of interned texts in the args of a window."""
+    """Turns annotations into JSON.
+
+    shared    characters of interned texts in the args of a window
+    pointers  names of annotations, not of those inside others, that are pointers
+    """
 
     def __init__(self, texts: Texts, losses: Losses) -> None:
         self._texts = texts
         self._counts = losses.counts
         self.shared = 0
+        self.pointers: list[str] = []
 
     def _numbered(self, known: dict[int, str], iid: int) -> str | None:
         text = known.get(iid)
@@ -61,12 +66,17 @@ class Annotations:
             raise InputError(f"interned texts that expand to more than {rows.MAX_SHARED >> 20} MiB in a MiB of packets")
         return text
 
+    def interned(self, known: dict[int, str], iid: int) -> str:
+        """An interned text as JSON; null if it is unknown."""
+        found = self._numbered(known, iid)
+        return "null" if found is None else quoted(found)
+
     def member(self, data: bytes, start: int, end: int, state: Sequence, depth: int = 0) -> Member:
         """Name and JSON text of an annotation."""
         name, iid, text = "", 0, None
         entries: list[Member] = []
         elements: list[str] = []
-        form = 0
+        form, is_pointer = 0, False
         if depth > _MAX_DEPTH:
             self._counts["deep"] += 1
             return "", "null"
@@ -83,12 +93,15 @@ class Annotations:
                     form = form or _ARRAY
                     elements.append(self.member(data, at, at + value, state, depth + 1)[1])
                 else:
+                    is_pointer = field == _POINTER
                     text = self._value_text(data, field, kind, value, at, state, depth) or text
         except WireError:
             self._counts["annotation"] += 1
         if iid:
             numbered = self._numbered(state.texts["annotations"], iid)
             name = f"annotation {iid}" if numbered is None else numbered
+        if is_pointer and not depth:
+            self.pointers.append(name)
         if form == _DICT:
             text = object_of(entries)
         elif form == _ARRAY:
@@ -112,8 +125,7 @@ class Annotations:
         if field == _STRING:
             return quoted(self._texts.text(raw))
         if field == _STRING_IID:
-            found = self._numbered(state.texts["values"], value)
-            return "null" if found is None else quoted(found)
+            return self.interned(state.texts["values"], value)
         if field == _JSON:
             return as_json(raw, self._texts)
         if field == _NESTED and kind == LEN:

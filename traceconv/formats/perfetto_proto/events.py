@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from traceconv.events.trace import Label, NamedTrack
+from traceconv.events.trace import Label, NamedTrack, ReusedId
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Annotations, Member, double, object_of, quoted
 from traceconv.formats.perfetto_proto.clocks import MONOTONIC
@@ -20,10 +20,11 @@ from traceconv.formats.perfetto_proto.message import Message
 from traceconv.formats.perfetto_proto.rows import PH, Rows
 from traceconv.formats.perfetto_proto.sequences import Sequence, location
 from traceconv.formats.perfetto_proto.state import TraceState
-from traceconv.formats.perfetto_proto.tracks import THREAD_INSTRUCTIONS, THREAD_TIME
+from traceconv.formats.perfetto_proto.tracks import THREAD_INSTRUCTIONS, THREAD_TIME, Place
+from traceconv.formats.perfetto_proto.typed_fields import TypedFields
 from traceconv.wire.protobuf import WireError, signed
 
-_END, _COUNTER = 2, 4
+_COUNTER, _STATE = 4, 5
 #: Fields with flow IDs, in the order of the output, and their step: 3 continues a flow, 4 ends it and frees the ID.
 _FLOW_STEPS = {pb.FLOWS: 3, pb.FLOWS_OLD: 3, pb.FLOW_ENDS: 4, pb.FLOW_ENDS_OLD: 4}
 #: Fields of 64 bits each.
@@ -31,20 +32,36 @@ _FIXED = (pb.FLOWS, pb.FLOW_ENDS)
 #: Lists of varints.
 _PACKED = (pb.CATEGORY_IIDS, pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_TRACKS, pb.FLOWS_OLD,
            pb.FLOW_ENDS_OLD)  # fmt: skip
-NOWHERE = (None, NamedTrack("async", "0"))
-#: Flow IDs with their step; counter samples: track and value.
-_Flows = list[tuple[list[int], int]]
-_Samples = list[tuple[int, "int | float"]]
+#: Phases of legacy asynchronous events except ends, and those of events with steps.
+_ASYNC_STARTS, _STEPPED = frozenset("bnSTp"), frozenset("STp")
+#: Key in args for the typed fields of an event, which are apart from its annotations.
+TYPED_KEY = "track_event"
+
+
+class _More(NamedTuple):
+    """What few events have: flow IDs with steps, samples of counters and of the thread's own, the thread's time."""
+
+    flows: list[tuple[list[int], int]]
+    samples: list[tuple[Place, int | float]]
+    of_thread: list[tuple[int, int]]
+    thread_ns: int | None
+
+
+_NOTHING = _More([], [], [], None)
 
 
 class _Event(NamedTuple):
-    """One event and its place: where its rows go, its sequence, the timestamp of its packet, its args so far."""
+    """One event and its place: where its rows go, its sequence, the timestamp of its packet, its args so far.
+
+    by_writer  it is on the thread of its sequence
+    """
 
     rows: Rows
     fields: Message
     sequence: Sequence
     packet_ns: int | None
     track: int
+    by_writer: bool
     name: str | None
     members: list[Member]
 
@@ -56,6 +73,9 @@ class TrackEvents:
         self._trace = trace
         self._counts = trace.losses.counts
         self.annotations = Annotations(trace.texts, trace.losses)
+        self._typed_fields = TypedFields(trace.schema, trace.translations, self.annotations, trace.losses)
+        #: Tracks with a state that has not ended.
+        self._open_states: set[int] = set()
 
     def take(self, rows: Rows, data: bytes, start: int, end: int, sequence: Sequence, ns: int | None) -> None:
         """Add the rows of one event. `ns`: the timestamp of its packet."""
@@ -71,21 +91,33 @@ class TrackEvents:
             losses["timeless"] += 1
             return
         kind, track = event.number(pb.TYPE) or 0, event.number(pb.TRACK_UUID)
+        # An event with a type that names track 0 isn't on the thread that wrote it.
+        by_writer = not track and not (kind and track is not None)
         if track is None:
             track = sequence.default_track or 0
         name = self._name(event, sequence)
+        self.annotations.pointers.clear()
         members = [self.annotations.member(data, *span, sequence) for span in event.spans(pb.ANNOTATIONS)]
-        one = _Event(rows, event, sequence, ns, track, name, members)
+        one = _Event(rows, event, sequence, ns, track, by_writer and not track, name, members)
         if kind == _COUNTER:
             self._counter(one)
+        elif kind == _STATE and pb.LEGACY not in event and self._trace.tracks.place(track).is_state:
+            self._state(one)
         else:
             self._slice(one, PH.get(kind, f"?{kind}"))
 
-    def place(self, sequence: Sequence, track: int) -> tuple[Label, Label | NamedTrack]:
-        """Process and thread of an event on a track, or on none (0)."""
-        if track:
-            return self._trace.tracks.place(track)[:2]
-        return (sequence.pid, sequence.tid) if sequence.tid is not None else NOWHERE
+    def writer(self, sequence: Sequence, position: int) -> tuple[Label, Label | NamedTrack]:
+        """Process and thread that write a sequence at a position of the trace; the trace's own track if unknown."""
+        tracks = self._trace.tracks
+        if sequence.pid is None or sequence.tid is None:
+            return tracks.place(0)[:2]
+        pid = tracks.process_at(sequence.pid, position)
+        described = tracks.place(sequence.thread_track) if sequence.thread_track else None
+        if described is not None and described.pid == pid and not isinstance(described.tid, NamedTrack):
+            number = described.tid.id if isinstance(described.tid, ReusedId) else described.tid
+            if isinstance(number, int) and (number ^ sequence.tid) & 0xFFFF_FFFF == 0:
+                return described[:2]
+        return pid, sequence.tid
 
     def _name(self, event: Message, sequence: Sequence) -> str | None:
         iid, inline = event.number(pb.NAME_IID), event.texts(pb.NAME)
@@ -110,28 +142,24 @@ class TrackEvents:
     # -- counters --
 
     def _counter(self, one: _Event) -> None:
-        rows, event, sequence, packet_ns, track, name, members = one
+        rows, event, sequence, packet_ns, track, _, name, members = one
         value: int | float | None = event.signed(pb.COUNTER_VALUE)
         bits = event.number(pb.DOUBLE_VALUE)
         if value is None and bits is not None:
             value = double(bits)
         self._counts["valueless"] += value is None
         ns = self._time(sequence, event, packet_ns)
-        self._count(rows, sequence, track, value, ns)
+        place = self._trace.tracks.counter(track)
+        _count(rows, place, None if value is None else self._sum(sequence, track, value), ns)
         for other, extra in self._extra_values(event, sequence):
-            self._count(rows, sequence, other, extra, ns)
-        members += _rest(event)
+            _count(rows, self._trace.tracks.counter(other), self._sum(sequence, other, extra), ns)
+        typed = self._pointers() + self._typed(event, sequence)
+        if typed:
+            members.append((TYPED_KEY, object_of(typed)))
         if members:
             # A counter has no column for them: a marker gets them.
-            place = self._trace.tracks.counter(track)
             category, at = self._category(event, sequence), NamedTrack("async", str(track))
             rows.add("i", place.name or name, category, place.pid, at, ns, object_of(members))
-
-    def _count(self, rows: Rows, sequence: Sequence, track: int, value: int | float | None, ns: int | None) -> None:
-        """Add a counter sample."""
-        place = self._trace.tracks.counter(track)
-        text = "null" if value is None else repr(self._sum(sequence, track, value))
-        rows.add("C", place.name, None, place.pid, None, ns, f'{{"value":{text}}}', place.id)
 
     def _sum(self, sequence: Sequence, track: int, value: int | float) -> int | float:
         """The value of a counter after a sample."""
@@ -141,62 +169,88 @@ class TrackEvents:
             value = sequence.sums[track] = sequence.sums.get(track, 0) + value
         return value
 
-    def _extra_values(self, event: Message, sequence: Sequence) -> _Samples:
+    def _extra_values(self, event: Message, sequence: Sequence) -> list[tuple[int, int | float]]:
         """Samples of other counters in an event: track and value."""
         tracks = event.numbers(pb.EXTRA_TRACKS) or sequence.default_extra
-        pairs: _Samples = []
+        pairs: list[tuple[int, int | float]] = []
         pairs += zip(tracks, map(signed, event.numbers(pb.EXTRA_VALUES)), strict=False)
         tracks = event.numbers(pb.EXTRA_DOUBLE_TRACKS) or sequence.default_extra_double
         pairs += zip(tracks, map(double, event.fixed_numbers(pb.EXTRA_DOUBLE_VALUES)), strict=False)
         return pairs
 
+    # -- states --
+
+    def _state(self, one: _Event) -> None:
+        """End the state of a track; a name begins another one."""
+        place = self._trace.tracks.use(one.track)
+        if one.track in self._open_states:
+            ns = self._time(one.sequence, one.fields, one.packet_ns)
+            one.rows.add("E", None, None, place.pid, place.tid, ns)
+            self._open_states.discard(one.track)
+        if one.name is not None:
+            self._open_states.add(one.track)
+            self._slice(one, "B")
+
     # -- all others --
 
     def _slice(self, one: _Event, ph: str) -> None:
-        rows, event, sequence, packet_ns, track, name, members = one
+        rows, event, sequence, packet_ns, track, by_writer, name, members = one
         category = self._category(event, sequence)
-        pid, tid = self.place(sequence, track)
+        pid, tid = self.writer(sequence, rows.position) if by_writer else self._trace.tracks.use(track)[:2]
         legacy = self._legacy(event)
         ns = self._time(sequence, event, packet_ns)
-        thread_ns = self._thread_time(sequence, event)
+        typed = self._pointers()
         if legacy is not None:
             if ph == "?0" and legacy.phase is not None:
                 ph = legacy.phase
             if legacy.name_iid and name is None:
                 name = sequence.texts["names"].get(legacy.name_iid)
-            pid, tid = legacy.pid or pid, legacy.tid or tid
-        flows: _Flows = []
-        samples: _Samples = []
-        if event:
-            flows, samples, thread_ns = self._more(one, ph, thread_ns)
+            if legacy.pid:
+                pid = self._trace.tracks.process_at(legacy.pid, rows.position)
+            tid = legacy.tid or tid
+            if ph in _ASYNC_STARTS or legacy.instant_scope in ("g", "p"):
+                typed += _writer_of(pid, tid, ph)
+            if legacy.instant_scope in ("g", "p"):
+                tid = NamedTrack("process", str(pid))
+        more = self._more(one, typed) if event else _NOTHING
+        if ph == "E":
+            # An end has a callstack of its own.
+            typed = [("end_" + key if key.startswith("callstack") else key, text) for key, text in typed]
+        if typed:
+            members.append((TYPED_KEY, object_of(typed)))
         args = object_of(members) if members else ""
         place = rows.add(ph, name, category, pid, tid, ns, args, legacy.id if legacy is not None else b"")
-        rows.set_time("tts", place, thread_ns)
+        rows.set_time("tts", place, more.thread_ns)
         if legacy is not None:
             _put_legacy(rows, place, ph, legacy)
-        for keys, step in flows:
+        for keys, step in more.flows:
             rows.add_flows(place, keys, step)
-        for other, value in samples:
-            self._count(rows, sequence, other, value, ns)
+        for counter, value in more.samples:
+            _count(rows, counter, value, ns)
+        if not isinstance(tid, NamedTrack):
+            for counter_type, number in more.of_thread:
+                _count(rows, self._trace.tracks.thread_counter(pid, tid, counter_type), number, ns)
 
-    def _more(self, one: _Event, ph: str, thread_ns: int | None) -> tuple[_Flows, _Samples, int | None]:
-        """Flows, counter samples and the thread's time, which few events have. `members` gets the rest."""
-        event, sequence, members = one.fields, one.sequence, one.members
-        flows = []
-        if ph != "E":  # an end has no row for a flow to bind to: its args keep them
-            for number, step in _FLOW_STEPS.items():
-                flows.append((event.fixed_numbers(number) if number in _FIXED else event.numbers(number), step))
-        samples = []
+    def _more(self, one: _Event, typed: list[Member]) -> _More:
+        """Flows, counter samples and the thread's times, which few events have. `typed` gets the rest."""
+        event, sequence = one.fields, one.sequence
+        flows = [
+            (event.fixed_numbers(number) if number in _FIXED else event.numbers(number), step)
+            for number, step in _FLOW_STEPS.items()
+        ]
+        own = {THREAD_TIME: self._thread_time(sequence, event), THREAD_INSTRUCTIONS: _instructions(sequence, event)}
+        of_thread = [(counter_type, value) for counter_type, value in own.items() if value is not None]
+        samples: list[tuple[Place, int | float]] = []
         for other, value in self._extra_values(event, sequence):
-            kind = self._trace.tracks.counter(other).counter_type
-            if kind == THREAD_TIME and math.isfinite(value):
-                thread_ns = int(self._sum(sequence, other, value))
-            elif kind == THREAD_INSTRUCTIONS:
-                members.append(("thread_instruction_count", repr(self._sum(sequence, other, value))))
-            else:
-                samples.append((other, value))
-        members += self._other_members(event, sequence) + _rest(event)
-        return flows, samples, thread_ns
+            place = self._trace.tracks.counter(other)
+            total = self._sum(sequence, other, value)
+            samples.append((place, total))
+            if place.counter_type in own and math.isfinite(total):
+                own[place.counter_type] = int(total)
+        typed += self._typed(event, sequence)
+        if own[THREAD_INSTRUCTIONS] is not None:
+            typed.append(("thread_instruction_count", str(own[THREAD_INSTRUCTIONS])))
+        return _More(flows, samples, of_thread, own[THREAD_TIME])
 
     def _legacy(self, event: Message) -> Legacy | None:
         if pb.LEGACY not in event:
@@ -228,35 +282,85 @@ class TrackEvents:
         sequence.thread_time_ns += delta * 1000
         return sequence.thread_time_ns
 
-    def _other_members(self, event: Message, sequence: Sequence) -> list[Member]:
-        """Source, task, log line and correlation, which have no column."""
+    def _pointers(self) -> list[Member]:
+        """The names of the event's annotations that are pointers, which JSON doesn't have."""
+        names = self.annotations.pointers
+        return [("pointers", f"[{','.join(map(quoted, names))}]")] if names else []
+
+    def _typed(self, event: Message, sequence: Sequence) -> list[Member]:
+        """What the event has beyond its columns and annotations, with Perfetto's keys of args."""
 
         def numbered(known: str, iid: int) -> str:
             return quoted(sequence.texts[known].get(iid, f"text {iid}"))
 
-        members = [("source", self._location(sequence, iid)) for iid in event.values(pb.LOCATION_IID)]
+        found: list[Member] = []
+        for iid in event.values(pb.LOCATION_IID):
+            found += [("source", self._location(sequence, iid)), ("source_location_iid", str(iid))]
         for place in event.messages(pb.LOCATION):
-            members.append(("source", location(place.text(2), place.text(3), place.number(4), self._trace.texts)))
+            members = location(place.text(2), place.text(3), place.number(4), self._trace.texts)
+            found.append(("source_location", object_of(members)))
         for task in event.messages(pb.TASK_EXECUTION):
-            members += [("posted_from", self._location(sequence, iid)) for iid in task.values(1)]
+            posted = [("posted_from", self._location(sequence, iid)) for iid in task.values(1)]
+            found.append(("task", object_of(posted)))
         for line in event.messages(pb.LOG_MESSAGE):
-            members += [("log_source", self._location(sequence, iid)) for iid in line.values(1)]
-            members += [("log_message", numbered("log", iid)) for iid in line.values(2)]
-            members += [("log_priority", str(priority)) for priority in line.values(3)]
-        members += [("correlation_id", str(value)) for value in event.values(pb.CORRELATION_ID)]
-        members += [("correlation_id", quoted(self._trace.texts.text(one))) for one in event.texts(pb.CORRELATION_TEXT)]
-        members += [("correlation_id", numbered("correlations", iid)) for iid in event.values(pb.CORRELATION_IID)]
-        for value in event.values(pb.INSTRUCTIONS):
-            members.append(("thread_instruction_count", str(signed(value))))
-        for value in event.values(pb.INSTRUCTIONS_DELTA):
-            sequence.instructions += signed(value)
-            members.append(("thread_instruction_count", str(sequence.instructions)))
-        return members
+            message = [("message", numbered("log", iid)) for iid in line.values(2)]
+            for iid in line.values(1):
+                message += sequence.locations.get(iid, [])
+            found.append(("log_message", object_of(message)))
+            found += [("log_priority", str(priority)) for priority in line.values(3)]
+        found += [("correlation_id", str(value)) for value in event.values(pb.CORRELATION_ID)]
+        found += [("correlation_id", quoted(self._trace.texts.text(one))) for one in event.texts(pb.CORRELATION_TEXT)]
+        found += [("correlation_id", numbered("correlations", iid)) for iid in event.values(pb.CORRELATION_IID)]
+        found += self._typed_fields.members(event, sequence)
+        found += [("callstack", self._callstack(sequence, iid)) for iid in event.values(pb.CALLSTACK_IID)]
+        return found + _rest(event)
+
+    def _callstack(self, sequence: Sequence, iid: int) -> str:
+        """An interned callstack, in the form of one inside an event."""
+        frames = []
+        for frame in sequence.callstacks.get(iid, []):
+            function, file, line, rel_pc = sequence.frames.get(frame, (0, None, None, None))
+            members: list[Member] = []
+            for key, listed, text in (("function_name", "functions", function), ("source_file", "source_files", file)):
+                if text is not None:
+                    members.append((key, self.annotations.interned(sequence.texts[listed], text)))
+            members += [("line_number", str(line))] if line is not None else []
+            members += [("rel_pc", str(rel_pc))] if rel_pc is not None else []
+            frames.append(object_of(members))
+        self._counts["unknown text"] += iid not in sequence.callstacks
+        return object_of([("frames", f"[{','.join(frames)}]")])
 
     def _location(self, sequence: Sequence, iid: int) -> str:
         found = sequence.locations.get(iid)
         self._counts["unknown text"] += found is None
-        return "null" if found is None else found
+        return "null" if found is None else object_of(found)
+
+
+def _count(rows: Rows, place: Place, value: int | float | None, ns: int | None) -> None:
+    """Add a counter sample."""
+    text = "null" if value is None else repr(value)
+    rows.add("C", place.name, None, place.pid, None, ns, f'{{"value":{text}}}', place.id)
+
+
+def _instructions(sequence: Sequence, event: Message) -> int | None:
+    """The thread's number of instructions at an event."""
+    delta, absolute = event.signed(pb.INSTRUCTIONS_DELTA), event.signed(pb.INSTRUCTIONS)
+    if absolute is not None:
+        return absolute
+    if delta is None:
+        return None
+    sequence.instructions += delta
+    return sequence.instructions
+
+
+def _writer_of(pid: Label, tid: Label | NamedTrack, ph: str) -> list[Member]:
+    """The thread that wrote an event that isn't on its track, and the phase if the row doesn't tell it."""
+    if isinstance(tid, NamedTrack) or tid is None:
+        return []
+    found = [("pid", str(pid)), ("tid", str(tid))]
+    if ph in _STEPPED:
+        found.append(("phase", quoted(ph)))
+    return [("legacy_event", object_of(found))]
 
 
 def _put_legacy(rows: Rows, place: int, ph: str, legacy: Legacy) -> None:

@@ -24,8 +24,13 @@ PACKED: Final = 50
 CLOCK_ID: Final = 58
 DEFAULTS: Final = 59
 TRACK_DESCRIPTOR: Final = 60
+MODULE_SYMBOLS: Final = 61
+EXTENSIONS: Final = 72
+TRANSLATIONS: Final = 82
 FIRST_ON_SEQUENCE: Final = 87
 PACKED_ZSTD: Final = 133
+#: In the range for extensions (1000 to 1999): packets of our own exports; `own_export.py` has their fields.
+OWN: Final = 1109
 
 FLAG_CLEARED: Final = 1
 FLAG_NEEDS_STATE: Final = 2
@@ -42,6 +47,9 @@ READ = {
     PROCESS_DESCRIPTOR: "process descriptors",
     THREAD_DESCRIPTOR: "thread descriptors",
     PROCESS_TREE: "process trees",
+    EXTENSIONS: "extension descriptors",
+    MODULE_SYMBOLS: "module symbols",
+    TRANSLATIONS: "translation tables",
     PACKED: "compressed packets",
     PACKED_ZSTD: "compressed packets",
 }
@@ -56,12 +64,9 @@ ABOUT = {
     47: "packages lists",
     48: "chrome benchmark metadata",
     51: "chrome metadata",
-    61: "module symbols",
     64: "deobfuscation mappings",
     67: "cpu info",
     69: "service events",
-    72: "extension descriptors",
-    82: "translation tables",
     83: "android game interventions",
     86: "android system properties",
     89: "trace uuid",
@@ -146,10 +151,18 @@ FLOW_ENDS: Final = 48
 CORRELATION_ID: Final = 52
 CORRELATION_TEXT: Final = 53
 CORRELATION_IID: Final = 54
+CALLSTACK_IID: Final = 56
 
 #: Lists of interned texts that are read.
-TEXT_LISTS = {1: "categories", 2: "names", 3: "annotations", 20: "log", 29: "values", 43: "correlations"}
+TEXT_LISTS = {1: "categories", 2: "names", 3: "annotations", 5: "functions", 18: "source_files", 20: "log",
+              29: "values", 43: "correlations"}  # fmt: skip
 LOCATIONS: Final = 4
+FRAMES: Final = 6
+CALLSTACKS: Final = 7
+BUILD_IDS: Final = 16
+MAPPINGS: Final = 19
+ADDRESSES: Final = 28
+NATIVE_LISTS = frozenset((FRAMES, CALLSTACKS, BUILD_IDS, MAPPINGS, ADDRESSES))
 
 #: Fields of a TrackEvent that have columns.
 PLAIN = frozenset((CATEGORY_IIDS, ANNOTATIONS, TYPE, NAME_IID, TRACK_UUID, CATEGORIES, NAME, COUNTER_VALUE))

@@ -29,6 +29,15 @@ class Message:
     def __len__(self) -> int:
         return len(self._fields)
 
+    @property
+    def numbers_left(self) -> set[int]:
+        """The numbers of the fields that were not taken."""
+        return set(self._fields)
+
+    def take(self, number: int) -> list[tuple[int, int, int]]:
+        """Kind, value and position of all fields with a number."""
+        return self._fields.pop(number, [])
+
     def values(self, number: int) -> list[int]:
         """All values of a scalar field."""
         return [value for kind, value, _ in self._fields.pop(number, ()) if kind != LEN]
@@ -46,6 +55,10 @@ class Message:
     def spans(self, number: int) -> list[tuple[int, int]]:
         """Start and end of each text or inner message."""
         return [(at, at + size) for kind, size, at in self._fields.pop(number, ()) if kind == LEN]
+
+    def spans_left(self, number: int) -> list[tuple[int, int]]:
+        """Like `spans`, but the fields are not removed."""
+        return [(at, at + size) for kind, size, at in self._fields.get(number, ()) if kind == LEN]
 
     def texts(self, number: int) -> list[bytes]:
         """All texts of a field."""

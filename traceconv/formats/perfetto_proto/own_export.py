@@ -1,4 +1,15 @@
-"""Undo what our protobuf export changes: timestamps shifted above 0, and reversed flows."""
+"""Our own protobuf exports: packets that other readers skip, timestamps shifted above 0, and reversed flows.
+
+A packet with the field OWN has either a header, which identifies the file, or rows of a table:
+
+    message Own {
+      optional string header = 1;  // JSON, as otherData of our Chrome traces, with a list of the tracks of slices
+      optional string table = 2;
+      optional string rows = 3;    // JSON array of objects
+    }
+
+See docs/how-to/export-a-timeline.md.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +25,10 @@ from traceconv.events.trace import EventFlows, TraceBatch
 
 #: Metadata key: nanoseconds added to all timestamps.
 SHIFT = "traceconv-shift_ns"
+#: Fields of our packets.
+HEADER, TABLE, ROWS = 1, 2, 3
+#: How the header begins.
+HEADER_START = b'{"writer":"traceconv '
 #: Bit of the IDs of flows back in time, which are drawn from their end to their start.
 REVERSED = 1 << 62
 _START, _END, _FREEING_STEP = 0, 2, 3
@@ -26,7 +41,7 @@ def shift_of(metadata: Mapping[str, object]) -> int | None:
 
 
 def undone(batch: TraceBatch, shift_ns: int) -> TraceBatch:
-    """Return a batch with the timestamps and flows of the run."""
+    """Return a batch with the timestamps, flows and pairs of the run."""
     columns = batch.columns
     flows = None if columns.flows is None else _turned(columns.flows)
     raw = columns.raw
@@ -37,7 +52,8 @@ def undone(batch: TraceBatch, shift_ns: int) -> TraceBatch:
         back = pc.subtract(ts, pa.scalar(shift_ns, pa.int64()))
         ours = pc.or_(pc.greater_equal(ts, 0), pc.greater_equal(back, 0))
         raw = {**raw, "ts": pc.if_else(ours, back, ts)}
-    return replace(batch, columns=replace(columns, raw=raw, flows=flows))
+    # Our exports write the end of a slice after its begin, and the slices in the order of their tables.
+    return replace(batch, columns=replace(columns, raw=raw, flows=flows, pairs_neighbors=True))
 
 
 def _turned(flows: EventFlows) -> EventFlows:

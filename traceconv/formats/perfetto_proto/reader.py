@@ -24,7 +24,9 @@ from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.chrome_metadata import read_metadata
 from traceconv.formats.perfetto_proto.clocks import NAMES, parse_snapshot
 from traceconv.formats.perfetto_proto.framing import PacketFramer, Window
-from traceconv.formats.perfetto_proto.own_export import SHIFT, shift_of, undone
+from traceconv.formats.perfetto_proto.message import Message
+from traceconv.formats.perfetto_proto.own_export import HEADER, HEADER_START, SHIFT, shift_of, undone
+from traceconv.formats.perfetto_proto.rows import Rows
 from traceconv.formats.perfetto_proto.state import TraceState
 from traceconv.formats.perfetto_proto.translate import Table, Translator
 from traceconv.wire.protobuf import LEN, WireError
@@ -47,10 +49,16 @@ class PerfettoReader(FileReader):
         self._names: tuple[TrackName, ...] = ()
         self._unread: Counter[int] = Counter()
         self._decompressed_bytes = 0
+        #: Packets before the window being read.
+        self._position = 0
+        #: Sequences whose first packet is in the trace.
+        self._with_first: set[int] = set()
         self._chrome: dict[str, object] = {}
         self._chrome_bytes = 0
         #: What an export of ours added to its timestamps.
         self._shift_ns: int | None = None
+        #: Headers of our exports. Traces that were joined have several.
+        self._headers: list[bytes] = []
 
     def batches(self) -> Iterator[TraceBatch]:
         """Yield all events, in the order of the file. Raises InputError if the file can't be read."""
@@ -58,6 +66,9 @@ class PerfettoReader(FileReader):
         translator = Translator(self._trace)
         for window in self._windows(self._source.chunks()):
             yield from self._events(window, translator, None, 0)
+        late = self._trace.tracks.late_names()
+        if late:
+            yield Rows(0).batch(self._ordinal, None, None, late)
         self._report()
 
     def _windows(self, chunks: Iterable[bytes], byte_offset: int = 0) -> Iterator[Window]:
@@ -72,22 +83,31 @@ class PerfettoReader(FileReader):
         for window in self._windows(self._second_pass().chunks()):
             self._descriptions(window, 0)
         self._names = self._trace.tracks.names()
-        self._decompressed_bytes = 0
+        self._decompressed_bytes = self._position = 0
         clocks = self._trace.clocks
         readings = {} if clocks.first is None else {_name(one.clock): one.ns for one in clocks.first.readings}
         about = {"trace_clock": _name(clocks.trace_clock), "clocks": readings}
         self.keys["perfetto"] = json.dumps(about).encode()
         if self._shift_ns is not None:
             self.keys["traceconv"] = json.dumps({SHIFT: self._shift_ns}).encode()
+        if len(self._headers) == 1:
+            self._trace.is_own = True
+            self.keys["otherData"] = self._headers[0]
 
     def _descriptions(self, window: Window, depth: int) -> None:
+        tracks, first = self._trace.tracks, self._position
+        self._position += len(window.starts)
         takers = {
-            pb.TRACK_DESCRIPTOR: self._trace.tracks.take_track,
-            pb.PROCESS_DESCRIPTOR: self._trace.tracks.take_process,
-            pb.THREAD_DESCRIPTOR: self._trace.tracks.take_thread,
-            pb.PROCESS_TREE: self._trace.tracks.take_process_tree,
+            pb.TRACK_DESCRIPTOR: tracks.take_track,
+            pb.PROCESS_DESCRIPTOR: tracks.take_process,
+            pb.THREAD_DESCRIPTOR: tracks.take_thread,
+            pb.PROCESS_TREE: tracks.take_process_tree,
+            pb.EXTENSIONS: self._trace.schema.take_descriptors,
+            pb.TRANSLATIONS: self._trace.translations.take_table,
+            pb.MODULE_SYMBOLS: self._trace.translations.take_symbols,
             pb.CLOCK_SNAPSHOT: lambda *place: self._trace.clocks.add(parse_snapshot(*place)),
             pb.CHROME_EVENTS: self._take_shift,
+            pb.OWN: self._take_header,
         }
         found = window.fields
         wanted = np.isin(found.number, [*takers, pb.PACKED, pb.PACKED_ZSTD]) & (found.kind == LEN)
@@ -95,14 +115,19 @@ class PerfettoReader(FileReader):
         if not len(of):
             return
         data = window.data
-        for number, at, size in zip(
-            found.number[of].tolist(), found.at[of].tolist(), found.value[of].tolist(), strict=True
-        ):
+        sequences = np.zeros(len(window.starts), np.uint64)
+        at = np.flatnonzero(found.number == pb.SEQUENCE)
+        sequences[found.row[at]] = found.value[at]
+        is_first = (found.number == pb.FIRST_ON_SEQUENCE) & (found.value != 0)
+        self._with_first.update(sequences[found.row[is_first]].tolist())
+        columns = (column[of].tolist() for column in (found.row, found.number, found.at, found.value))
+        for row, number, at, size in zip(*columns, strict=True):
             if number in (pb.PACKED, pb.PACKED_ZSTD):
                 if depth < _MAX_NESTING:
                     for inner in self._inner_windows(data[at : at + size], number, None, 0):
                         self._descriptions(inner, depth + 1)
                 continue
+            tracks.position, tracks.is_first = first + row, int(sequences[row]) in self._with_first
             try:
                 takers[number](data, at, at + size)
             except WireError:
@@ -111,6 +136,11 @@ class PerfettoReader(FileReader):
     def _take_shift(self, data: bytes, start: int, end: int) -> None:
         if self._shift_ns is None and end - start <= _MAX_METADATA_BYTES:
             self._shift_ns = shift_of(read_metadata(data, start, end) or {})
+
+    def _take_header(self, data: bytes, start: int, end: int) -> None:
+        header = Message(data, start, end).text(HEADER)
+        if header is not None and header.startswith(HEADER_START) and len(self._headers) < 2:
+            self._headers.append(header)
 
     # -- events --
 
@@ -124,7 +154,8 @@ class PerfettoReader(FileReader):
         count = len(window.starts)
         compressed = np.flatnonzero(np.isin(found.number, (pb.PACKED, pb.PACKED_ZSTD)) & (found.kind == LEN))
         first = 0
-        table = translator.open(window)
+        table = translator.open(window, self._position)
+        self._position += count
         for place in compressed.tolist():
             row = int(found.row[place])
             yield from self._batch(translator, table, window, first, row, outer)
@@ -206,6 +237,9 @@ class PerfettoReader(FileReader):
         for number, count in enumerate(np.bincount(numbers).tolist()):
             if not count or number == pb.TRACK_EVENT:
                 continue
+            if number == pb.OWN and self._trace.is_own:
+                self._accounts["rows of traceconv"].add(used=count)
+                continue
             if number in pb.READ:
                 self._accounts[pb.READ[number]].add(used=count)
             elif number == pb.CHROME_EVENTS:
@@ -237,6 +271,8 @@ class PerfettoReader(FileReader):
             self.keys["chrome"] = json.dumps(self._chrome).encode()
         for number, count in sorted(self._unread.items()):
             about = pb.ABOUT.get(number)
+            if number == pb.OWN and self._headers:
+                about = "rows of several traceconv exports in one trace"
             title = about or pb.OTHER_DATA.get(number, f"packets of type {number}")
             account = self._accounts[f"packets: {title}"]
             if about is not None:
@@ -253,6 +289,8 @@ class PerfettoReader(FileReader):
         for clock, count in sorted(losses.clocks.items()):
             message = f"no snapshot maps clock {_name(clock)} to the trace's clock: its timestamps are unchanged"
             self._log.count(Code.NO_CLOCK_SYNC, message, count, SOURCE_ID)
+        unused = self._trace.translations.unused
+        self._log.count(Code.NOT_READ, "translations of slice names and studies: not applied", unused, SOURCE_ID)
         undescribed = len(self._trace.tracks.undescribed)
         self._log.count(Code.NO_NAME, "tracks without a descriptor", undescribed, SOURCE_ID)
 

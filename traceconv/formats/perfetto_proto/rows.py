@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,11 +84,28 @@ class Rows:
     #: field of a text (s, bp, scope) → place → text
     labels: dict[str, dict[int, str]] = field(default_factory=dict)
     extra: dict[int, dict[str, Raw]] = field(default_factory=dict)
-    #: The packet of the events being added.
+    #: The packet of the events being added, in the window and in the trace.
     packet: int = 0
+    position: int = 0
 
     def __len__(self) -> int:
         return len(self.rows) // _ROW.itemsize
+
+    def has_track(self, tid: NamedTrack) -> bool:
+        """Return whether any row is on a track."""
+        code = self.tid.known.get(tid)
+        return code is not None and bool((np.frombuffer(self.rows, _ROW)["tid"] == code).any())
+
+    def first_named(self, tracks: Container[NamedTrack]) -> Iterator[tuple[NamedTrack, int, int, str]]:
+        """Yield time, packet and name of the first event with a name of each of these tracks."""
+        asked = [code for code, tid in enumerate(self.tid.distinct) if isinstance(tid, NamedTrack) and tid in tracks]
+        rows = np.frombuffer(self.rows, _ROW)
+        if asked and len(rows):
+            own = rows[np.isin(rows["tid"], asked) & (rows["name"] > 0)]
+            own = own[np.lexsort((own["packet"], own["ts"]))]
+            for place in np.unique(own["tid"], return_index=True)[1].tolist():
+                row = own[place]
+                yield self.tid.distinct[row["tid"]], int(row["ts"]), int(row["packet"]), self.name.distinct[row["name"]]
 
     @staticmethod
     def most_args_of(window_bytes: int) -> int:
@@ -157,7 +174,8 @@ class Rows:
         if len(self.id.distinct) > 1:
             raw["id"] = pa.array(self.id.distinct, pa.binary()).take(pa.array(rows["id"][order]))
         extra = Extras.of_events(_sparse(self.extra, place)) if self.extra else None
-        columns = EventColumns(count, labels, raw, extra, self._flows(place))
+        flows = self._flows(place)
+        columns = EventColumns(count, labels, raw, extra, flows, merges_in_depth=True, pairs_neighbors=False)
         return TraceBatch(first_ordinal, byte_offset, byte_count, columns, (), names)
 
     def _flows(self, place: Int64) -> EventFlows | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from traceconv.events.trace import Label
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.clocks import Clocks, SequenceClocks
 from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES, Losses
@@ -39,7 +38,15 @@ class Sequence:
 
     clocks: SequenceClocks
     texts: dict[str, dict[int, str]] = field(default_factory=lambda: {name: {} for name in pb.TEXT_LISTS.values()})
-    locations: dict[int, str] = field(default_factory=dict)
+    #: Source code locations: file_name, function_name and line_number, as JSON.
+    locations: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    #: Of native code: interned build IDs, the build ID of each mapping, mapping and address of each location.
+    build_ids: dict[int, bytes] = field(default_factory=dict)
+    mappings: dict[int, int] = field(default_factory=dict)
+    addresses: dict[int, tuple[int, int]] = field(default_factory=dict)
+    #: Frames: IIDs of function and source file, line and address in the mapping; None if absent. Frames of callstacks.
+    frames: dict[int, tuple[int | None, ...]] = field(default_factory=dict)
+    callstacks: dict[int, list[int]] = field(default_factory=dict)
     text_bytes: int = 0
     is_valid: bool = False
     is_doubtful: bool = False
@@ -47,8 +54,10 @@ class Sequence:
     default_track: int | None = None
     default_extra: list[int] = field(default_factory=list)
     default_extra_double: list[int] = field(default_factory=list)
-    pid: Label = None
-    tid: Label = None
+    pid: int | None = None
+    tid: int | None = None
+    #: Track of the writing thread, if a track descriptor describes it.
+    thread_track: int | None = None
     time_ns: int | None = None
     thread_time_ns: int | None = None
     instructions: int = 0
@@ -59,7 +68,15 @@ class Sequence:
         """Drop everything that later packets could refer to."""
         for known in self.texts.values():
             known.clear()
-        self.locations.clear()
+        for native in (
+            self.locations,
+            self.build_ids,
+            self.mappings,
+            self.addresses,
+            self.frames,
+            self.callstacks,
+        ):
+            native.clear()
         self.text_bytes = 0
         self.default_clock, self.default_track = 0, None
         self.default_extra, self.default_extra_double = [], []
@@ -82,6 +99,11 @@ class Sequence:
         """Add InternedData. Raises WireError."""
         for number, kind, size, at in fields(data, start, end):
             listed = pb.TEXT_LISTS.get(number)
+            if kind == LEN and number in pb.NATIVE_LISTS:
+                self.text_bytes += size
+                if self.text_bytes <= MAX_TEXT_BYTES:
+                    self._take_native(number, Message(data, at, at + size))
+                continue
             if kind != LEN or (listed is None and number != pb.LOCATIONS):
                 continue
             iid, file, function, line = 0, None, None, None
@@ -102,6 +124,19 @@ class Sequence:
             else:
                 self.locations[iid] = location(file, function, line, texts)
 
+    def _take_native(self, number: int, message: Message) -> None:
+        iid = message.number(1) or 0
+        if number == pb.BUILD_IDS:
+            self.build_ids[iid] = message.text(2) or b""
+        elif number == pb.MAPPINGS:
+            self.mappings[iid] = message.number(2) or 0
+        elif number == pb.FRAMES:
+            self.frames[iid] = tuple(message.number(part) for part in (2, 5, 6, 4))
+        elif number == pb.CALLSTACKS:
+            self.callstacks[iid] = message.numbers(2)
+        else:
+            self.addresses[iid] = message.number(2) or 0, message.number(3) or 0
+
     def take_thread(self, data: bytes, start: int, end: int) -> None:
         """Set the writing thread, and where differences begin, from a legacy ThreadDescriptor. Raises WireError."""
         message = Message(data, start, end)
@@ -118,13 +153,11 @@ class Sequence:
                 setattr(self, name, value * unit)
 
 
-def location(file: bytes | None, function: bytes | None, line: int | None, texts: Texts) -> str:
-    """A source code location as JSON."""
+def location(file: bytes | None, function: bytes | None, line: int | None, texts: Texts) -> list[tuple[str, str]]:
+    """A source code location as keys and JSON texts."""
     names = {"file_name": file, "function_name": function}
-    found: dict[str, object] = {key: texts.text(name) for key, name in names.items() if name is not None}
-    if line is not None:
-        found["line_number"] = line
-    return json.dumps(found)
+    found = [(key, json.dumps(texts.text(name))) for key, name in names.items() if name is not None]
+    return [*found, ("line_number", str(line or 0))]
 
 
 class Sequences:

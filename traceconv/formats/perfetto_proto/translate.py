@@ -22,9 +22,11 @@ from traceconv.formats.perfetto_proto.events import TrackEvents
 from traceconv.formats.perfetto_proto.framing import Window
 from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES
 from traceconv.formats.perfetto_proto.message import Message
+from traceconv.formats.perfetto_proto.own_export import ROWS, TABLE
 from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
 from traceconv.formats.perfetto_proto.sequences import Sequence
 from traceconv.formats.perfetto_proto.state import TraceState
+from traceconv.formats.perfetto_proto.tracks import DEFAULT
 from traceconv.wire.protobuf import LEN, Int64, Mask, UInt64, WireError
 
 #: Whether C takes events.
@@ -53,6 +55,8 @@ class Table:
     start, end     of each packet's event in the data; -1 for none
     is_change      packets that change their sequence's state; `is_boundary`: by more than interned texts
     changes        packet → fields that change the state: number, value, byte position
+    own            packets of our own exports: packet, start, end
+    position       packets of the trace before these
     """
 
     data: bytes
@@ -66,6 +70,8 @@ class Table:
     start: Int64
     end: Int64
     changes: dict[int, list[tuple[int, int, int]]]
+    own: list[tuple[int, int, int]]
+    position: int
 
 
 class Translator:
@@ -76,8 +82,8 @@ class Translator:
         self._counts = trace.losses.counts
         self._events = TrackEvents(trace)
 
-    def open(self, window: Window) -> Table:
-        """The packets of a window as columns."""
+    def open(self, window: Window, position: int) -> Table:
+        """The packets of a window as columns. `position`: packets of the trace before them."""
         found, count = window.fields, len(window.starts)
         # Fields of a packet are in order: the last of several counts.
         start, end = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
@@ -113,7 +119,15 @@ class Translator:
             start,
             end,
             changes,
+            self._own(window),
+            position,
         )
+
+    def _own(self, window: Window) -> list[tuple[int, int, int]]:
+        found = window.fields
+        of = np.flatnonzero((found.number == pb.OWN) & (found.kind == LEN) & self._trace.is_own)
+        ends = found.at[of] + found.value[of].astype(np.int64)
+        return list(zip(found.row[of].tolist(), found.at[of].tolist(), ends.tolist(), strict=True))
 
     def take(self, table: Table, first: int, last: int) -> Rows:
         """Return the events of the packets from `first` to before `last`."""
@@ -122,10 +136,29 @@ class Translator:
         places = TrackCodes(partial(self._place_codes, rows)), TrackCodes(partial(self._count_codes, rows))
         for number, packets in _stretches(table, first, last):
             self._take_stretch(rows, table, self._trace.sequences[number], packets, places)
+        for packet, start, end in table.own:
+            if first <= packet < last:
+                rows.packet = packet
+                self._take_own(rows, table.data, start, end)
+        if rows.has_track(DEFAULT):
+            self._trace.tracks.use(0)
+        tracks = self._trace.tracks
+        for track, ns, packet, name in rows.first_named(tracks.asking) if tracks.asking else ():
+            tracks.note_event(tracks.asking[track], ns, table.position + packet, name)
         return rows
 
+    def _take_own(self, rows: Rows, data: bytes, start: int, end: int) -> None:
+        """Add a metadata event with the rows in a packet of our own exports."""
+        try:
+            message = Message(data, start, end)
+            name, text = message.text(TABLE), message.text(ROWS)
+            if name is not None and text is not None:
+                rows.add("M", name.decode(), None, None, None, None, text.decode())
+        except (WireError, UnicodeDecodeError):
+            self._counts["damaged"] += 1
+
     def _place_codes(self, rows: Rows, track: int) -> tuple[int, ...]:
-        pid, tid = self._trace.tracks.place(track)[:2]
+        pid, tid = self._trace.tracks.use(track)[:2]
         return rows.pid.code(pid), rows.tid.code(tid)
 
     def _count_codes(self, rows: Rows, track: int) -> tuple[int, ...]:
@@ -156,7 +189,7 @@ class Translator:
             if is_change[at]:
                 self._change(sequence, table, packet)
             if has_event[at]:
-                rows.packet = packet
+                rows.packet, rows.position = packet, table.position + packet
                 start, end = int(table.start[packet]), int(table.end[packet])
                 self._events.take(rows, table.data, start, end, sequence, int(ns[at]) if timed[at] else None)
 
@@ -173,7 +206,7 @@ class Translator:
             yield from np.flatnonzero(work["what"]).tolist()
             return
         known = sequence.texts
-        pid, tid = self._events.place(sequence, 0)
+        pid, tid = self._events.writer(sequence, table.position + int(work["packet"][0]))
         state = (
             *(known[listed] for listed in ("names", "categories", "annotations", "values")),
             sequence.default_track or 0,
@@ -244,10 +277,13 @@ class Translator:
                 sequence.is_doubtful = False
             elif what == pb.TRACK_DESCRIPTOR:
                 # The first thread that a sequence describes writes its events without a track.
-                for at, stop in Message(data, start, end).spans(4)[-1:] if sequence.tid is None else ():
+                message = Message(data, start, end)
+                for at, stop in message.spans(4)[-1:] if sequence.tid is None else ():
                     sequence.take_thread(data, at, stop)
+                    sequence.thread_track = message.number(1) or 0
             else:
                 sequence.take_thread(data, start, end)
+                sequence.thread_track = None
         except WireError:
             self._counts["state"] += 1
 

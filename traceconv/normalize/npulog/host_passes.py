@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -32,6 +33,8 @@ from traceconv.schema.dtypes import RecordArray, dtype_of
 
 #: Asyncio tasks with spans have numbers from here on, whichever thread they are on.
 _FIRST_TASK_THREAD = 3 << 30
+#: The type of an op with several executions in a task, and their number.
+_SEVERAL = re.compile(r"(.+) x([1-9][0-9]{0,17})")
 
 
 def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
@@ -49,6 +52,7 @@ def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Recor
         name_hashes.append(records["name"].copy())
         columns: dict[str, ColumnData] = {"op_id": context.number(schema, records, "op_index")}
         columns.update({name: context.texts.column(records[name]) for name in texts})
+        columns["op_type"], columns["executions_per_task"] = _executions(context.texts.column(records["op_type"]))
         columns.update({name: context.number(schema, records, name) for name in numbers})
         # Fusions are logged in a model's first iteration; before that they are unknown.
         known = np.isin(records["fusion_id"], list(context.fusion_ids))
@@ -67,6 +71,22 @@ def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Recor
     all_indices, all_hashes = np.concatenate(indices), np.concatenate(name_hashes)
     order = np.argsort(all_indices, kind="stable")
     context.op_indices, context.op_name_hashes = all_indices[order], all_hashes[order]
+
+
+def _executions(types: pa.DictionaryArray) -> tuple[pa.DictionaryArray, Nullable]:
+    """Split types such as `MatMulV2 x900` into the type and the number of executions in a task; NULL: one."""
+    words = types.dictionary.to_pylist()
+    found = [_SEVERAL.fullmatch(word) for word in words]
+    names = [word if match is None else match[1] for word, match in zip(words, found, strict=True)]
+    distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    new_codes = np.array([*(distinct[name] for name in names), 0], np.int32)
+    counts = np.array([*(0 if match is None else int(match[2]) for match in found), 0], np.int64)
+    null = np.array(types.is_null())
+    codes = types.indices.fill_null(len(words)).to_numpy()
+    plain = pa.DictionaryArray.from_arrays(
+        pa.array(new_codes[codes], pa.int32(), mask=null), pa.array(list(distinct), pa.string())
+    )
+    return plain, Nullable(counts[codes], counts[codes] == 0)
 
 
 def fusions(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:

@@ -104,20 +104,52 @@ def _joined(added: Sequence[Members], rows: NDArray[np.intp]) -> pa.Array:
     return pc.binary_join_element_wise(*columns, ",", null_handling="skip")
 
 
-def merged(begins: pa.Array, ends: pa.Array) -> pa.Array:
-    """Merge the args of begins and of their ends. For a key that both have, the end's value is used."""
+def merged(begins: pa.Array, ends: pa.Array, *, in_depth: bool = False) -> pa.Array:
+    """Merge the args of begins and of their ends. For a key that both have, the end's value is used.
+
+    `in_depth`: objects that both have under a key are merged too, and arrays are appended.
+    """
     found = pc.coalesce(begins, ends)
     differ = pc.fill_null(pc.not_equal(begins, ends), False)
+    if in_depth:
+        differ = pc.and_(begins.is_valid(), ends.is_valid())
     if not pc.any(differ).as_py():
         return found
     pairs = zip(*(_OBJECTS.decode(joined_objects(args.filter(differ))) for args in (begins, ends)), strict=True)
-    texts = [b"{%s}" % b",".join([_key_text(key) + value for key, value in (one | two).items()]) for one, two in pairs]
+    texts = [_object(_merged_in_depth(one, two) if in_depth else one | two) for one, two in pairs]
     return pc.replace_with_mask(found, differ, pa.array(texts, pa.string()))
+
+
+def _object(members: Mapping[str, bytes]) -> bytes:
+    return b"{%s}" % b",".join([_key_text(key) + value for key, value in members.items()])
+
+
+def _merged_in_depth(begin: Mapping[str, Raw], end: Mapping[str, Raw]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {key: bytes(value) for key, value in begin.items()}
+    for key, raw in end.items():
+        value, before = bytes(raw), found.get(key, b"")
+        if before[:1] == value[:1] == b"{":
+            # As deep as the parser allows.
+            value = _object(_merged_in_depth(_OBJECT.decode(before), _OBJECT.decode(value)))
+        elif before[:1] == value[:1] == b"[":
+            parts = [part for part in (before[1:-1].strip(), value[1:-1].strip()) if part]
+            value = b"[%s]" % b",".join(parts)
+        found[key] = value
+    return found
 
 
 @lru_cache(1 << 10)
 def _key_text(key: str) -> bytes:
     return f"{json.dumps(key)}:".encode()
+
+
+def has_none(args: pa.Array) -> NDArray[np.bool_]:
+    """Return which rows have no args of their own: NULL, or only what the event contains outside of its args."""
+    none: NDArray[np.bool_] = np.array(args.is_null())
+    extended = pc.starts_with(args, f'{{"{EXTRA_KEY}":').fill_null(False).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(extended).tolist():
+        none[row] = len(_OBJECT.decode(args[row].as_py())) == 1
+    return none
 
 
 def joined_objects(args: pa.Array) -> bytes:

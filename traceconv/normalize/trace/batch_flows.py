@@ -20,6 +20,8 @@ from traceconv.normalize.trace.event_batch import EventBatch, unquoted
 from traceconv.normalize.trace.spill import FLOW_SCHEMA
 
 _STEPS = {"s": 0, "t": 1, "f": 2}
+#: Place of the column `bound`.
+_BOUND = FLOW_SCHEMA.get_field_index("bound")
 _TRUE = (b"true", b"1", b'"true"', b'"1"')
 
 
@@ -41,12 +43,17 @@ def flows(events: EventBatch) -> None:
 
 
 def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
-    """Return the flow points of events that name a flow, except of lost events."""
+    """Return the flow points of events that name a flow, except of lost events. Ends are bound to slices later."""
     kept = np.flatnonzero(events.kind[flows.places] < phases.UNKNOWN)
     places = flows.places[kept]
     texts = flows.texts if len(kept) == len(flows.places) else [flows.texts[row] for row in kept.tolist()]
     category, ids = constant(flows.category, len(places)), pa.array(texts, pa.string())
-    return _bound_points(events, places, flows.keys[kept], flows.steps[kept], category, ids)
+    points = _bound_points(events, places, flows.keys[kept], flows.steps[kept], category, ids)
+    is_end = np.isin(events.kind[places], (phases.END, phases.ASYNC_END))
+    if is_end.any():
+        events.first.has_flow_ends = True
+        points[_BOUND] = pa.array(np.where(is_end, -1, events.ids[places]))
+    return points
 
 
 def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:

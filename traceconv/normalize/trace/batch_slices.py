@@ -77,9 +77,9 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     points["end"][len(begins) :] = letters[ph.codes[ends]]
     order = np.argsort(at, kind="stable")
     points, at = points[order], at[order]
-    # A begin and the end right after it in the source, of one track and name, are always a pair.
     one, two = points[:-1], points[1:]
-    pair = (one["end"] == 0) & (two["end"] != 0) & (at[1:] == at[:-1] + 1) & (one["track"] == two["track"])
+    pair = np.full(len(one), events.batch.columns.pairs_neighbors)
+    pair &= (one["end"] == 0) & (two["end"] != 0) & (at[1:] == at[:-1] + 1) & (one["track"] == two["track"])
     pair &= ((one["name"] == two["name"]) | (two["name"] == 0)) & (two["ts_ns"] >= one["ts_ns"])
     first = np.flatnonzero(pair)
     spans = np.zeros(len(first), SPAN_DTYPE)

@@ -55,6 +55,8 @@ class Rule:
     step: bool = False
     signature: str | None = None
     times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    set_if_no_args: Mapping[str, Any] = field(default_factory=dict)
+    launches: bool = False
 
     @property
     def name_groups(self) -> frozenset[str]:
@@ -102,6 +104,14 @@ class MemoryMarkers:
 
 
 @dataclass(frozen=True, slots=True)
+class StepEnds:
+    """How a writer marks the ends of steps: the name of its instants, and the name of the program's thread."""
+
+    name: str
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostArg:
     """An arg that contains the name of the host: its key, the table of its rows, and their name (None: any)."""
 
@@ -117,6 +127,7 @@ class RuleSet:
     flow_chains   flow IDs are not reused: all points of an ID are one chain, including a second start
     launch_flows  categories of flows that lead from a call to the task that it launched
     op_types      patterns of op names with a group `op_type`, for ops without a type
+    step_ends     how instants mark the ends of steps
     hosts         args that contain the name of the host; the first that any row has is used
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
@@ -124,7 +135,7 @@ class RuleSet:
     title: str
     priority: int
     detect: Mapping[str, tuple[str, ...]]
-    rules: tuple[Rule, ...]
+    rules: Sequence[Rule]
     device_kind: str | None = None
     flow_chains: bool = False
     launch_flows: frozenset[str] = frozenset()
@@ -132,6 +143,7 @@ class RuleSet:
     op_types: tuple[re.Pattern[str], ...] = ()
     items: tuple[Items, ...] = ()
     hosts: tuple[HostArg, ...] = ()
+    step_ends: StepEnds | None = None
 
     def type_in(self, name: str) -> str:
         """Return the type of an op by its name."""

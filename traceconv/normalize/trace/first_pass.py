@@ -55,6 +55,10 @@ class FirstPass(TimeBounds):
         self.categories: set[str] = set()
         #: Flow events that are also markers, by ph.
         self.flow_markers: dict[str, int] = {}
+        #: Whether the args of a begin and its end are merged in depth.
+        self.merges_in_depth = False
+        #: Whether an end of a slice names a flow.
+        self.has_flow_ends = False
         #: Keys in the args of the first events.
         self.arg_keys: set[str] = set()
         #: The unit of times, as decimal places above the nanosecond.
@@ -85,6 +89,7 @@ class FirstPass(TimeBounds):
         if batch.first_ordinal == 0:
             self.time_places = time_places(batch.columns)
             self.arg_keys = arg_keys(batch.columns.raw.get("args"))
+        self.merges_in_depth |= batch.columns.merges_in_depth
         for track in batch.names:
             self.tracks.describe(track)
         events = EventBatch(self, batch)

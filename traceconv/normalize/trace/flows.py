@@ -1,7 +1,8 @@
 """Flow points → flows: per (category, name, ID), each step and end is connected to the last start or step before it.
 
 The only start of an ID comes first whatever its time, since clocks of hosts and devices may disagree. Other points are
-in the order of their times; at the same time, starts come before steps, and steps before ends.
+in the order of their times; at the same time, starts come before steps, and steps before ends, except in flows whose
+key is free again after an end.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Flows:
             asks = np.flatnonzero(bound < 0)
             if len(asks):
                 found = _read_up_to(found, slices, "id", int(ids[asks[-1]]))
-            place = np.searchsorted(found["id"], ids[asks])
-            bound[asks] = found["slice_id"][place]
-            found = found[int(place[-1]) + 1 :] if len(asks) else found
+                bound[asks] = _slices_of(ids[asks], found)
+                # The first point of the next batch may be of the same event.
+                found = found[int(np.searchsorted(found["id"], ids[asks[-1]])) :]
             points = np.zeros(len(ids), _POINT_DTYPE)
             points["key"], points["ts_ns"] = batch.column("key").to_numpy(), batch.column("ts_ns").to_numpy()
             # One event may have several points: the row identifies them.
@@ -73,7 +74,8 @@ class Flows:
         segment = np.cumsum(first) - 1
         single = np.bincount(segment[step == START], minlength=int(first.sum()))[segment] == 1
         rank = (single & (step != START)).astype(np.int64)
-        order = _order(segment, rank, points["ts_ns"], step, points["row"])
+        # Points of such flows with equal times are in the order of the source.
+        order = _order(segment, rank, points["ts_ns"], np.where(frees, STEP, step), points["row"])
         points, frees = gather(points, order), frees[order]
         step = points["step"]
         count = len(points)
@@ -130,6 +132,16 @@ class Flows:
         """Free the disk space."""
         self._points.close()
         self._matched.close()
+
+
+def _slices_of(ids: Int64, found: RecordArray) -> Int64:
+    """Return the slice of each event; none for an end without a begin."""
+    place = np.searchsorted(found["id"], ids)
+    known = place < len(found)
+    known[known] = found["id"][place[known]] == ids[known]
+    slices = np.full(len(ids), NO_PARENT, np.int64)
+    slices[known] = found["slice_id"][place[known]]
+    return slices
 
 
 def _read_up_to(held: RecordArray, windows: Iterator[RecordArray], key: str, last: int) -> RecordArray:

@@ -1,4 +1,4 @@
-"""The format of events in our own Chrome exports: what their args contain, and columns built from it."""
+"""The format of events in our own exports: what their args contain, and columns built from it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from traceconv.schema import table
 from traceconv.schema.arrow import arrow_schema
 from traceconv.schema.model import Column
 
-#: `otherData.form` of the exports that can be read back.
+#: `form` in the header of the exports that can be read back.
 FORM = 2
 #: Displayed name of an event whose name is NULL; its args then contain `"name":null`.
 NO_NAME = "(no name)"
 #: Columns of an op that its tasks display; they are read from the op itself.
 OP_MEMBERS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
 #: Tables whose rows are metadata events.
-ROW_TABLES = ("op", "fusion")
+ROW_TABLES = ("op", "fusion", "task_pmu")
+#: Tables whose rows are metadata events in Perfetto traces, each event with many rows; of marker and step only rows
+#: without a time.
+PACKET_TABLES = ("marker", "step", "counter", "memory", "flow", *ROW_TABLES)
+#: Name of the metadata event of Perfetto traces that has the number of counter events, which are only for viewers.
+DRAWN = "drawn"
 #: Name of the metadata event of a marker without a timestamp.
 TIMELESS = "marker"
 #: Tables whose rows are in `otherData`.
@@ -43,8 +48,12 @@ _OUTSIDE: dict[str, set[str]] = {
 }
 #: Columns that may be null in args, which means that the value elsewhere is only displayed.
 _NULLED = ("name", "category", "ts_ns", "src_ns")
+#: Annotation of a slice in Perfetto traces whose category is only displayed.
+NO_CATEGORY = "no_category"
+#: Annotation of the events in Perfetto traces where flows back in time start.
+REVERSED_NOTE = "starts_arrow_back"
 #: Columns that contain the ID of a task, API call, range or marker.
-REFERENCES = {"parent_id", "src_id", "dst_id"}
+_REFERENCES = {"parent_id", "src_id", "dst_id"}
 _TYPES: dict[str, Any] = {
     "i32": int | str | None,
     "i64": int | str | None,
@@ -60,8 +69,13 @@ class NotAsWritten(Exception):
     """The file claims to be our own export, but contains something that we do not write."""
 
 
-def _args_type(name: str, outside: Collection[str]) -> type[msgspec.Struct]:
-    fields: list[tuple[str, Any, Any]] = []
+def references(name: str) -> set[str]:
+    """Return the columns of a table that contain the ID of a row of another table."""
+    return {"id"} if name == "task_pmu" else _REFERENCES
+
+
+def _args_type(name: str, outside: Collection[str], more: Collection[tuple[str, Any, Any]] = ()) -> Any:
+    fields: list[tuple[str, Any, Any]] = [*more]
     for column in table(name).columns:
         if column.name not in outside:
             fields.append((column.name, _TYPES[column.type], ABSENT if column.type == "json" else None))
@@ -74,29 +88,64 @@ def _args_type(name: str, outside: Collection[str]) -> type[msgspec.Struct]:
     return msgspec.defstruct(f"{name}_args", fields, forbid_unknown_fields=True, gc=False)
 
 
-class _ThreadArgs(msgspec.Struct):
+class ThreadArgs(msgspec.Struct):
+    """The rows of a thread: their table, and their track or (for step and memory) device."""
+
     table: str
     name: str | None = None
     track_id: int | None = None
     device_id: int | None = None
 
+    @property
+    def owner(self) -> int | None:
+        """The track or the device."""
+        return self.device_id if self.table in ("step", "memory") else self.track_id
 
-THREAD = msgspec.json.Decoder(list[_ThreadArgs])
-DECODERS: dict[str, Any] = {name: msgspec.json.Decoder(list[_args_type(name, _OUTSIDE[name])]) for name in _OUTSIDE}  # type: ignore[misc] # defined above
-TIMELESS_ROW: Any = msgspec.json.Decoder(list[_args_type(TIMELESS, ())])  # type: ignore[misc] # defined above
+
+class PacketThread(ThreadArgs, kw_only=True):
+    """A track of a Perfetto trace. `tid`: its UUID, which is also the tid of a thread."""
+
+    pid: int
+    tid: int
+
+
+def _list_decoder(row_type: Any) -> Any:
+    return msgspec.json.Decoder(list[row_type])
+
+
+def _packet_args_type(name: str) -> Any:
+    is_slice = name in SLICES
+    more: list[tuple[str, Any, Any]] = [(REVERSED_NOTE, Raw, ABSENT)] if name != "step" else []
+    if is_slice:
+        more.append((NO_CATEGORY, bool, False))
+    return _args_type(name, _OUTSIDE[name] - {"dur_ns"}, more)
+
+
+THREAD = msgspec.json.Decoder(list[ThreadArgs])
+DECODERS: dict[str, Any] = {name: _list_decoder(_args_type(name, _OUTSIDE[name])) for name in _OUTSIDE}
+TIMELESS_ROW: Any = _list_decoder(_args_type(TIMELESS, ()))
+#: The args of events in Perfetto traces, and the rows in metadata events there.
+PACKET_DECODERS: dict[str, Any] = {name: _list_decoder(_packet_args_type(name)) for name in (*SLICES, "marker", "step")}
+PACKET_ROWS: dict[str, Any] = {name: _list_decoder(_args_type(name, ())) for name in PACKET_TABLES}
+DRAWN_COUNTERS = msgspec.json.Decoder(tuple[int])
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 NUMBER = msgspec.json.Decoder(int | float | str | None)
 
 
 def decoded(decoder: Any, texts: Sequence[bytes | Raw]) -> list[Any]:
     """Decode JSON objects. Raises NotAsWritten."""
-    try:
-        found: list[Any] = decoder.decode(b"[" + b",".join(texts) + b"]")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotAsWritten(str(error)) from error
+    found: list[Any] = decoded_list(decoder, b"[" + b",".join(texts) + b"]")
     if len(found) != len(texts):
         raise NotAsWritten("an event without args")
     return found
+
+
+def decoded_list(decoder: Any, text: bytes) -> Any:
+    """Decode a JSON array. Raises NotAsWritten."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotAsWritten(str(error)) from error
 
 
 def plain_schema(name: str) -> pa.Schema:

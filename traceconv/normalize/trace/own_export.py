@@ -1,8 +1,11 @@
-"""Our own Chrome exports → the exported rows.
+"""Our own Chrome and Perfetto exports → the exported rows.
 
-`otherData` of such a file identifies it, and contains the rows of the small tables. Names of threads specify the table
-and track of their events; args contain every column that is nowhere else in an event. Rows get new IDs, their ordinals
-in this file, and references follow. See docs/how-to/export-a-timeline.md.
+A header (`otherData` of a Chrome trace) identifies such a file, and contains the rows of the small tables. Names of
+threads specify the table and track of their events; args contain every column that is nowhere else in an event. Rows
+get new IDs, their ordinals in this file, and references follow. See docs/how-to/export-a-timeline.md.
+
+In a Perfetto trace the header lists the threads, and rows of tables without IDs are in metadata events (`M`), each with
+many rows: the counters and flows that viewers show are not read.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from msgspec import UNSET, Raw
 
 from traceconv.base.diagnostics import Accounts
 from traceconv.base.int64 import Int64, sums
-from traceconv.events.trace import EventColumns, TraceBatch
+from traceconv.events.trace import EventColumns, NamedTrack, TraceBatch
 from traceconv.normalize.rows import ColumnData, row_batch
 from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.trace import own_columns as own
@@ -29,7 +32,14 @@ from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.normalize.trace.times import Times, exact_ns
 
 #: Phases of the events that are rows of a table.
-_PHASES = {**dict.fromkeys(own.SLICES, "XB"), "marker": "i", "counter": "C", "memory": "iC", "step": "XBi"}
+_PHASES = {
+    **dict.fromkeys(own.SLICES, "XB"),
+    "task": "XBC",
+    "marker": "i",
+    "counter": "C",
+    "memory": "iC",
+    "step": "XBi",
+}
 
 
 class _Header(msgspec.Struct):
@@ -40,6 +50,8 @@ class _Header(msgspec.Struct):
     device: list[Raw]
     process: list[Raw]
     track: list[Raw]
+    #: Only in Perfetto traces.
+    thread: list[own.PacketThread] | None = None
 
 
 _HEADER = msgspec.json.Decoder(_Header)
@@ -71,6 +83,14 @@ class OwnExport:
         self._ids = SpillIndex(("id",))
         #: pid and tid → table, and track or (for step and memory) device.
         self._threads: dict[tuple[object, object], tuple[str, int | None]] = {}
+        self._in_packets = header.thread is not None
+        self._decoders = own.PACKET_DECODERS if self._in_packets else own.DECODERS
+        for thread in header.thread or ():
+            for tid in (thread.tid, NamedTrack("async", str(thread.tid))):
+                self._threads[thread.pid, tid] = thread.table, thread.owner
+        #: Counter events in a Perfetto trace, and how many were exported.
+        self._samples_seen = 0
+        self._samples_drawn: int | None = None
         #: Args, key, start and finish of flows. The finish comes right after the start, maybe in the next batch.
         self._flows: list[tuple[Any, bytes, int, int | None]] = []
 
@@ -100,6 +120,9 @@ class OwnExport:
             for (table, one), places in groups.items():
                 if table == "flow":
                     self._take_flows(events, np.array(places))
+                elif self._in_packets and (one == "C" or (one == "E" and table)):
+                    self._samples_seen += len(places) if one == "C" else 0
+                    self._count(one, len(places), "used" if one == "C" else "paired")
                 else:
                     self._take_rows(table, one, events, np.array(places))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
@@ -113,16 +136,33 @@ class OwnExport:
     def _metadata(self, events: _Events, place: int) -> None:
         at = np.array([place])
         name = events.label("name")[place]
-        if name == "thread_name":
+        if self._in_packets:
+            self._packet_rows(name, events.args(at)[0], events.ids[at])
+        elif name == "thread_name":
             args = decoded(own.THREAD, events.args(at))[0]
-            owner = args.device_id if args.table in ("step", "memory") else args.track_id
-            self._threads[events.label("pid")[place], events.label("tid")[place]] = args.table, owner
+            self._threads[events.label("pid")[place], events.label("tid")[place]] = args.table, args.owner
         elif name in own.ROW_TABLES:
             self._rows[name].append(arrays(name, decoded(own.DECODERS[name], events.args(at)), {}))
         elif name == own.TIMELESS:
             rows = decoded(own.TIMELESS_ROW, events.args(at))
             self._note_ids(rows, events.ids[at])
             self._rows[own.TIMELESS].append(arrays(own.TIMELESS, rows, {"id": pa.array(events.ids[at])}))
+
+    def _packet_rows(self, name: str | None, text: bytes, ids: Int64) -> None:
+        """Take the rows in a metadata event of a Perfetto trace."""
+        if name == own.DRAWN:
+            [self._samples_drawn] = own.decoded_list(own.DRAWN_COUNTERS, text)
+            return
+        if name not in own.PACKET_ROWS:
+            raise NotAsWritten("rows of an unknown table")
+        rows = own.decoded_list(own.PACKET_ROWS[name], text)
+        outside = {}
+        if name == own.TIMELESS:
+            if len(rows) != 1:
+                raise NotAsWritten("an event with several markers")
+            self._note_ids(rows, ids)
+            outside = {"id": pa.array(ids)}
+        self._rows[name].append(arrays(name, rows, outside))
 
     def _note_ids(self, rows: Sequence[Any], ids: Int64) -> None:
         """Map the exported IDs of rows to their new ones."""
@@ -136,6 +176,9 @@ class OwnExport:
         name = "marker" if ph == "i" and table in own.SLICES else table
         if ph not in _PHASES.get(name, ()):
             raise NotAsWritten(f"{ph} events on a thread of {table or 'another writer'}")
+        if name == "task" and ph == "C":
+            self._count(ph, len(places), "used")  # samples are computed from the tasks
+            return
         if name == "memory":
             # Counter samples are sums over the blocks; a free is part of its block's row.
             free = np.array([ph == "C" or title == "free" for title in events.label("name").take(places)], np.bool_)
@@ -146,7 +189,7 @@ class OwnExport:
         if name == "counter":
             self._rows[name].append(self._samples(events, places))
         else:
-            args = decoded(own.DECODERS[name], events.args(places))
+            args = decoded(self._decoders[name], events.args(places))
             self._rows[name].append(arrays(name, args, self._outside(name, args, events, places)))
         self._count(ph, len(places), "rows")
 
@@ -167,7 +210,7 @@ class OwnExport:
         texts = {
             "name": [title if one.name is UNSET else None for title, one in zip(titles, args, strict=True)],
             "category": [
-                category if one.category is UNSET else None
+                category if one.category is UNSET and not getattr(one, own.NO_CATEGORY, False) else None
                 for category, one in zip(events.label("cat").take(places), args, strict=True)
             ],
         }
@@ -176,6 +219,8 @@ class OwnExport:
         times = pa.array(events.times(places))
         if name == "marker":
             return {**columns, "ts_ns": times}
+        if self._in_packets:
+            return {**columns, "start_ns": times}
         durations = events.exact("dur", places)
         return {**columns, "start_ns": times, "dur_ns": pa.array(durations.ns, mask=~durations.valid)}
 
@@ -237,7 +282,9 @@ class OwnExport:
         self._rows["flow"].append(arrays("flow", [args for args, *_ in flows], columns))
 
     def end(self) -> None:
-        """Finish writing what was spilled."""
+        """Finish writing what was spilled. Raises NotAsWritten if counters were added."""
+        if self._samples_drawn is not None and self._samples_seen > self._samples_drawn:
+            raise NotAsWritten("more counters than were exported")
         self._spill_flows(keep=0)
         for rows in self._rows.values():
             rows.end()
@@ -252,9 +299,10 @@ class OwnExport:
     def _batches(self, name: str) -> Iterator[pa.RecordBatch]:
         for _, batch in self._rows[name].batches():
             columns: dict[str, ColumnData] = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for column in own.REFERENCES & columns.keys():
+            for column in own.references(name) & columns.keys():
                 columns[column] = self._new_ids(batch.column(column))
-            yield row_batch(name, columns)
+            found = row_batch(name, columns)
+            yield found.filter(found.column("id").is_valid()) if name == "task_pmu" else found
 
     def _new_ids(self, references: pa.Array) -> pa.Array:
         """Return references as IDs of this file; NULL if it does not contain the row."""

@@ -13,7 +13,9 @@ identify the writer: keys next to the events, categories, names of processes and
                                              # "@collective" is the pattern for kernels of collectives
     table = "task"                           # task, api or range
     set = { kind = "compute" }               # columns with a constant value
+    set_if_no_args = { kind = "module" }     # the same, for slices without args, also at their end
     args = { stream_id = ["stream"] }        # columns from args: the first of these keys that exists
+    launches = true                          # a range that launches the tasks with its correlation_id
     op = true                                # the task executes an op: its name, and its type (see op_types)
     step = true                              # a step, whose number is the group `step` of the name
     times = { end_ns = ["End", "@end"] }     # times of a step, from the slice's args, its start or its end
@@ -25,6 +27,7 @@ complete names with a group `op_type`) that matches, else the name itself. `op.o
 A file with `[[items]]` (see `events.items.Items`), or one table `[items]`, reads JSON documents that are not traces.
 
 A file may also describe how its writer marks allocations and frees (`[memory]`, with the fields of `MemoryMarkers`),
+how instants mark the ends of steps (`[step_ends]`, with the fields of `StepEnds`),
 which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), and which args
 contain the name of the host (`[[host]]`, with the fields of `HostArg`).
 """
@@ -33,18 +36,18 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import tomli
 
 from traceconv.base.errors import InputError, printable, regular_expression, suggestion
 from traceconv.events.items import ITEMS_KEY, UNITS, Items
-from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, HostArg, MemoryMarkers, Rule, RuleSet
+from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, HostArg, MemoryMarkers, Rule, RuleSet, StepEnds
 from traceconv.normalize.trace.kernel_names import SHARED
 from traceconv.normalize.trace.steps import TIME_COLUMNS
 from traceconv.schema import table as table_schema
@@ -65,7 +68,7 @@ _OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _INTEGER, "i64": _INTEGER, "bo
 _FILE_KEYS = {
     **dict.fromkeys(("title", "device_kind"), _TEXT),
     **dict.fromkeys(("launch_flows", "op_types"), _TEXTS),
-    **dict.fromkeys(("detect", "memory"), _TABLE),
+    **dict.fromkeys(("detect", "memory", "step_ends"), _TABLE),
     "items": _ITEMS,
     "priority": _INTEGER,
     "flow_chains": _BOOLEAN,
@@ -76,8 +79,8 @@ _JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
     **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature"), _TEXT),
-    **dict.fromkeys(("set", "args", "times"), _TABLE),
-    **dict.fromkeys(("op", "step"), _BOOLEAN),
+    **dict.fromkeys(("set", "set_if_no_args", "args", "times"), _TABLE),
+    **dict.fromkeys(("op", "step", "launches"), _BOOLEAN),
     "categories": _TEXTS,
 }
 _HOST_TABLES = (*TABLES, "marker")
@@ -94,7 +97,8 @@ class _RuleError(ValueError):
 def built_in() -> tuple[RuleSet, ...]:
     """Return the rule files of the package, in order of priority."""
     folder = resources.files("traceconv.normalize") / "rules"
-    sets = [parse_rules(file.read_text("utf-8"), file.name) for file in folder.iterdir() if file.name.endswith(".toml")]
+    files = [file for file in folder.iterdir() if file.name.endswith(".toml")]
+    sets = [parse_rules(file.read_text("utf-8"), file.name, _RulesOnUse) for file in files]
     return tuple(sorted(sets, key=lambda rules: (rules.priority, rules.title)))
 
 
@@ -103,18 +107,50 @@ def read_rules(path: Path) -> RuleSet:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"can't read the rules in {printable(str(path))}: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"can't read the rules in {printable(str(path))}: {why}") from error
     return parse_rules(text, str(path))
 
 
-def parse_rules(text: str, where: str) -> RuleSet:
-    """Parse rules. InputError, with the place, for anything that the module docs don't allow."""
+class _RulesOnUse(Sequence[Rule]):
+    """Rules that are parsed on first use: most files of the package only serve to identify a writer."""
+
+    def __init__(self, rules: Iterator[Rule]) -> None:
+        self._unparsed: Iterator[Rule] | None = rules
+        self._parsed: tuple[Rule, ...] = ()
+
+    def _rules(self) -> tuple[Rule, ...]:
+        if self._unparsed is not None:
+            self._parsed, self._unparsed = tuple(self._unparsed), None
+        return self._parsed
+
+    @overload
+    def __getitem__(self, place: int) -> Rule: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Rule, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Rule | tuple[Rule, ...]:
+        return self._rules()[place]
+
+    def __len__(self) -> int:
+        return len(self._rules())
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules())
+
+
+def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequence[Rule]] = tuple) -> RuleSet:
+    """Parse rules. InputError, with the place, for anything that the module docs don't allow.
+
+    as_rules  parses the rules at once, or on use
+    """
     try:
         raw = tomli.loads(text)
         _check(raw, _FILE_KEYS, where, "title")
         detect = raw.get("detect", {})
         _check(detect, _DETECT_KEYS, f"{where}: detect")
-        rules = tuple(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
+        rules = as_rules(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
         found = {key: tuple(values) for key, values in detect.items()}
         items = _all_items(raw.get("items", []), f"{where}: items")
         if items:
@@ -134,6 +170,7 @@ def parse_rules(text: str, where: str) -> RuleSet:
             tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
             items,
             tuple(_host_arg(entry, f"{where}: host {number}") for number, entry in enumerate(raw.get("host", []), 1)),
+            _step_ends(raw["step_ends"], f"{where}: step_ends") if "step_ends" in raw else None,
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error
@@ -151,6 +188,11 @@ def _op_type(text: str, where: str) -> re.Pattern[str]:
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
     _check(entry, dict.fromkeys(MemoryMarkers.__slots__, _TEXT), where, *MemoryMarkers.__slots__)
     return MemoryMarkers(**entry)
+
+
+def _step_ends(entry: Mapping[str, Any], where: str) -> StepEnds:
+    _check(entry, dict.fromkeys(StepEnds.__slots__, _TEXT), where, *StepEnds.__slots__)
+    return StepEnds(**entry)
 
 
 def _host_arg(entry: Mapping[str, Any], where: str) -> HostArg:
@@ -211,12 +253,15 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         _check(times, dict.fromkeys(TIME_COLUMNS, _TEXTS), f"{where}: times")
     if entry.get("step") and "step" not in (patterns["name"].groupindex if "name" in patterns else ()):
         raise _RuleError(f"{where}: step needs a name pattern with its number, such as name = 'step (?P<step>\\d+)'")
-    values, args = entry.get("set", {}), entry.get("args", {})
+    values, args, bare = entry.get("set", {}), entry.get("args", {}), entry.get("set_if_no_args", {})
+    if entry.get("launches") and (table != "range" or "correlation_id" not in args):
+        raise _RuleError(f"{where}: launches needs table = 'range' and a correlation_id in args")
     if "signature" in entry and not entry.get("op"):
         raise _RuleError(f"{where}: signature needs op = true")
-    for name in sorted({*values, *named, *args} - columns.keys()):
+    for name in sorted({*values, *bare, *named, *args} - columns.keys()):
         raise _RuleError(f"{where}: {table} has no column {name!r}.{suggestion(name, sorted(columns))}")
     _check(values, columns, f"{where}: set")
+    _check(bare, columns, f"{where}: set_if_no_args")
     _check(args, dict.fromkeys(columns, _TEXTS), f"{where}: args")
     return Rule(
         table,
@@ -230,6 +275,8 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         entry.get("step", False),
         entry.get("signature"),
         {column: tuple(words) for column, words in times.items()},
+        dict(bare),
+        entry.get("launches", False),
     )
 
 

@@ -105,6 +105,8 @@ class SecondPass:
                     for rows, points in nested:
                         self._by_id.add(rows)
                         self._enclosing.add(points)
+                        if self._first.has_flow_ends:
+                            self._enclosing.add(_ends(rows))
                 overlaps += nester.overlaps
         message = "slices that partially overlap an earlier slice of their track"
         self._first.log.count(Code.PARTIAL_OVERLAP, message, overlaps, 1)
@@ -133,7 +135,7 @@ class SecondPass:
 
     def _classify(self) -> None:
         tracks = self._first.tracks
-        classifier = Classifier(self.rules.rules, tracks.names_of)
+        classifier = Classifier(tuple(self.rules.rules), tracks.names_of)
         # The last entry is for slices without a rule.
         is_task = np.array([*(rule.table == "task" for rule in self.rules.rules), False], np.bool_)
         for _, batch in self._first.slices.batches("track_id", "name", "category"):
@@ -201,3 +203,11 @@ def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
 def _name(value: object) -> str:
     """Return a name as valid text: unpaired surrogates, which JSON may contain, become question marks."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _ends(rows: RecordArray) -> RecordArray:
+    """Return the end events of slices, each with its slice."""
+    paired = rows[rows["link"] >= 0]
+    found = np.zeros(len(paired), ENCLOSING_DTYPE)
+    found["id"], found["slice_id"] = paired["link"], paired["id"]
+    return found

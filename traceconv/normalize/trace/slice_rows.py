@@ -19,7 +19,7 @@ from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.arg_columns import ArgColumns
-from traceconv.normalize.trace.args import merged
+from traceconv.normalize.trace.args import has_none, merged
 from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, Op, Rule, RuleSet
 from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Rows, Values, new_column, same
 from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNFINISHED, UNKNOWN
@@ -27,6 +27,7 @@ from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.launches import Launches
 from traceconv.normalize.trace.signature import SIGNATURE_COLUMNS, signature
+from traceconv.normalize.trace.step_ends import EndedSteps
 from traceconv.normalize.trace.steps import Mark, Steps
 from traceconv.normalize.trace.task_waits import TaskWaits
 from traceconv.schema import table as table_schema
@@ -49,7 +50,7 @@ class SliceRows:
         self._nested = nested
         self._codes = codes
         self._fills = {name: _filled_columns(name, self._rules) for name in TABLES}
-        self._steps = Steps()
+        self._steps: Steps | EndedSteps = Steps()
         self.launches = Launches(first.tracks.process_id_of)
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops = NumberedRows(first.budget, "op", Op)
@@ -68,7 +69,17 @@ class SliceRows:
         return np.where(codes < 0, len(self._rules) - 1, codes).astype(np.int16)
 
     def find_steps(self) -> None:
-        """Find the slices that are steps, which other slices are then assigned to."""
+        """Find the slices that are steps, or the markers that end them; other slices are then assigned to them."""
+        if self._set.step_ends is not None and (ends := self._step_ends(self._set.step_ends.name)):
+            thread = self._set.step_ends.thread
+            self._tracks.load(np.array(list(ends)))
+            self._steps = EndedSteps(
+                ends,
+                self._first_starts(ends),
+                self._tracks.process_id_of,
+                lambda track: self._tracks.names_of(track)[1] == thread,
+            )
+            return
         numbers = [number for number, rule in enumerate(self._rules) if rule.step]
         if not numbers:
             return
@@ -80,6 +91,30 @@ class SliceRows:
                 batch = read()
                 marks += [mark for row in rows if (mark := self._mark(batch, row, int(codes[row]))) is not None]
         self._steps = Steps(marks, self._first.time_places)
+
+    def _step_ends(self, name: str) -> dict[int, Int64]:
+        """Return the sorted times of the markers with this name on each track."""
+        found: dict[int, list[Int64]] = {}
+        for _, batch in self._first.markers.batches():
+            rows = np.flatnonzero(pc.equal(batch.column("name"), name).fill_null(False).to_numpy(zero_copy_only=False))
+            marks = batch.take(pa.array(rows))
+            tracks, times = marks.column("track_id"), marks.column("ts_ns")
+            known = np.flatnonzero(times.is_valid().to_numpy(zero_copy_only=False))
+            track, ns = tracks.to_numpy(zero_copy_only=False)[known], times.fill_null(0).to_numpy()[known]
+            for one in np.unique(track).tolist():
+                found.setdefault(int(one), []).append(ns[track == one])
+        return {track: np.sort(np.concatenate(parts)) for track, parts in found.items()}
+
+    def _first_starts(self, wanted: Mapping[int, object]) -> dict[int, int]:
+        """Return the start of the first slice of each of these tracks."""
+        found: dict[int, int] = {}
+        for _, batch in self._first.slices.batches("track_id", "start_ns"):
+            track, start = batch.column("track_id").to_numpy(), batch.column("start_ns").to_numpy()
+            for one in wanted:
+                own = start[track == one]
+                if len(own):
+                    found[one] = min(found.get(one, int(own[0])), int(own.min()))
+        return found
 
     def _mark(self, batch: pa.RecordBatch, row: int, number: int) -> Mark | None:
         """Return the step that a slice marks; None if its end or its number is unknown."""
@@ -161,11 +196,17 @@ class SliceRows:
         filled = self._rule_columns(table, batch, codes)
         columns.update({name: column for name, column in filled.items() if name not in OP_COLUMNS})
         if table == "range":
-            columns["step_id"], _ = self._steps_at(batch, start, tasks=False)
+            steps, _ = self._steps_at(batch, start, tasks=False)
+            columns["step_id"] = steps
+            calls = np.flatnonzero(np.isin(codes, [place for place, rule in enumerate(self._rules) if rule.launches]))
+            if len(calls):
+                tracks = batch.column("track_id").to_numpy()
+                self._add_launches(filled.get("correlation_id"), tracks, start, steps, calls)
         elif table == "api":
             steps, _ = self._steps_at(batch, start, tasks=False)
             columns["step_id"] = steps
-            self._add_launches(filled.get("correlation_id"), batch.column("track_id").to_numpy(), start, steps)
+            tracks = batch.column("track_id").to_numpy()
+            self._add_launches(filled.get("correlation_id"), tracks, start, steps, np.arange(count))
         else:
             self._task(columns, batch, codes, nested, filled, start, count)
             columns["wait_ns"] = self._table_waits(columns, start, start + dur_ns, no_dur)
@@ -182,7 +223,8 @@ class SliceRows:
         for places, ends in found:
             rows, of_begin = pa.array(paired[places]), np.zeros(batch.num_rows, np.bool_)
             of_begin[paired[places]] = True
-            args = pc.replace_with_mask(args, pa.array(of_begin), merged(args.take(rows), ends.column(2)))
+            with_end = merged(args.take(rows), ends.column(2), in_depth=self._first.merges_in_depth)
+            args = pc.replace_with_mask(args, pa.array(of_begin), with_end)
             starts = batch.column("thread_start_ns").take(rows)
             took, beyond = differences(ends.column(1).fill_null(0).to_numpy(), starts.fill_null(0).to_numpy())
             unknown = pc.or_(pc.or_(ends.column(1).is_null(), starts.is_null()), pa.array(beyond))
@@ -214,6 +256,10 @@ class SliceRows:
             own = None if len(rows) == count else rows
             for column, value in rule.set.items():
                 columns[column].put(own, same(value, len(rows)))
+            if rule.set_if_no_args:
+                bare = rows[has_none(batch.column("args").take(pa.array(rows)))]
+                for column, value in rule.set_if_no_args.items():
+                    columns[column].put(bare, same(value, len(bare)))
             if table == "task":
                 columns["kind_source"].put(own, same("name" if rule.name else "recorded", len(rows)))
             for column, values in self._from_names(rule, tracks[rows]):
@@ -263,11 +309,16 @@ class SliceRows:
     # -- tasks --
 
     def _add_launches(
-        self, correlation: ColumnData | None, tracks: NDArray[np.int32], start: Int64, steps: Nullable
+        self,
+        correlation: ColumnData | None,
+        tracks: NDArray[np.int32],
+        start: Int64,
+        steps: Nullable,
+        rows: NDArray[np.intp],
     ) -> None:
         if not isinstance(correlation, Nullable):
             return
-        known = ~correlation.mask
+        known = rows[~correlation.mask[rows]]
         step: Int64 = np.where(steps.mask, -1, steps.values).astype(np.int64)
         self.launches.add(correlation.values[known].astype(np.int64), tracks[known], start[known], step[known])
 
@@ -404,7 +455,9 @@ def _filled_columns(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
     found: set[str] = set(OP_COLUMNS) if table == "task" else set()
     for rule in rules:
         if rule.table == table:
-            found |= rule.set.keys() | rule.args.keys() | rule.track_groups | rule.name_groups
+            found |= (
+                rule.set.keys() | rule.set_if_no_args.keys() | rule.args.keys() | rule.track_groups | rule.name_groups
+            )
             if "name" in rule.name_groups:
                 found.add("source_name")
             if table == "task":

@@ -28,7 +28,7 @@ from traceconv.normalize.trace.times import exact_ns
 #: Times of a step that a slice may define, and the names of the slice's start and end in rules.
 TIME_COLUMNS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "get_next_start_ns", "get_next_end_ns")
 SLICE_START, SLICE_END = "@start", "@end"
-_NONE = -(2**63)
+NO_STEP = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,16 @@ class Mark:
     args: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class StepSpan:
+    """When a step runs. `owner`: the process or device, and the model; a timestamp in steps of several has none."""
+
+    step_id: int
+    low_ns: int
+    high_ns: int
+    owner: tuple[int | None, int | None]
+
+
 @dataclass(slots=True)
 class _Step:
     number: int
@@ -61,6 +71,10 @@ class _Step:
     low_ns: int = 2**63 - 1
     high_ns: int = -(2**63)
     step_id: int = 0
+
+    @property
+    def span(self) -> StepSpan:
+        return StepSpan(self.step_id, self.low_ns, self.high_ns, (self.process_id, self.model_id))
 
 
 class Steps:
@@ -90,7 +104,7 @@ class Steps:
             step.step_id = step.number if unique else place
         of_devices = [step for step in self._steps if step.source == "slice"]
         of_programs = [step for step in self._steps if step.source == "annotation"]
-        self._any_program = _StepsOverTime(of_programs)
+        self._any_program = _over_time(of_programs)
         self._of_program = _by_process(of_programs)
         self._of_process = _by_process(of_devices)
         models: dict[int, set[tuple[int | None, int | None]]] = {}
@@ -98,7 +112,7 @@ class Steps:
             for track in step.tracks:
                 models.setdefault(track, set()).add((step.process_id, step.model_id))
         self._of_track = {
-            track: _StepsOverTime([step for step in of_devices if (step.process_id, step.model_id) in own])
+            track: _over_time([step for step in of_devices if (step.process_id, step.model_id) in own])
             for track, own in models.items()
         }
 
@@ -136,10 +150,14 @@ class Steps:
         return rows_from_tuples("step", names, rows)
 
 
-class _StepsOverTime:
-    """The current step over time: the last one started of those that have not ended."""
+class StepsOverTime:
+    """The current step over time: the last one started of those that have not ended.
 
-    def __init__(self, steps: Sequence[_Step]) -> None:
+    from_ns   when it changes, in ascending order; the first value precedes all timestamps
+    step_ids  the current step from then on; NO_STEP: none
+    """
+
+    def __init__(self, steps: Sequence[StepSpan]) -> None:
         changes = sorted(
             (ns, starts, place)
             for place, step in enumerate(steps)
@@ -151,7 +169,7 @@ class _StepsOverTime:
         points, ids = [], []
         for ns, of_time in groupby(changes, itemgetter(0)):
             for _, starts, place in of_time:
-                owner = steps[place].process_id, steps[place].model_id
+                owner = steps[place].owner
                 owners[owner] += 1 if starts else -1
                 if not owners[owner]:
                     del owners[owner]
@@ -160,19 +178,23 @@ class _StepsOverTime:
             while running and steps[-running[0][1]].high_ns <= ns:
                 heapq.heappop(running)
             points.append(ns)
-            ids.append(steps[-running[0][1]].step_id if len(owners) == 1 else _NONE)
-        self._from = np.array([_NONE, *points], np.int64)
-        self._ids = np.array([_NONE, *ids], np.int64)
+            ids.append(steps[-running[0][1]].step_id if len(owners) == 1 else NO_STEP)
+        self.from_ns = np.array([NO_STEP, *points], np.int64)
+        self.step_ids = np.array([NO_STEP, *ids], np.int64)
 
     def at(self, ns: Int64) -> Nullable:
         """Return the step of each timestamp."""
-        ids = self._ids[np.searchsorted(self._from, ns, side="right") - 1]
-        return Nullable(np.where(ids == _NONE, 0, ids), ids == _NONE)
+        ids = self.step_ids[np.searchsorted(self.from_ns, ns, side="right") - 1]
+        return Nullable(np.where(ids == NO_STEP, 0, ids), ids == NO_STEP)
 
 
-def _by_process(steps: Sequence[_Step]) -> dict[int | None, _StepsOverTime]:
+def _over_time(steps: Sequence[_Step]) -> StepsOverTime:
+    return StepsOverTime([step.span for step in steps])
+
+
+def _by_process(steps: Sequence[_Step]) -> dict[int | None, StepsOverTime]:
     return {
-        process: _StepsOverTime([step for step in steps if step.process_id == process])
+        process: _over_time([step for step in steps if step.process_id == process])
         for process in {step.process_id for step in steps}
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.events.trace import Label, NamedTrack, TrackName
+from traceconv.events.trace import Label, NamedTrack, ReusedId, TrackName
 from traceconv.normalize.tracks import Track, Tracks
 
 
@@ -17,6 +17,8 @@ class TraceTracks(Tracks):
 
     def process_of(self, pid: Label) -> int | None:
         """Return the ID of a process, None for no pid."""
+        if isinstance(pid, ReusedId):
+            return self._processes.number(pid, str(pid), None)
         return None if pid is None else self.process(str(pid), None)
 
     def change_process(self, pid: Label, **values: object) -> None:
@@ -32,7 +34,8 @@ class TraceTracks(Tracks):
             return self._tracks.number((tid.kind, process_id, tid.key), tid.kind, process_id, None, tid.key)
         tid = pid if tid is None else tid
         tid_text = None if tid is None else str(tid)
-        return self._tracks.number(("thread", process_id, tid_text), "thread", process_id, None, tid_text)
+        key = ("thread", process_id, tid if isinstance(tid, ReusedId) and tid != pid else tid_text)
+        return self._tracks.number(key, "thread", process_id, None, tid_text)
 
     def change_thread(self, pid: Label, tid: Label | NamedTrack, **values: object) -> None:
         """Set columns of a thread's track."""
@@ -40,11 +43,14 @@ class TraceTracks(Tracks):
 
     def describe(self, track: TrackName) -> None:
         """Set what a source specifies of a process or track outside of its events."""
+        parent = None if track.parent is None else self.thread_of(*track.parent)
         if isinstance(track.tid, NamedTrack) and track.tid.kind == "counter":
-            self._tracks.change(self.counter_of(track.pid, track.name, track.tid.key or None), unit=track.unit)
+            number = self.counter_of(track.pid, track.name, track.tid.key or None)
+            self._tracks.change(number, unit=track.unit, parent_track_id=parent, properties=track.properties)
             return
-        values = {"name": track.name, "sort_index": track.sort_index, "scope": track.scope}
-        values = {column: value for column, value in values.items() if value is not None}
+        given = {"parent_track_id": parent, "properties": track.properties}
+        given |= {"name": track.name, "sort_index": track.sort_index, "scope": track.scope}
+        values = {column: value for column, value in given.items() if value is not None}
         if values and track.tid is None:
             self.change_process(track.pid, **values)
         elif values:

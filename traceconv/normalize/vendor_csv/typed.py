@@ -63,19 +63,34 @@ class CellIssues:
             self.coarse[name] = min(digit, self.coarse.get(name, digit))
 
 
+#: Names, in which white space at the ends counts, as in timelines.
+EXACT = frozenset(("name", "op_type"))
+
+
 def typed(layout: Layout, rows: Sequence[Sequence[str]], ids: NDArray[np.int64], issues: CellIssues) -> pa.RecordBatch:
     """Return a batch with `id`, every column of the kind (NULL if the file lacks it), `args` and `vendor_values`.
 
     args           JSON objects of the cells without a column, numbers as in the file; NULL for none
     vendor_values  the same for the cells computed from hardware counters, times in ns
     """
-    cells = [[cell.strip() for cell in column] for column in zip(*rows, strict=True)]
+    as_written = list(zip(*rows, strict=True))
+    cells = [[cell.strip() for cell in column] for column in as_written]
     names, arrays = ["id"], [pa.array(ids, pa.int64())]
     for column in layout.kind.columns:
         place = layout.places.get(column.name)
         names.append(column.name)
         if place is None:
             arrays.append(pa.nulls(len(rows), TYPES[column.type]))
+        elif column.name in EXACT:
+            arrays.append(
+                pa.array(
+                    [
+                        None if text in _NOTHING else cell
+                        for text, cell in zip(cells[place], as_written[place], strict=True)
+                    ],
+                    pa.string(),
+                )
+            )
         else:
             arrays.append(_values(column, cells[place], issues, layout.units[column.name]))
     if {"start_ns", "dur_ns"} <= set(names):

@@ -23,7 +23,7 @@ from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
 from traceconv.pipeline.task_waits import set_table_waits
 from traceconv.pipeline.trace_file import TraceOptions
-from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_one_device
+from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_device_steps, settle_one_device
 from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
 from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
 
@@ -85,6 +85,7 @@ class FolderRecording:
         _tables(folder, target, run, self.options)
         run.log.current = None
         settle_one_device(target)
+        settle_device_steps(target)
         settle_reduces(target)
         set_table_waits(target)
         size_collectives(target)

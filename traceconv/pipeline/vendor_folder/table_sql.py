@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+import pyarrow as pa
+
 from traceconv.normalize.rows import rows_from_tuples
+from traceconv.normalize.trace.steps import NO_STEP, StepsOverTime, StepSpan
 from traceconv.pipeline.run_sql import RunSql
 
 STEP_COLUMNS = dict.fromkeys(
@@ -28,6 +32,7 @@ def add_steps(target: RunSql) -> tuple[int, int]:
 
     Tasks that start within a new step on its device belong to it.
     """
+    _settle_devices_of_steps(target)
     target.run_sql(
         "CREATE OR REPLACE TEMP TABLE vendor_same_step AS "
         "SELECT v.id, s.step_id, s.device_id FROM temp.vendor_step AS v "
@@ -233,3 +238,47 @@ def settle_one_device(target: RunSql) -> None:
     for table, condition in (("task", "true"), ("step", "true"), ("track", "kind = 'stream'")):
         unknown = f"run_id = $run AND device_id IS NULL AND {condition}"
         target.run_sql(f"UPDATE {table} SET device_id = $device WHERE {unknown}", device=found[0][0])  # noqa: S608
+
+
+def settle_device_steps(target: RunSql) -> None:
+    """Set the step of tasks without one from the steps of their device that the vendor's slices mark.
+
+    In a timeline of several devices, the collectives of a device are in another process than its steps.
+    """
+    _settle_devices_of_steps(target)
+    steps: dict[int, list[StepSpan]] = {}
+    for device_id, step_id, model_id, low_ns, high_ns in target.fetch(
+        "SELECT device_id, step_id, model_id, least(start_ns, fp_start_ns, bp_end_ns) AS low_ns, "
+        "greatest(fp_start_ns, bp_end_ns, end_ns) AS high_ns FROM step WHERE run_id = $run "
+        "AND step_source = 'slice' AND device_id IS NOT NULL ORDER BY low_ns, high_ns, step_id"
+    ):
+        steps.setdefault(device_id, []).append(StepSpan(step_id, low_ns, high_ns, (device_id, model_id)))
+    current = ((device_id, StepsOverTime(spans)) for device_id, spans in steps.items())
+    batches = (
+        pa.record_batch(
+            {
+                "device_id": np.full(len(over_time.from_ns), device_id),
+                "from_ns": over_time.from_ns,
+                "step_id": over_time.step_ids,
+            }
+        )
+        for device_id, over_time in current
+    )
+    target.writer.stage("vendor_current_step", batches, dict.fromkeys(("device_id", "from_ns", "step_id"), "BIGINT"))
+    target.run_sql(
+        "UPDATE task SET step_id = found.step_id FROM (SELECT t.id, s.step_id FROM ("
+        "SELECT id, device_id, start_ns FROM task WHERE run_id = $run AND step_id IS NULL) AS t "
+        "ASOF JOIN temp.vendor_current_step AS s ON s.device_id = t.device_id AND s.from_ns <= t.start_ns "
+        "WHERE s.step_id <> $none) AS found WHERE task.run_id = $run AND task.id = found.id",
+        none=NO_STEP,
+    )
+
+
+def _settle_devices_of_steps(target: RunSql) -> None:
+    """Set the device of steps that the vendor's slices mark, if all of a step's tasks are on one device."""
+    target.run_sql(
+        "UPDATE step SET device_id = found.device_id FROM (SELECT step_id, min(device_id) AS device_id FROM task "
+        "WHERE run_id = $run AND step_id IS NOT NULL GROUP BY step_id HAVING count(DISTINCT device_id) = 1) AS found "
+        "WHERE step.run_id = $run AND step.step_id = found.step_id AND step.device_id IS NULL "
+        "AND step.step_source = 'slice'"
+    )

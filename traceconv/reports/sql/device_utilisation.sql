@@ -30,46 +30,86 @@
 -- collective_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one collective ran." }
 -- exposed_collective_ns = { type = "BIGINT", unit = "ns", doc = "Time during which a collective ran without any compute task (exposed communication)." }
 -- sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations; more than busy_ns if tasks overlapped." }
-WITH cut AS (
-  -- Cut to the window (greatest and least ignore NULL).
-  SELECT t.run_id, t.device_id, t.kind, greatest(t.start_ns, from_ns) AS begin_ns,
-         CASE WHEN t.dur_ns IS NOT NULL THEN least(t.start_ns + t.dur_ns, to_ns) END AS finish_ns
+WITH bound AS (
+  -- The length of a union in the window is its length before to_ns minus that before from_ns.
+  SELECT 1 AS sign, to_ns AS at_ns
+  UNION ALL
+  SELECT -1 AS sign, from_ns AS at_ns WHERE from_ns IS NOT NULL
+), point AS (
+  -- The last known lengths before each bound. They are of all tasks, so those of steps are computed from the start.
+  SELECT p.*, b.sign, b.at_ns
+  FROM device_busy AS p
+  JOIN bound AS b ON b.at_ns IS NULL OR p.ts_ns <= b.at_ns
+  WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
+    AND step IS NULL AND first_step IS NULL AND last_step IS NULL
+  QUALIFY row_number() OVER (PARTITION BY p.run_id, p.device_id, b.sign ORDER BY p.ts_ns DESC) = 1
+), chosen AS (
+  SELECT t.run_id, t.device_id, t.kind, t.start_ns, t.dur_ns
   FROM task AS t
   WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
     AND (to_ns IS NULL OR t.start_ns < to_ns)
-    AND (from_ns IS NULL OR t.start_ns >= from_ns OR t.start_ns + t.dur_ns > from_ns)
-), timed AS (
-  SELECT *, TRY(finish_ns - begin_ns) AS dur_ns FROM cut
+), before AS (
+  -- What lies between the points and the bounds: the tasks that start there, and those that run at the points. The
+  -- join excludes earlier tasks by itself; with a filter after it, DuckDB can choose to build its table from all tasks.
+  SELECT t.run_id, t.device_id, b.sign, t.kind, t.start_ns AS begin_ns,
+         least(t.start_ns + t.dur_ns, b.at_ns) AS finish_ns
+  FROM chosen AS t
+  JOIN bound AS b ON b.at_ns IS NULL OR t.start_ns < b.at_ns
+  LEFT JOIN point AS p ON p.run_id = t.run_id AND p.device_id IS NOT DISTINCT FROM t.device_id AND p.sign = b.sign
+    AND p.ts_ns > t.start_ns
+  WHERE t.dur_ns > 0 AND p.ts_ns IS NULL
+  UNION ALL
+  SELECT run_id, device_id, sign, kind, ts_ns AS begin_ns, least(until_ns, at_ns) AS finish_ns
+  FROM (
+    SELECT *, unnest([NULL, 'compute', 'copy', 'collective']) AS kind,
+           unnest([busy_until_ns, compute_until_ns, copy_until_ns, collective_until_ns]) AS until_ns
+    FROM point
+  )
+  WHERE until_ns IS NOT NULL
 ), reached AS (
   -- The latest end of the earlier tasks of each kind: the part of an interval after it is its share of the union
   -- (greatest ignores NULL, which means that no task started earlier).
-  SELECT run_id, device_id, kind, begin_ns, finish_ns,
-         max(finish_ns) OVER before AS any_ns,
-         max(CASE WHEN kind = 'compute' THEN finish_ns END) OVER before AS compute_to_ns,
-         max(CASE WHEN kind = 'copy' THEN finish_ns END) OVER before AS copy_to_ns,
-         max(CASE WHEN kind = 'collective' THEN finish_ns END) OVER before AS collective_to_ns
-  FROM timed
-  WHERE dur_ns > 0
-  WINDOW before AS (
-    PARTITION BY run_id, device_id ORDER BY begin_ns, finish_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  SELECT run_id, device_id, sign, kind, begin_ns, finish_ns,
+         max(finish_ns) OVER earlier AS any_ns,
+         max(CASE WHEN kind = 'compute' THEN finish_ns END) OVER earlier AS compute_to_ns,
+         max(CASE WHEN kind = 'copy' THEN finish_ns END) OVER earlier AS copy_to_ns,
+         max(CASE WHEN kind = 'collective' THEN finish_ns END) OVER earlier AS collective_to_ns
+  FROM before
+  WINDOW earlier AS (
+    PARTITION BY run_id, device_id, sign ORDER BY begin_ns, finish_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
   )
-), by_device AS (
+), part AS (
   SELECT run_id, device_id,
-         sum(greatest(0, finish_ns - greatest(begin_ns, any_ns))) AS busy,
-         sum(CASE WHEN kind = 'compute' THEN greatest(0, finish_ns - greatest(begin_ns, compute_to_ns)) END) AS compute,
-         sum(CASE WHEN kind = 'copy' THEN greatest(0, finish_ns - greatest(begin_ns, copy_to_ns)) END) AS copies,
-         sum(CASE WHEN kind = 'collective' THEN greatest(0, finish_ns - greatest(begin_ns, collective_to_ns)) END)
+         sign * greatest(0, finish_ns - greatest(begin_ns, any_ns)) AS busy,
+         CASE WHEN kind = 'compute' THEN sign * greatest(0, finish_ns - greatest(begin_ns, compute_to_ns)) END
+           AS compute,
+         CASE WHEN kind = 'copy' THEN sign * greatest(0, finish_ns - greatest(begin_ns, copy_to_ns)) END AS copies,
+         CASE WHEN kind = 'collective' THEN sign * greatest(0, finish_ns - greatest(begin_ns, collective_to_ns)) END
            AS collective,
-         sum(CASE WHEN kind IN ('compute', 'collective')
-             THEN greatest(0, finish_ns - greatest(begin_ns, compute_to_ns, collective_to_ns)) END) AS work
+         CASE WHEN kind IN ('compute', 'collective')
+              THEN sign * greatest(0, finish_ns - greatest(begin_ns, compute_to_ns, collective_to_ns)) END AS work
   FROM reached
+  UNION ALL
+  SELECT run_id, device_id, sign * busy_ns, sign * compute_ns, sign * copy_ns, sign * collective_ns,
+         sign * compute_or_collective_ns
+  FROM point
+), by_device AS (
+  SELECT run_id, device_id, sum(busy) AS busy, sum(compute) AS compute, sum(copies) AS copies,
+         sum(collective) AS collective, sum(work) AS work
+  FROM part
   GROUP BY run_id, device_id
+), timed AS (
+  -- Cut to the window (greatest and least ignore NULL).
+  SELECT run_id, device_id, greatest(start_ns, from_ns) AS begin_ns,
+         CASE WHEN dur_ns IS NOT NULL THEN least(start_ns + dur_ns, to_ns) END AS finish_ns
+  FROM chosen
+  WHERE from_ns IS NULL OR start_ns >= from_ns OR start_ns + dur_ns > from_ns
 ), totals AS (
-  SELECT run_id, device_id, count(*) AS started, count(dur_ns) AS ended,
-         coalesce(from_ns, min(begin_ns) FILTER (WHERE dur_ns IS NOT NULL)) AS first_ns,
-         coalesce(to_ns, max(finish_ns)) AS last_ns, coalesce(sum(dur_ns), 0) AS total
+  SELECT run_id, device_id, count(*) AS started, count(TRY(finish_ns - begin_ns)) AS ended,
+         coalesce(from_ns, min(begin_ns) FILTER (WHERE TRY(finish_ns - begin_ns) IS NOT NULL)) AS first_ns,
+         coalesce(to_ns, max(finish_ns)) AS last_ns, coalesce(sum(TRY(finish_ns - begin_ns)), 0) AS total
   FROM timed
   GROUP BY run_id, device_id
 )

@@ -24,16 +24,21 @@
 -- alloc_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Allocation time; NULL if it was before the recording." }
 -- free_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Free time; NULL if it was not freed during the recording." }
 -- peak_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Time of the peak." }
-WITH change AS (
-  SELECT u.run_id, u.device_id, u.level, u.pool, u.ts_ns, u.used_bytes, u.reserved_bytes,
-         lead(u.ts_ns) OVER (PARTITION BY u.run_id, u.device_id, u.level, u.pool ORDER BY u.ts_ns) AS next_ns
+WITH change AS MATERIALIZED (
+  SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes
   FROM memory_usage AS u
   WHERE u.level = 'device' AND (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
+    AND (to_ns IS NULL OR u.ts_ns < to_ns)
 ), usage AS (
-  -- What is in use between two changes counts if a part of that time is in the window.
-  SELECT run_id, device_id, level, pool, greatest(ts_ns, from_ns) AS ts_ns, used_bytes, reserved_bytes
+  SELECT run_id, device_id, ts_ns, used_bytes
   FROM change
-  WHERE (to_ns IS NULL OR ts_ns < to_ns) AND (from_ns IS NULL OR next_ns IS NULL OR next_ns > from_ns)
+  WHERE from_ns IS NULL OR ts_ns > from_ns
+  UNION ALL
+  -- What is in use at from_ns, since the last change until then, counts too.
+  SELECT run_id, device_id, from_ns AS ts_ns, unnest(max_by({ 'used_bytes': used_bytes }, ts_ns))
+  FROM change
+  WHERE ts_ns <= from_ns
+  GROUP BY run_id, device_id
 ), most AS (
   SELECT run_id, device_id, max(used_bytes) AS used FROM usage GROUP BY run_id, device_id
 ), peak AS (

@@ -24,16 +24,21 @@
 -- live_count = { type = "BIGINT", unit = "count", doc = "Blocks in use at peak_ns." }
 -- peak_op = { type = "VARCHAR", unit = "text", doc = "Op of the last block allocated before the peak; NULL if it has none." }
 -- top_live = { type = "VARCHAR", unit = "text", doc = "The five largest blocks in use at that time, as tensor (op) = bytes, joined by '; '. For all blocks, see traceconv report memory-live." }
-WITH change AS (
-  SELECT u.run_id, u.device_id, u.level, u.pool, u.ts_ns, u.used_bytes, u.reserved_bytes,
-         lead(u.ts_ns) OVER (PARTITION BY u.run_id, u.device_id, u.level, u.pool ORDER BY u.ts_ns) AS next_ns
+WITH change AS MATERIALIZED (
+  SELECT u.run_id, u.device_id, u.level, u.pool, u.ts_ns, u.used_bytes, u.reserved_bytes
   FROM memory_usage AS u
   WHERE (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
+    AND (to_ns IS NULL OR u.ts_ns < to_ns)
 ), usage AS (
-  -- What is in use between two changes counts if a part of that time is in the window.
-  SELECT run_id, device_id, level, pool, greatest(ts_ns, from_ns) AS ts_ns, used_bytes, reserved_bytes
+  SELECT run_id, device_id, level, pool, ts_ns, used_bytes, reserved_bytes
   FROM change
-  WHERE (to_ns IS NULL OR ts_ns < to_ns) AND (from_ns IS NULL OR next_ns IS NULL OR next_ns > from_ns)
+  WHERE from_ns IS NULL OR ts_ns > from_ns
+  UNION ALL
+  -- What is in use at from_ns, since the last change until then, counts too.
+  SELECT run_id, device_id, level, pool, from_ns AS ts_ns, unnest(max_by({ 'used_bytes': used_bytes, 'reserved_bytes': reserved_bytes }, ts_ns))
+  FROM change
+  WHERE ts_ns <= from_ns
+  GROUP BY run_id, device_id, level, pool
 ), most AS (
   SELECT u.run_id, u.device_id, u.level, u.pool, max(u.used_bytes) AS used, max(u.reserved_bytes) AS reserved
   FROM usage AS u
@@ -43,14 +48,26 @@ WITH change AS (
     WHERE n.run_id = u.run_id AND n.device_id IS NOT DISTINCT FROM u.device_id AND n.pool IS NOT NULL
   )
   GROUP BY u.run_id, u.device_id, u.level, u.pool
-), peak AS (
-  SELECT m.run_id, m.device_id, m.level, m.pool, m.used, m.reserved,
-         min(u.ts_ns) FILTER (WHERE u.used_bytes = m.used) AS used_ns,
-         min(u.ts_ns) FILTER (WHERE u.reserved_bytes = m.reserved) AS reserved_ns
+), first_used AS (
+  SELECT m.run_id, m.device_id, m.level, m.pool, min(u.ts_ns) AS used_ns,
+         min_by({ 'bytes': u.reserved_bytes }, u.ts_ns).bytes AS reserved_then
   FROM most AS m
   JOIN usage AS u ON u.run_id = m.run_id AND u.device_id IS NOT DISTINCT FROM m.device_id AND u.level = m.level
+    AND u.pool IS NOT DISTINCT FROM m.pool AND u.used_bytes = m.used
+  GROUP BY m.run_id, m.device_id, m.level, m.pool
+), first_reserved AS (
+  SELECT m.run_id, m.device_id, m.level, m.pool, min(u.ts_ns) AS reserved_ns
+  FROM most AS m
+  JOIN usage AS u ON u.run_id = m.run_id AND u.device_id IS NOT DISTINCT FROM m.device_id AND u.level = m.level
+    AND u.pool IS NOT DISTINCT FROM m.pool AND u.reserved_bytes = m.reserved
+  GROUP BY m.run_id, m.device_id, m.level, m.pool
+), peak AS (
+  SELECT m.*, u.used_ns, u.reserved_then, r.reserved_ns
+  FROM most AS m
+  JOIN first_used AS u ON u.run_id = m.run_id AND u.device_id IS NOT DISTINCT FROM m.device_id AND u.level = m.level
     AND u.pool IS NOT DISTINCT FROM m.pool
-  GROUP BY m.run_id, m.device_id, m.level, m.pool, m.used, m.reserved
+  LEFT JOIN first_reserved AS r ON r.run_id = m.run_id AND r.device_id IS NOT DISTINCT FROM m.device_id
+    AND r.level = m.level AND r.pool IS NOT DISTINCT FROM m.pool
 ), live AS (
   SELECT p.run_id, p.device_id, p.level, p.pool, m.block_id, m.size_bytes, m.alloc_ns, m.tensor_name, m.purpose,
          m.op_id, o.name AS op_name,
@@ -78,12 +95,10 @@ WITH change AS (
   GROUP BY run_id, device_id, level, pool
 )
 SELECT p.run_id, p.device_id, p.level, p.pool, p.used AS peak_used_bytes, p.used_ns AS peak_ns,
-       u.reserved_bytes, u.reserved_bytes - p.used AS fragmentation_bytes,
+       p.reserved_then AS reserved_bytes, p.reserved_then - p.used AS fragmentation_bytes,
        p.reserved AS peak_reserved_bytes, p.reserved_ns AS peak_reserved_ns,
        coalesce(d.blocks, 0) AS live_count, d.peak_op, d.top_live
 FROM peak AS p
-JOIN usage AS u ON u.run_id = p.run_id AND u.device_id IS NOT DISTINCT FROM p.device_id AND u.level = p.level
-  AND u.pool IS NOT DISTINCT FROM p.pool AND u.ts_ns = p.used_ns
 LEFT JOIN described AS d ON d.run_id = p.run_id AND d.device_id IS NOT DISTINCT FROM p.device_id
   AND d.level = p.level AND d.pool IS NOT DISTINCT FROM p.pool
 ORDER BY p.run_id, p.device_id, p.level, p.pool

@@ -24,7 +24,7 @@
 -- npu_total_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 -- npu_run_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of its operators, without loads and stores." }
 -- npu_io_wait_ns = { type = "BIGINT", unit = "ns", doc = "npu_total_ns − npu_run_ns; negative if overlapping operators sum to more than npu_total_ns; NULL if npu_total_ns is NULL." }
--- operator_count = { type = "BIGINT", unit = "count", doc = "Number of operators in npu_run_ns." }
+-- operator_count = { type = "BIGINT", unit = "count", doc = "Number of operators in npu_run_ns, with each execution of an op (op.executions_per_task)." }
 WITH execution AS (
   SELECT r.run_id, r.id, r.trace_id, r.span_id, r.parent_span_id, r.correlation_id, r.track_id, r.pe_index,
          r.item_index, r.step_id, r.start_ns, r.dur_ns
@@ -32,11 +32,15 @@ WITH execution AS (
   WHERE r.kind = 'execution' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
     AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
     AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
+), summarised AS (
+  SELECT o.run_id, o.op_id, o.executions_per_task FROM op AS o WHERE o.executions_per_task IS NOT NULL
 ), numbered AS (
   -- If the source numbers its executions, tasks have that number.
-  SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators
+  SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns,
+         sum(coalesce(o.executions_per_task, 1)) FILTER (t.dur_ns IS NOT NULL) AS operators
   FROM task AS t
   JOIN execution AS e ON e.run_id = t.run_id AND e.correlation_id = t.execution_id
+  LEFT JOIN summarised AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
   WHERE t.kind = 'compute' AND (run IS NULL OR t.run_id = run)
   GROUP BY t.run_id, e.id
 ), unnumbered_task AS (

@@ -17,7 +17,7 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Op type, or the task's name if it has none." }
 -- average_elapsed_ns = { type = "DECIMAL(25,6)", unit = "ns", doc = "total_ns / count, rounded half up to six decimals; NULL if none ended." }
--- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these. A task may contain several (op.executions_per_task)." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations." }
 WITH by_op AS (
@@ -31,8 +31,8 @@ WITH by_op AS (
     AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
   GROUP BY t.run_id, t.op_id, t.name
 ), by_name AS (
-  SELECT b.run_id, coalesce(o.op_type, o.name, b.name) AS name, sum(b.started) AS started,
-         sum(b.ended) AS ended, coalesce(sum(b.total), 0) AS total
+  SELECT b.run_id, coalesce(o.op_type, o.name, b.name) AS name, sum(b.started::HUGEINT * coalesce(o.executions_per_task, 1)) AS started,
+         sum(b.ended::HUGEINT * coalesce(o.executions_per_task, 1)) AS ended, coalesce(sum(b.total), 0) AS total
   FROM by_op AS b
   LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
   GROUP BY b.run_id, coalesce(o.op_type, o.name, b.name)

@@ -21,16 +21,16 @@
 -- op_type = { type = "VARCHAR", unit = "text", doc = "Op type, such as Conv2D; NULL if unknown." }
 -- phase = { type = "VARCHAR", unit = "enum", doc = "Part of the training step: forward, backward or refresh (parameter update); NULL if unknown." }
 -- scope_path = { type = "VARCHAR", unit = "text", doc = "Module path of the op; NULL if none." }
--- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these. A task may contain several (op.executions_per_task)." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
 -- self_ns = { type = "BIGINT", unit = "ns", doc = "Device self time: the durations of its tasks, minus those of nested tasks." }
 -- self_percent = { type = "DOUBLE", unit = "percent", doc = "100 self_ns / the sum of self_ns over all ops of the run and device; NULL if that is 0." }
 -- cumulative_ns = { type = "BIGINT", unit = "ns", doc = "Cumulative self_ns over the ops of the run and device, by descending self_ns." }
 -- cumulative_percent = { type = "DOUBLE", unit = "percent", doc = "100 cumulative_ns / the sum of self_ns over all ops of the run and device; NULL if that is 0." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of its tasks." }
--- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended, or if a task contains several executions, whose durations are unknown." }
 -- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended, or if a task contains several executions, whose durations are unknown." }
 -- flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of one execution; a multiply-accumulate counts as 2; NULL if unknown." }
 -- total_flops = { type = "BIGINT", unit = "flop", doc = "flops · count; NULL if flops is NULL." }
 -- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "Achieved operations per second: total_flops / total_ns, rounded down; NULL if one is unknown or no time passed." }
@@ -56,9 +56,18 @@ WITH by_op AS (
     AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
   GROUP BY t.run_id, t.device_id, t.op_id
 ), worked AS (
-  SELECT b.run_id, b.device_id, b.op_id, b.started, b.ended, coalesce(b.total, 0) AS total, coalesce(b.own, 0) AS own,
-         b.shortest, b.longest, w.flops AS one_flops, w.memory_bytes AS one_bytes
+  SELECT b.run_id, b.device_id, b.op_id, o.name AS op_name, o.op_type, o.phase, o.scope_path,
+         b.started::HUGEINT * coalesce(o.executions_per_task, 1) AS started,
+         b.ended::HUGEINT * coalesce(o.executions_per_task, 1) AS ended,
+         coalesce(b.total, 0) AS total, coalesce(b.own, 0) AS own,
+         -- Of a task with several executions, only the sum is known.
+         CASE WHEN o.executions_per_task IS NULL THEN b.shortest END AS shortest,
+         CASE WHEN o.executions_per_task IS NULL THEN b.longest END AS longest,
+         w.flops AS one_flops, w.memory_bytes AS one_bytes,
+         o.weight_bytes // coalesce(o.executions_per_task, 1) AS weight_bytes, o.workspace_bytes, o.input_shapes,
+         o.input_dtypes, o.output_shapes, o.output_dtypes
   FROM by_op AS b
+  LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
   LEFT JOIN op_work AS w ON w.run_id = b.run_id AND w.op_id = b.op_id
 ), ranked AS (
   -- A separate CTE: DuckDB 1.4.0 can't read a view over a macro with a window inside a function.
@@ -70,7 +79,7 @@ WITH by_op AS (
          one_bytes::HUGEINT * ended * 1000000000 // nullif(total, 0) AS bytes_rate
   FROM worked
 )
-SELECT r.run_id, r.device_id, r.op_id, o.name AS op_name, o.op_type, o.phase, o.scope_path,
+SELECT r.run_id, r.device_id, r.op_id, r.op_name, r.op_type, r.phase, r.scope_path,
        r.ended::BIGINT AS count,
        (r.started - r.ended)::BIGINT AS unfinished_count,
        TRY_CAST(r.own AS BIGINT) AS self_ns,
@@ -89,8 +98,7 @@ SELECT r.run_id, r.device_id, r.op_id, o.name AS op_name, o.op_type, o.phase, o.
        TRY_CAST(r.bytes_rate AS BIGINT) AS bytes_per_s,
        100 * r.bytes_rate::DOUBLE / nullif(d.peak_bytes_per_s, 0) AS peak_bandwidth_percent,
        r.one_flops::DOUBLE / nullif(r.one_bytes, 0) AS flops_per_byte,
-       o.weight_bytes, o.workspace_bytes, o.input_shapes, o.input_dtypes, o.output_shapes, o.output_dtypes
+       r.weight_bytes, r.workspace_bytes, r.input_shapes, r.input_dtypes, r.output_shapes, r.output_dtypes
 FROM ranked AS r
-LEFT JOIN op AS o ON o.run_id = r.run_id AND o.op_id = r.op_id
 LEFT JOIN device AS d ON d.run_id = r.run_id AND d.device_id = r.device_id
 ORDER BY r.run_id, r.device_id, self_ns DESC, r.op_id

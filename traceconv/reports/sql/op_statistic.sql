@@ -19,12 +19,12 @@
 -- op_type = { type = "VARCHAR", unit = "text", msprof = "OP Type", doc = "Op type, such as Conv2D; NULL if unknown." }
 -- op_type_source = { type = "VARCHAR", unit = "enum", doc = "Origin of op_type: recorded (given by the source) or name (derived from the name of at least one of the ops); NULL without a type." }
 -- core_type = { type = "VARCHAR", unit = "text", msprof = "Core Type", doc = "Core type; NULL if unknown." }
--- count = { type = "BIGINT", unit = "count", msprof = "Count", doc = "Executions that ended; the times refer to these." }
+-- count = { type = "BIGINT", unit = "count", msprof = "Count", doc = "Executions that ended; the times refer to these. A task may contain several (op.executions_per_task)." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
 -- total_ns = { type = "BIGINT", unit = "ns", msprof = "Total Time(us)", msprof_as = "short_us", doc = "Sum of their durations." }
--- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min Time(us)", msprof_as = "short_us", doc = "Shortest duration; NULL if none ended." }
+-- min_ns = { type = "BIGINT", unit = "ns", msprof = "Min Time(us)", msprof_as = "short_us", doc = "Shortest duration; NULL if none ended, or if a task contains several executions, whose durations are unknown." }
 -- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg Time(us)", msprof_as = "short_us", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max Time(us)", msprof_as = "short_us", doc = "Longest duration; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max Time(us)", msprof_as = "short_us", doc = "Longest duration; NULL if none ended, or if a task contains several executions, whose durations are unknown." }
 -- ratio_percent = { type = "DOUBLE", unit = "percent", msprof = "Ratio(%)", msprof_as = "ratio", doc = "100 total_ns / the sum of total_ns over all rows of the run and device; NULL if that is 0." }
 WITH by_op AS (
   -- Group by op first: numbers are grouped faster than text, and the join gets one row per op.
@@ -38,7 +38,11 @@ WITH by_op AS (
   GROUP BY t.run_id, t.device_id, t.op_id, t.core_type
 ), by_type AS (
   SELECT b.run_id, b.device_id, o.op_type, min(o.op_type_source) AS op_type_source, b.core_type,
-         sum(b.started) AS started, sum(b.ended) AS ended, coalesce(sum(b.total), 0) AS total, min(b.shortest) AS shortest, max(b.longest) AS longest
+         sum(b.started::HUGEINT * coalesce(o.executions_per_task, 1)) AS started,
+         sum(b.ended::HUGEINT * coalesce(o.executions_per_task, 1)) AS ended, coalesce(sum(b.total), 0) AS total,
+         -- Of a task with several executions, only the sum is known.
+         CASE WHEN max(o.executions_per_task) IS NULL THEN min(b.shortest) END AS shortest,
+         CASE WHEN max(o.executions_per_task) IS NULL THEN max(b.longest) END AS longest
   FROM by_op AS b
   LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
   GROUP BY b.run_id, b.device_id, o.op_type, b.core_type

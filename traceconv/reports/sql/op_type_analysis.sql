@@ -19,16 +19,16 @@
 -- op_type = { type = "VARCHAR", unit = "text", doc = "Op type, such as Conv2D; NULL if unknown." }
 -- op_type_source = { type = "VARCHAR", unit = "enum", doc = "Origin of op_type: recorded (given by the source) or name (derived from the name of at least one of the ops); NULL without a type." }
 -- op_count = { type = "BIGINT", unit = "count", doc = "Number of ops of the type." }
--- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these." }
+-- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these. A task may contain several (op.executions_per_task)." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
 -- self_ns = { type = "BIGINT", unit = "ns", doc = "Device self time: the durations of their tasks, minus those of nested tasks." }
 -- self_percent = { type = "DOUBLE", unit = "percent", doc = "100 self_ns / the sum of self_ns over all types of the run and device; NULL if that is 0." }
 -- cumulative_ns = { type = "BIGINT", unit = "ns", doc = "Cumulative self_ns over the types of the run and device, by descending self_ns." }
 -- cumulative_percent = { type = "DOUBLE", unit = "percent", doc = "100 cumulative_ns / the sum of self_ns over all types of the run and device; NULL if that is 0." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of their tasks." }
--- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended." }
+-- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended, or if a task contains several executions, whose durations are unknown." }
 -- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
--- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended." }
+-- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended, or if a task contains several executions, whose durations are unknown." }
 -- total_flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of all executions; NULL if those of one op are unknown." }
 -- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "Achieved operations per second: total_flops / total_ns, rounded down; NULL if one is unknown or no time passed." }
 -- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / device.peak_flops; NULL if one is unknown." }
@@ -48,11 +48,14 @@ WITH by_op AS (
   GROUP BY t.run_id, t.device_id, t.op_id
 ), by_type AS (
   SELECT b.run_id, b.device_id, o.op_type, min(o.op_type_source) AS op_type_source, count(*) AS ops,
-         sum(b.started) AS started, sum(b.ended) AS ended,
-         coalesce(sum(b.total), 0) AS total, coalesce(sum(b.own), 0) AS own, min(b.shortest) AS shortest,
-         max(b.longest) AS longest,
-         CASE WHEN count(w.flops) = count(*) THEN sum(w.flops::HUGEINT * b.ended) END AS all_flops,
-         CASE WHEN count(w.memory_bytes) = count(*) THEN sum(w.memory_bytes::HUGEINT * b.ended) END AS all_bytes
+         sum(b.started::HUGEINT * coalesce(o.executions_per_task, 1)) AS started,
+         sum(b.ended::HUGEINT * coalesce(o.executions_per_task, 1)) AS ended,
+         coalesce(sum(b.total), 0) AS total, coalesce(sum(b.own), 0) AS own,
+         -- Of a task with several executions, only the sum is known.
+         CASE WHEN max(o.executions_per_task) IS NULL THEN min(b.shortest) END AS shortest,
+         CASE WHEN max(o.executions_per_task) IS NULL THEN max(b.longest) END AS longest,
+         CASE WHEN count(w.flops) = count(*) THEN sum(w.flops::HUGEINT * b.ended * coalesce(o.executions_per_task, 1)) END AS all_flops,
+         CASE WHEN count(w.memory_bytes) = count(*) THEN sum(w.memory_bytes::HUGEINT * b.ended * coalesce(o.executions_per_task, 1)) END AS all_bytes
   FROM by_op AS b
   LEFT JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
   LEFT JOIN op_work AS w ON w.run_id = b.run_id AND w.op_id = b.op_id

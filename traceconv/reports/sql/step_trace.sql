@@ -19,7 +19,7 @@
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device." }
 -- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration number in the source; NULL if unknown." }
--- step_source = { type = "VARCHAR", unit = "enum", doc = "Origin of the step: record (marks in the device log), slice (a vendor's slice of an iteration), csv (a vendor's table) or annotation (a numbered range of the program)." }
+-- step_source = { type = "VARCHAR", unit = "enum", doc = "Origin of the step: record (marks in the device log), slice (a vendor's slice of an iteration), csv (a vendor's table), annotation (a numbered range of the program) or marker (instants at the ends of steps)." }
 -- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time; NULL if unknown." }
 -- fp_start_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "FP Start(us)", msprof_as = "us", doc = "Start of forward propagation; NULL if unknown." }
 -- bp_end_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "BP End(us)", msprof_as = "us", doc = "End of backward propagation; NULL for inference or if unknown." }

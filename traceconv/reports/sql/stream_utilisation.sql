@@ -27,7 +27,29 @@
 -- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps before a task that was launched after all previous tasks had ended: the stream waited for the host." }
 -- start_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps below 30 µs before tasks launched in time: their start delay (HTA's kernel_wait with its default)." }
 -- other_wait_ns = { type = "BIGINT", unit = "ns", doc = "All other gaps: longer ones before tasks launched in time, such as waits for another stream, and the time from from_ns to the first task and from the last one to to_ns." }
-WITH timed AS (
+WITH bound AS (
+  -- The gaps in the window are those before to_ns without those before from_ns.
+  SELECT 1 AS sign, to_ns AS at_ns
+  UNION ALL
+  SELECT -1 AS sign, from_ns AS at_ns WHERE from_ns IS NOT NULL
+), known AS (
+  -- Gaps are between all tasks of a stream, so those between tasks of steps are computed from the start.
+  SELECT p.run_id, p.device_id, p.stream_id, p.ts_ns, p.idle_ns, p.host_wait_ns, p.start_wait_ns, p.busy_until_ns,
+         b.sign, b.at_ns, b.at_ns IS NULL OR p.ts_ns <= b.at_ns AS is_before
+  FROM stream_busy AS p
+  JOIN bound AS b ON true
+  WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
+    AND step IS NULL AND first_step IS NULL AND last_step IS NULL
+), point AS (
+  -- The last known gaps before each bound; next_ns: the first known ones after it.
+  SELECT run_id, device_id, stream_id, sign, at_ns, max(ts_ns) FILTER (WHERE is_before) AS ts_ns,
+         min(ts_ns) FILTER (WHERE NOT is_before) AS next_ns,
+         max(idle_ns) FILTER (WHERE is_before) AS idle_ns, max(host_wait_ns) FILTER (WHERE is_before) AS host_wait_ns,
+         max(start_wait_ns) FILTER (WHERE is_before) AS start_wait_ns,
+         max(busy_until_ns) FILTER (WHERE is_before) AS busy_until_ns
+  FROM known
+  GROUP BY run_id, device_id, stream_id, sign, at_ns
+), chosen AS (
   SELECT t.run_id, t.device_id, t.stream_id, t.submit_ns, t.start_ns AS begin_ns, t.start_ns + t.dur_ns AS finish_ns,
          (to_ns IS NULL OR t.start_ns < to_ns)
            AND (from_ns IS NULL OR t.start_ns >= from_ns OR t.start_ns + t.dur_ns > from_ns) AS in_window
@@ -36,47 +58,63 @@ WITH timed AS (
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
 ), reached AS (
-  SELECT *, max(finish_ns) OVER (
-           PARTITION BY run_id, device_id, stream_id ORDER BY begin_ns, finish_ns
+  SELECT t.run_id, t.device_id, t.stream_id, b.sign, b.at_ns, t.submit_ns, t.begin_ns,
+         greatest(p.busy_until_ns, max(t.finish_ns) OVER (
+           PARTITION BY t.run_id, t.device_id, t.stream_id, b.sign ORDER BY t.begin_ns, t.finish_ns
            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-         ) AS before_ns
-  FROM timed
-  WHERE finish_ns IS NOT NULL
+         )) AS before_ns
+  FROM chosen AS t
+  JOIN bound AS b ON true
+  LEFT JOIN point AS p ON p.run_id = t.run_id AND p.device_id IS NOT DISTINCT FROM t.device_id
+    AND p.stream_id IS NOT DISTINCT FROM t.stream_id AND p.sign = b.sign
+  WHERE t.finish_ns IS NOT NULL AND (p.ts_ns IS NULL OR t.begin_ns >= p.ts_ns)
+    AND (p.next_ns IS NULL OR t.begin_ns <= p.next_ns)
 ), gap AS (
-  -- A gap exceeds 64 bits only if the window does: then both are NULL. Of a gap, the part in the window counts, from
-  -- its start if no task was before (greatest and least ignore NULL).
-  SELECT *, TRY(begin_ns - before_ns) AS full_ns,
-         greatest(0, TRY(least(begin_ns, to_ns) - greatest(before_ns, from_ns))) AS gap_ns
+  -- A gap exceeds 64 bits only if the window does: then both are NULL.
+  SELECT run_id, device_id, stream_id, sign, submit_ns > before_ns AS is_late, TRY(begin_ns - before_ns) AS full_ns,
+         greatest(0, TRY(least(begin_ns, at_ns) - before_ns)) AS gap_ns
   FROM reached
-), by_stream AS (
-  SELECT run_id, device_id, stream_id, count(*) FILTER (WHERE in_window) AS ended,
-         coalesce(from_ns, min(begin_ns) FILTER (WHERE in_window)) AS first_ns,
-         coalesce(to_ns, max(finish_ns) FILTER (WHERE in_window)) AS last_ns,
-         max(finish_ns) AS latest_ns, sum(gap_ns) AS gaps,
-         sum(CASE WHEN submit_ns > before_ns THEN gap_ns ELSE 0 END) AS host_wait,
-         sum(CASE WHEN before_ns IS NOT NULL AND (submit_ns > before_ns) IS DISTINCT FROM true AND full_ns < 30000
-             THEN gap_ns ELSE 0 END) AS start_wait
+  WHERE before_ns IS NOT NULL
+), part AS (
+  SELECT run_id, device_id, stream_id, sign * gap_ns AS idle, CASE WHEN is_late THEN sign * gap_ns ELSE 0 END AS host_wait,
+         CASE WHEN is_late IS DISTINCT FROM true AND full_ns < 30000 THEN sign * gap_ns ELSE 0 END AS start_wait
   FROM gap
+  UNION ALL
+  SELECT run_id, device_id, stream_id, sign * idle_ns, sign * host_wait_ns, sign * start_wait_ns
+  FROM point
+), gaps AS (
+  SELECT run_id, device_id, stream_id, sum(idle) AS idle, sum(host_wait) AS host_wait, sum(start_wait) AS start_wait
+  FROM part
+  GROUP BY run_id, device_id, stream_id
+), totals AS (
+  SELECT run_id, device_id, stream_id, count(*) FILTER (WHERE in_window) AS started,
+         count(finish_ns) FILTER (WHERE in_window) AS ended,
+         min(begin_ns) FILTER (WHERE in_window AND finish_ns IS NOT NULL) AS first_ns,
+         max(finish_ns) FILTER (WHERE in_window) AS last_ns,
+         min(begin_ns) FILTER (WHERE finish_ns IS NOT NULL) AS earliest_ns, max(finish_ns) AS latest_ns
+  FROM chosen
   GROUP BY run_id, device_id, stream_id
 ), ended AS (
-  SELECT *, TRY_CAST(last_ns::HUGEINT - first_ns AS BIGINT) AS window_ns,
-         gaps + greatest(0, TRY(to_ns - greatest(latest_ns, from_ns))) AS idle
-  FROM by_stream
-), totals AS (
-  SELECT run_id, device_id, stream_id, count(*) AS started
-  FROM timed
-  WHERE in_window
-  GROUP BY run_id, device_id, stream_id
+  -- The time from from_ns to the first task and from the last one to to_ns is idle (greatest and least ignore NULL).
+  SELECT w.run_id, w.device_id, w.stream_id, w.started, w.ended,
+         CASE WHEN w.latest_ns IS NOT NULL THEN coalesce(from_ns, w.first_ns) END AS first_ns,
+         CASE WHEN w.latest_ns IS NOT NULL THEN coalesce(to_ns, w.last_ns) END AS last_ns,
+         coalesce(g.idle, 0) + greatest(0, TRY(least(w.earliest_ns, to_ns) - from_ns))
+           + greatest(0, TRY(to_ns - greatest(w.latest_ns, from_ns))) AS idle,
+         coalesce(g.host_wait, 0) AS host_wait, coalesce(g.start_wait, 0) AS start_wait
+  FROM totals AS w
+  LEFT JOIN gaps AS g ON g.run_id = w.run_id AND g.device_id IS NOT DISTINCT FROM w.device_id
+    AND g.stream_id IS NOT DISTINCT FROM w.stream_id
+  WHERE w.started > 0
+), timed AS (
+  SELECT *, TRY_CAST(last_ns::HUGEINT - first_ns AS BIGINT) AS window_ns FROM ended
 )
-SELECT w.run_id, w.device_id, w.stream_id, coalesce(e.ended, 0)::BIGINT AS task_count,
-       (w.started - coalesce(e.ended, 0))::BIGINT AS unfinished_count,
+SELECT e.run_id, e.device_id, e.stream_id, e.ended AS task_count, e.started - e.ended AS unfinished_count,
        e.first_ns AS start_ns, e.last_ns AS end_ns, e.window_ns,
        (e.window_ns - e.idle)::BIGINT AS busy_ns,
        CASE WHEN e.window_ns IS NOT NULL THEN e.idle::BIGINT END AS idle_ns,
        CASE WHEN e.window_ns IS NOT NULL THEN e.host_wait::BIGINT END AS host_wait_ns,
        CASE WHEN e.window_ns IS NOT NULL THEN e.start_wait::BIGINT END AS start_wait_ns,
        CASE WHEN e.window_ns IS NOT NULL THEN (e.idle - e.host_wait - e.start_wait)::BIGINT END AS other_wait_ns
-FROM totals AS w
-LEFT JOIN ended AS e ON e.run_id = w.run_id AND e.device_id IS NOT DISTINCT FROM w.device_id
-  AND e.stream_id IS NOT DISTINCT FROM w.stream_id
-ORDER BY w.run_id, w.device_id, w.stream_id
+FROM timed AS e
+ORDER BY e.run_id, e.device_id, e.stream_id

@@ -17,7 +17,8 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device." }
--- name = { type = "VARCHAR", unit = "text", msprof = "kernel_name", doc = "Name of the kernel, copy or op; NULL if unknown." }
+-- name = { type = "VARCHAR", unit = "text", doc = "Name of the kernel, copy or op; NULL if unknown." }
+-- op_name = { type = "VARCHAR", unit = "text", msprof = "kernel_name", doc = "Name of the op, without the trip of a loop that name has; of the task if the op is unknown." }
 -- task_type = { type = "VARCHAR", unit = "text", msprof = "kernel_type", doc = "Executing unit, such as AI_CORE or SDMA; NULL if unknown." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync; NULL if unknown." }
 -- stream_id = { type = "BIGINT", unit = "id", msprof = "stream_id", doc = "Stream; NULL if unknown." }
@@ -28,9 +29,10 @@
 -- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "task_start(us)", msprof_as = "us", doc = "Start time." }
 -- end_ns = { type = "BIGINT", unit = "ns", timestamp = true, msprof = "task_stop(us)", msprof_as = "us", doc = "End time; NULL if it is not in the source." }
 -- stream_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gap since the end of the previous task on the stream; 0 for the first; negative if they overlap; NULL if that end is unknown." }
-SELECT t.run_id, t.id, t.device_id, t.name, t.task_type, t.kind, t.stream_id, t.source_task_id, t.op_id,
+SELECT t.run_id, t.id, t.device_id, t.name, coalesce(o.name, t.name) AS op_name, t.task_type, t.kind, t.stream_id, t.source_task_id, t.op_id,
        t.step_id, t.dur_ns, t.start_ns, t.start_ns + t.dur_ns AS end_ns, t.stream_wait_ns
 FROM task AS t
+LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
 WHERE (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
   AND (step IS NULL OR t.step_id = step)
   AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)

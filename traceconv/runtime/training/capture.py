@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from traceconv.base.errors import InputError, ModelError
+from traceconv.base.errors import InputError, ModelError, option
 from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import CaptureIds
@@ -83,6 +83,10 @@ class TrainingCapture:
         return [load, ("Augment", partial(augmented, seed=(self.options.seed, number)))]
 
 
+def _input() -> str:
+    return option("--input", "the input data")
+
+
 def plan_capture(
     options: RecordOptions, train: TrainOptions, given: Mapping[str, Array] | None, spec: DeviceSpec
 ) -> TrainingCapture:
@@ -104,7 +108,9 @@ def plan_capture(
     if target is not None and graph.inputs and target.ndim:
         for size in graph.tensors[graph.inputs[0]].shape[:1]:
             if len(target) < size:
-                raise InputError(f"--input has {len(target)} samples, but a batch is {size}: give a smaller --batch")
+                raise InputError(
+                    f"{_input()} has {len(target)} samples, but a batch is {size}: give a smaller {option('--batch')}"
+                )
             target = target[:size]
     plan = plan_graph(graph, found, train, target=target, spec=spec, devices=options.devices)
     tensors = {name: graph.tensors[name] for name in graph.inputs}
@@ -123,5 +129,5 @@ def _example(given: Mapping[str, Array] | None, batch: int | None) -> dict[str, 
     if given is None:
         return None
     if TARGET not in given:
-        raise InputError(f"--input needs an array '{TARGET}' to train with; it has: {names_of(given)}")
+        raise InputError(f"{_input()} needs an array '{TARGET}' to train with; it has: {names_of(given)}")
     return {name: values[: batch or _OPEN_BATCH] if values.ndim else values for name, values in given.items()}

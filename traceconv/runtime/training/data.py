@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, option, printable
 from traceconv.runtime.bfloat16 import is_float
 from traceconv.runtime.graph import FLOATS, Array, Tensor
 from traceconv.runtime.training.gradient import Values
@@ -61,6 +61,10 @@ def _order(count: int, seed: int, epoch: int) -> Values:
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
+def _input() -> str:
+    return option("--input", "the input data")
+
+
 def augmented(batch: Batch, seed: tuple[int, ...]) -> Batch:
     """Shift each image (inputs of floats, N × C × H × W) by a few random pixels; keep other inputs."""
     random = np.random.default_rng(list(seed))
@@ -91,19 +95,19 @@ def given_data(tensors: Mapping[str, Tensor], loss: Loss, arrays: Mapping[str, A
         given = dict(zip(tensors, given.values(), strict=True))
     for name in given:
         if name not in tensors:
-            raise InputError(f"--input has '{printable(name, 60)}', but the inputs are: {names_of(tensors)}")
+            raise InputError(f"{_input()} has '{printable(name, 60)}', but the inputs are: {names_of(tensors)}")
     count = len(target) if target.ndim else 0
     inputs: dict[str, Array] = {}
     for name, tensor in tensors.items():
         if name not in given:
-            raise InputError(f"--input has no '{printable(name, 60)}', an input of shape {list(tensor.shape)}")
+            raise InputError(f"{_input()} has no '{printable(name, 60)}', an input of shape {list(tensor.shape)}")
         inputs[name] = _samples(f"'{printable(name, 60)}'", given[name], tensor, count)
     if loss.target.numpy_dtype.kind == "i" and target.dtype.kind not in "iu":
-        raise InputError(f"--input: '{TARGET}' is {target.dtype}, but class numbers are integers")
+        raise InputError(f"{_input()}: '{TARGET}' is {target.dtype}, but class numbers are integers")
     target = _samples(f"'{TARGET}'", target, loss.target, count)
     batch = loss.target.shape[0]
     if count < batch:
-        raise InputError(f"--input has {count} samples, but a batch is {batch}: give a smaller --batch")
+        raise InputError(f"{_input()} has {count} samples, but a batch is {batch}: give a smaller {option('--batch')}")
     for start in range(0, count - batch + 1, batch):
         loss.check(target[start : start + batch])
     return DataSet(inputs, target, batch, seed)
@@ -112,13 +116,13 @@ def given_data(tensors: Mapping[str, Tensor], loss: Loss, arrays: Mapping[str, A
 def _samples(label: str, values: Array, tensor: Tensor, count: int) -> Array:
     if not tensor.shape or values.shape[1:] != tensor.shape[1:]:
         wanted = ", ".join(map(str, ("samples", *tensor.shape[1:])))
-        raise InputError(f"--input: {label} has the shape {list(values.shape)}, but must be [{wanted}]")
+        raise InputError(f"{_input()}: {label} has the shape {list(values.shape)}, but must be [{wanted}]")
     if len(values) != count:
-        raise InputError(f"--input: {label} has {len(values)} samples, but '{TARGET}' has {count}")
+        raise InputError(f"{_input()}: {label} has {len(values)} samples, but '{TARGET}' has {count}")
     wanted_dtype = tensor.numpy_dtype
     kinds = "".join("f" if is_float(dtype) else dtype.kind for dtype in (values.dtype, wanted_dtype))
     if kinds not in ("ff", "if", "uf", "ii", "ui", "uu", "bb"):
-        raise InputError(f"--input: {label} is {values.dtype}, but must be {wanted_dtype}")
+        raise InputError(f"{_input()}: {label} is {values.dtype}, but must be {wanted_dtype}")
     return np.ascontiguousarray(values.astype(wanted_dtype, copy=False))
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, option, printable
 from traceconv.runtime.bfloat16 import BF16, rounded, widened
 from traceconv.runtime.graph import Array
 from traceconv.runtime.training.gradient import Values
-from traceconv.runtime.training.plan import TrainingPlan, slot_name
+from traceconv.runtime.training.plan import MASTER, TrainingPlan, slot_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ class StepArithmetic:
                         values.pop(name, None)
         loss = float(values[plan.program.downloads[0]])
         if not np.isfinite(loss):
-            raise InputError(f"{plan.program.graph.name}: the loss is {loss}: try a smaller --lr, or check the inputs")
+            raise InputError(
+                f"{plan.program.graph.name}: the loss is {loss}: try a smaller {option('--lr')}, or check the inputs"
+            )
         return StepValues(
             loss,
             {name: values[root(gradient)].reshape(state[name].shape) for name, gradient in plan.parameters.items()},
@@ -65,8 +67,15 @@ class StepArithmetic:
         """Update `state` in place with the mean gradients and statistics of all devices; `step` counts from 1."""
         plan = self._plan
         for name, gradient in values.gradients.items():
-            half = plan.program.graph.tensors[name].numpy_dtype == BF16
+            dtype = plan.program.graph.tensors[name].numpy_dtype
             slots = [state[slot_name(name, slot)] for slot in plan.optimizer.task.slots]
+            if dtype == np.float16:
+                master = state[slot_name(name, MASTER)]
+                plan.optimizer.apply(step, master, gradient.astype(np.float32), slots)
+                with np.errstate(over="ignore"):
+                    state[name][...] = master
+                continue
+            half = dtype == BF16
             plan.optimizer.apply(step, state[name], rounded(gradient) if half else gradient, slots)
             for value in (state[name], *slots) if half else ():
                 value[...] = rounded(value)

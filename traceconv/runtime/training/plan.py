@@ -49,6 +49,11 @@ class TrainingPlan:
         return [op for op in self.program.ops if op.phase == phase and not op.is_collective]
 
 
+#: The slot of an fp16 parameter with its value in fp32. Its other slots are fp32 too: in fp16, small updates and Adam's
+#: epsilon would be 0 (Micikevicius et al. 2018, "Mixed precision training").
+MASTER = "master"
+
+
 def slot_name(parameter: str, slot: str) -> str:
     """Return the name of an optimizer's slot for a parameter."""
     return f"{parameter}/{slot}"
@@ -231,10 +236,13 @@ class Planner:
         before = tuple(op.index for op in self.step.ops if op.phase == "backward")
         for name, gradient in gradients.items():
             weight = self.step.tensors[name]
-            slots = [
-                self.step.tensor(slot_name(name, slot), weight.shape, weight.elem_type) for slot in optimizer.task.slots
-            ]
-            state.update((slot.name, np.zeros(weight.shape, weight.numpy_dtype)) for slot in slots)
+            is_half = weight.numpy_dtype == np.float16
+            kept = (*optimizer.task.slots, MASTER) if is_half else optimizer.task.slots
+            elem_type = TensorProto.FLOAT if is_half else weight.elem_type
+            slots = [self.step.tensor(slot_name(name, slot), weight.shape, elem_type) for slot in kept]
+            state.update((slot.name, np.zeros(weight.shape, slot.numpy_dtype)) for slot in slots)
+            if is_half:
+                state[slot_name(name, MASTER)] = state[name].astype(np.float32)
             node = made_node(optimizer.task.op_type, f"refresh/{name}", [name, gradient], [name])
             written = (weight, *slots)
             tensors = Operands(

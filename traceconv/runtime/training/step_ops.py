@@ -10,7 +10,16 @@ import onnx
 from onnx import helper
 
 from traceconv.runtime.bfloat16 import BF16, rounded
-from traceconv.runtime.cost import Cost, InstructionMix, MatrixWork, VectorWork, cpu_cost, matrix_cost, vector_cost
+from traceconv.runtime.cost import (
+    Cost,
+    InstructionMix,
+    MatrixWork,
+    VectorWork,
+    cpu_cost,
+    matrix_cost,
+    split_cost,
+    vector_cost,
+)
 from traceconv.runtime.fusion import Group
 from traceconv.runtime.graph import FLOATS, Node, Tensor
 from traceconv.runtime.lower import IMAGE_OPS, DeviceOp
@@ -91,10 +100,14 @@ class StepOps:
         in_bytes = sum(t.size_bytes for t in operands.reads)
         cost = matrix_cost(self.spec, work, out.elem_bytes, in_bytes + out.size_bytes, out.size_bytes)
         flops = 2 * work.groups * work.m * work.n * work.k
-        unfolds = step.op_type.startswith("Conv")
-        scratch = unfold_bytes(node, self.tensors, out.elem_bytes) if unfolds else 0
+        if step.op_type == "MatMulGrad":
+            cost = split_cost(self.spec, cost, out.size_bytes)
+            scratch = cost.workspace_bytes
+        else:
+            scratch = unfold_bytes(node, self.tensors, out.elem_bytes)
         cost = replace(cost, workspace_bytes=aligned(scratch))
-        self.add(name, step.op_type, "AI_CORE", "backward", alone(node), operands, cost, flops)
+        core = "MIX_AIC" if cost.mix_block_count else "AI_CORE"
+        self.add(name, step.op_type, core, "backward", alone(node), operands, cost, flops)
 
     def vector_op(self, name: str, op_type: str, phase: str, group: Group, operands: Operands, use: VectorUse) -> None:
         """Add an op of vector cores; of an AI CPU for 64-bit floats."""

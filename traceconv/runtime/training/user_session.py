@@ -112,6 +112,13 @@ class TrainingSession(Session):
         self.losses.append(loss)
         return loss
 
+    def get_profile(self) -> dict[str, object]:
+        """Raise UsageError: only inference has a static profile."""
+        raise UsageError(
+            f"the session of {self.name} trains the model, which has no static profile; "
+            "traceconv.get_profile(model) estimates its inference"
+        )
+
     def run(self, inputs: Mapping[str, Array], *, step: bool | None = None) -> dict[str, Array]:
         """Raise UsageError: this session trains. To run the model, put `weights()` into it and use a Session."""
         raise UsageError(f"the session of {self.name} trains: use train_step, or traceconv.Session to run the model")

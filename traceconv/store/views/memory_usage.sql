@@ -28,16 +28,20 @@ WITH first AS (
          CASE WHEN e.is_segment THEN e.size_bytes WHEN f.has_segments THEN 0 END AS reserved
   FROM event AS e
   JOIN first AS f ON f.run_id = e.run_id AND f.device_id IS NOT DISTINCT FROM e.device_id
-), change AS (
-  SELECT run_id, device_id, CASE WHEN grouping(pool) = 1 THEN 'device' ELSE 'pool' END AS level, pool, ts_ns,
-         sum(used) AS used, sum(reserved) AS reserved
-  FROM timed
-  GROUP BY GROUPING SETS ((run_id, device_id, pool, ts_ns), (run_id, device_id, ts_ns))
 ), running AS (
-  SELECT run_id, device_id, level, pool, ts_ns,
-         sum(used) OVER (PARTITION BY run_id, device_id, level, pool ORDER BY ts_ns) AS used,
-         sum(reserved) OVER (PARTITION BY run_id, device_id, level, pool ORDER BY ts_ns) AS reserved
-  FROM change
+  -- The sums include all changes of the same time, of which the last row is kept. Of a query for one level, DuckDB
+  -- computes only that.
+  SELECT run_id, device_id, 'device' AS level, NULL AS pool, ts_ns, sum(used) OVER of_device AS used,
+         sum(reserved) OVER of_device AS reserved
+  FROM timed
+  WINDOW of_device AS (PARTITION BY run_id, device_id ORDER BY ts_ns)
+  QUALIFY lead(ts_ns) OVER of_device IS DISTINCT FROM ts_ns
+  UNION ALL
+  SELECT run_id, device_id, 'pool' AS level, pool, ts_ns, sum(used) OVER of_pool AS used,
+         sum(reserved) OVER of_pool AS reserved
+  FROM timed
+  WINDOW of_pool AS (PARTITION BY run_id, device_id, pool ORDER BY ts_ns)
+  QUALIFY lead(ts_ns) OVER of_pool IS DISTINCT FROM ts_ns
 )
 SELECT run_id, device_id, level, pool, ts_ns, TRY_CAST(used AS BIGINT) AS used_bytes,
        TRY_CAST(reserved AS BIGINT) AS reserved_bytes

@@ -19,8 +19,8 @@ WITH footprint AS (
   GROUP BY t.run_id, t.op_id
 )
 SELECT o.run_id, o.op_id,
-       coalesce(o.flops, CASE WHEN f.least_flops = f.most_flops THEN f.least_flops END) AS flops,
-       coalesce(TRY_CAST(o.input_bytes::HUGEINT + o.weight_bytes + o.output_bytes AS BIGINT),
+       coalesce(o.flops // coalesce(o.executions_per_task, 1), CASE WHEN f.least_flops = f.most_flops THEN f.least_flops END) AS flops,
+       coalesce(TRY_CAST((o.input_bytes::HUGEINT + o.weight_bytes + o.output_bytes) // coalesce(o.executions_per_task, 1) AS BIGINT),
                 CASE WHEN f.least_bytes = f.most_bytes THEN f.least_bytes END) AS memory_bytes
 FROM op AS o
 LEFT JOIN footprint AS f ON f.run_id = o.run_id AND f.op_id = o.op_id

@@ -170,7 +170,7 @@ def _times(first_ns: int, last_ns: int) -> str:
 
     if _EPOCH_RANGE[0] <= first_ns < _EPOCH_RANGE[1]:
         return f"{wall_clock_text(first_ns)}, {seconds(last_ns - first_ns)} long"
-    return f"from {seconds(first_ns)} to {seconds(last_ns)}"
+    return f"{seconds(first_ns)} to {seconds(last_ns)}, {seconds(last_ns - first_ns)} long"
 
 
 def seconds(ns: int) -> str:

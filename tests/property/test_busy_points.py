@@ -1,0 +1,109 @@
+"""Busy times of devices, streams and steps equal a count of nanoseconds, wherever the points and batches are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import traceconv
+from traceconv.normalize import busy_points
+from traceconv.store import busy_tables
+
+MakeStore = Callable[..., Path]
+KINDS = ("compute", "copy", "collective", None)
+END = 400
+
+
+def random_tasks(draw: random.Random) -> list[dict[str, object]]:
+    return [
+        {
+            "id": n, "run_id": draw.choice([1, 1, 2]), "device_id": draw.choice([0, 1, None]),
+            "stream_id": draw.choice([3, 70_000, None]), "kind": draw.choice([*KINDS, "sync"]),
+            "start_ns": (start := draw.choice([draw.randrange(END), 200, 201])),
+            "dur_ns": draw.choice([0, 1, 5, 60, None]), "submit_ns": draw.choice([None, start - 3, start - 40]),
+        }
+        for n in range(draw.choice([90, 250]))
+    ]  # fmt: skip
+
+
+def covered(tasks: list[dict[str, object]], kinds: tuple[str | None, ...], start: int, end: int) -> set[int]:
+    """The nanoseconds of a window during which a task of these kinds runs."""
+    spans = [(t["start_ns"], t["start_ns"] + (t["dur_ns"] or 0)) for t in tasks if t["kind"] in kinds]  # type: ignore[operator]
+    return {ns for a, b in spans for ns in range(max(a, start), min(b, end))}
+
+
+def waits(tasks: list[dict[str, object]], start: int, end: int) -> dict[str, int]:
+    """The gaps of a stream in a window, by the launch of the task after each."""
+    found = {"host_wait_ns": 0, "start_wait_ns": 0}
+    ended = [t for t in tasks if t["dur_ns"] is not None and t["kind"] != "sync"]
+    ended.sort(key=lambda t: (t["start_ns"], t["dur_ns"]))  # type: ignore[arg-type,return-value]
+    busy_until = None
+    for task in ended:
+        begin, submit = task["start_ns"], task["submit_ns"]
+        if busy_until is not None and begin > busy_until:  # type: ignore[operator]
+            part = max(0, min(begin, end) - max(busy_until, start))  # type: ignore[call-overload]
+            is_late = submit is not None and submit > busy_until  # type: ignore[operator]
+            if is_late or begin - busy_until < 30_000:  # type: ignore[operator]
+                found["host_wait_ns" if is_late else "start_wait_ns"] += part
+        busy_until = max(busy_until or 0, begin + task["dur_ns"])  # type: ignore[operator]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_reports_equal_a_count_of_nanoseconds(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    draw = random.Random(seed)
+    tasks = random_tasks(draw)
+    steps = [
+        {"step_id": n, "run_id": 1, "device_id": draw.choice([0, None]), "start_ns": a, "end_ns": b}
+        for n, (a, b) in enumerate(pairwise(sorted(draw.sample(range(-20, END + 80), 8))), 1)
+    ]
+    monkeypatch.setattr(busy_points, "POINT_TASKS", draw.choice([2, 3, 5]))
+    monkeypatch.setattr(busy_tables, "_BATCH_ROWS", draw.choice([7, 32_768]))
+    windows = [(None, None), (200, 201), (201, None), *(sorted(draw.sample(range(END + 50), 2)) for _ in range(6))]
+    with traceconv.open_store(make_store(task=tasks, step=steps)) as store:
+        for table in ("device_busy", "stream_busy"):
+            assert store.query(f"FROM {table}").fetchall(), table
+        for start, end in windows:
+            low, high = -100 if start is None else start, 1000 if end is None else end
+            for row in store.report("device-utilisation", from_ns=start, to_ns=end):
+                mine = [t for t in tasks if (t["run_id"], t["device_id"]) == (row["run_id"], row["device_id"])]
+                compute, collective = (covered(mine, (kind,), low, high) for kind in ("compute", "collective"))
+                assert [
+                    row[f"{name}_ns"] for name in ("busy", "compute", "copy", "collective", "exposed_collective")
+                ] == [
+                    len(covered(mine, KINDS, low, high)), len(compute), len(covered(mine, ("copy",), low, high)),
+                    len(collective), len(collective - compute),
+                ], (start, end, row)  # fmt: skip
+            for row in store.report("stream-utilisation", from_ns=start, to_ns=end):
+                of = (row["run_id"], row["device_id"], row["stream_id"])
+                mine = [t for t in tasks if (t["run_id"], t["device_id"], t["stream_id"]) == of]
+                if row["window_ns"] is not None:
+                    assert row["busy_ns"] == len(covered(mine, KINDS, low, high)), (start, end, row)
+                    assert {name: row[name] for name in ("host_wait_ns", "start_wait_ns")} == waits(mine, low, high)
+        found = {
+            (row["step_id"], row["device_id"]): row
+            for row in store.query("FROM step_busy").to_arrow_table().to_pylist()
+        }
+    for step in steps:
+        for device in {t["device_id"] for t in tasks if t["run_id"] == 1 and t["dur_ns"] is not None}:
+            if step["device_id"] in (None, device):
+                row = found.pop((step["step_id"], device))
+                bounds = step["start_ns"], step["end_ns"]
+                mine = [t for t in tasks if (t["run_id"], t["device_id"]) == (1, device)]
+                copy, compute, collective = (
+                    covered(mine, (kind,), *bounds) for kind in ("copy", "compute", "collective")
+                )  # type: ignore[arg-type]
+                busy = len(covered(mine, KINDS, *bounds))  # type: ignore[arg-type]
+                assert (row["busy_ns"], row["idle_ns"]) == (busy, bounds[1] - bounds[0] - busy)  # type: ignore[operator]
+                assert [row[f"{name}_ns"] for name in ("compute", "copy", "collective")] == list(
+                    map(len, (compute, copy, collective))
+                )
+                assert row["exposed_collective_ns"] == len(collective - compute)
+                assert row["exposed_copy_ns"] == len(copy - compute - collective)
+    assert not found

@@ -1,0 +1,138 @@
+"""Everything that the command line does is in the Python API with the same words, and the other way round."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import typer.main
+
+import traceconv
+from traceconv.cli.app import app
+from traceconv.export.registry import EXPORTS
+
+#: Command → its functions; each option is a parameter of one of them.
+COUNTERPARTS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "record": (traceconv.record,),
+    "ingest": (traceconv.ingest,),
+    "report": (traceconv.Store.report, traceconv.open_store),
+    "query": (traceconv.Store.query, traceconv.open_store),
+    "export chrome": (traceconv.Store.export_chrome, traceconv.open_store),
+    "export memory-flow": (traceconv.Store.export_memory_flow, traceconv.open_store),
+    "export msprof": (traceconv.Store.export_msprof, traceconv.open_store),
+    "export perfetto": (traceconv.Store.export_perfetto, traceconv.open_store),
+    "runs list": (traceconv.Store.runs, traceconv.open_store),
+    "runs label": (traceconv.Store.label_runs, traceconv.open_store),
+    "runs delete": (traceconv.Store.delete_runs, traceconv.open_store),
+    "runs merge": (traceconv.Store.merge_runs, traceconv.open_store),
+    "schema": (traceconv.Store.schema, traceconv.open_store),
+    "model": (traceconv.get_profile,),
+    "op-profile": (traceconv.profile_op, traceconv.profile_expression),
+    "info": (traceconv.info,),
+    "dump": (traceconv.dump,),
+    "verify": (traceconv.verify,),
+    "why": (traceconv.Store.why, traceconv.open_store),
+}
+#: Options that are no parameter, and why; `*`: of every command.
+NO_PARAMETER: dict[tuple[str, str], str] = {
+    ("*", "format"): "results are objects",
+    ("*", "json"): "results are objects",
+    ("*", "help"): "help() and docs/reference/python.md",
+    ("report", "output"): "results are objects: .df().to_csv(…)",
+    ("query", "output"): "results are objects: .df().to_csv(…)",
+    ("runs list", "output"): "results are objects",
+    ("op-profile", "output"): "results are objects",
+    ("verify", "output"): "results are objects",
+    ("query", "file"): "Path(…).read_text()",
+    ("report", "list"): "Store.reports()",
+    ("runs delete", "yes"): "a question is for a terminal",
+    **{("model", name): "results are objects" for name in ("show", "top", "order_by", "columns", "output")},
+    ("model", "dump_only_opr"): "prints a text for diff",
+    ("model", "db"): "the profile is a value; only the command adds it to a store",
+    ("model", "run"): "compares the printed table with a recorded run",
+    ("op-profile", "cache_size"): "about the files of the cache, not about an op",
+    ("op-profile", "reset_cache"): "about the files of the cache, not about an op",
+}
+#: (Command, option or argument) → parameter with another name, and why.
+RENAMED: dict[tuple[str, str], tuple[str, str]] = {
+    ("report", "from"): ("from_ns", "from is a keyword of Python"),
+    ("report", "to"): ("to_ns", "like from_ns"),
+    ("op-profile", "dtype"): ("dtypes", "one for all inputs, or one for each"),
+    **{(f"export {export.name}", "output"): ("path", "positional") for export in EXPORTS},
+}
+#: Parameters without an option, and why.
+NO_OPTION: dict[tuple[str, str], str] = {
+    ("op-profile", "expression"): "the argument of the command may be a file",
+}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Each command with its path of names."""
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", None)
+        yield from [(name, command)] if inner is None else ((f"{name} {key}", one) for key, one in inner.items())
+
+
+COMMANDS = dict(commands())
+
+
+def names_of(option: Any) -> set[str]:
+    """The names that a parameter may have: any form of the option, or its plural if it is repeatable.
+
+    An argument is named as in the code or in the help.
+    """
+    forms = [form.lstrip("-").replace("-", "_") for form in option.opts if form.startswith("--")]
+    if option.param_type_name == "argument":
+        shown = re.findall("[a-z]+", (option.metavar or "").lower())[:1]
+        return {name + ending for name in (option.name, *shown) for ending in ("", "s")}
+    return {*forms, *(f"{form}s" for form in forms if option.multiple)}
+
+
+def parameters(command: str) -> Mapping[str, inspect.Parameter]:
+    found: dict[str, inspect.Parameter] = {}
+    takes_files = "paths" in {option.name for option in COMMANDS[command].params}
+    for function in reversed(COUNTERPARTS[command]):
+        for name, parameter in inspect.signature(function).parameters.items():
+            # Python opens trace files for every method, the command line only for some commands.
+            if function is not traceconv.open_store or takes_files or name == "db":
+                found[name] = parameter
+    found.pop("self", None)
+    return found
+
+
+def test_each_command_has_a_function() -> None:
+    assert set(COUNTERPARTS) == set(COMMANDS)
+
+
+def matches(command: str) -> Iterator[tuple[Any, inspect.Parameter]]:
+    """Each option that has a parameter, with it."""
+    known = parameters(command)
+    for option in COMMANDS[command].params:
+        names = names_of(option)
+        is_option = option.param_type_name == "option"
+        if is_option and any((place, name) in NO_PARAMETER for name in names for place in ("*", command)):
+            continue
+        renamed = {RENAMED[command, name][0] for name in names if (command, name) in RENAMED}
+        found = [known[name] for name in (renamed or names) if name in known]
+        assert found, f"{command}: no parameter for {option.opts}"
+        yield option, found[0]
+
+
+@pytest.mark.parametrize("command", COUNTERPARTS)
+def test_each_option_is_a_parameter_with_the_same_default(command: str) -> None:
+    for option, parameter in matches(command):
+        if option.param_type_name == "argument":
+            continue
+        default = None if parameter.default is inspect.Parameter.empty else parameter.default
+        assert (default or None) == (option.default or None), f"{command}: default of {parameter.name}"
+        assert parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+
+
+@pytest.mark.parametrize("command", COUNTERPARTS)
+def test_each_parameter_is_an_option(command: str) -> None:
+    used = {parameter.name for _, parameter in matches(command)}
+    excepted = {name for where, name in NO_OPTION if where == command}
+    assert set(parameters(command)) - used == excepted

@@ -1,0 +1,22 @@
+"""Results that show themselves as text, in a Python shell and in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+
+class TextDisplay:
+    """Its repr is the text that the command prints; notebooks show the same, with markup escaped."""
+
+    __slots__ = ()
+
+    def lines(self) -> Iterable[str]:
+        """Yield the lines of the text."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"

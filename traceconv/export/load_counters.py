@@ -1,0 +1,102 @@
+"""Counters of a device's load over time, for timelines of captures: computed from the exported rows, at every change.
+
+"Pending ops" are the ops that were launched and that the device has not started. "Live tensors" are the tensors that
+have device memory. "Utilisation" is the part of the time in which the device runs any task but waits, in windows: the
+time from its first task to the end of its last, cut into 100 equal parts; a sample is at the start of its window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import duckdb
+
+from traceconv.export.chrome_layout import Layout, Thread
+
+_WINDOWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class LoadCounter:
+    """A counter of one device: `source` is the table it belongs to, `sql` a SELECT of ts_ns and value, in order."""
+
+    name: str
+    unit: str
+    source: str
+    sql: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the values are integers, not doubles."""
+        return self.unit == "count"
+
+
+def load_counters(
+    connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str], layout: Layout, first: str
+) -> Iterator[tuple[LoadCounter, Thread]]:
+    """Yield the counters of each device with the thread to put them on; none for runs that are not captures.
+
+    `sources`: FROM clauses of the exported rows. `first`: SQL of the time when memory from before the recording counts.
+    """
+    query = "SELECT 1 FROM run WHERE run_id = ? AND source_format = 'npulog'"
+    if not connection.execute(query, [run_id]).fetchall():
+        return
+    threads: dict[tuple[str, int], Thread] = {}
+    for thread in layout.threads:
+        if thread.layer == "device" and thread.owner is not None:
+            threads.setdefault((thread.source, thread.owner), thread)
+    for device_id in sorted({owner for _, owner in threads}):
+        for counter in _of_device(sources, device_id, first):
+            if (counter.source, device_id) in threads:
+                yield counter, threads[counter.source, device_id]
+
+
+def _of_device(sources: Mapping[str, str], device_id: int, first: str) -> list[LoadCounter]:
+    tasks = f"(SELECT * FROM {sources['task']} WHERE device_id = {device_id} AND start_ns IS NOT NULL)"
+    ops = f"(SELECT * FROM {tasks} WHERE op_id IS NOT NULL AND submit_ns IS NOT NULL)"
+    # The clocks of host and device differ by their error.
+    pending = _level(
+        f"SELECT submit_ns AS ts_ns, 1 AS change FROM {ops} "
+        f"UNION ALL SELECT greatest(start_ns, submit_ns), -1 FROM {ops}"
+    )
+    tensors = f"(SELECT * FROM {sources['memory']} WHERE device_id = {device_id} AND kind = 'block' AND {_IS_TENSOR})"
+    live = _level(
+        f"SELECT coalesce(alloc_ns, {first}) AS ts_ns, 1 AS change FROM {tensors} "
+        f"UNION ALL SELECT free_ns, -1 FROM {tensors} WHERE free_ns IS NOT NULL"
+    )
+    return [
+        LoadCounter("Utilisation", "%", "task", _utilisation(tasks)),
+        LoadCounter("Pending ops", "count", "task", pending),
+        LoadCounter("Live tensors", "count", "memory", live),
+    ]
+
+
+_IS_TENSOR = "purpose IN ('weight', 'input', 'output', 'activation')"
+
+
+def _level(changes: str) -> str:
+    return (
+        "SELECT ts_ns, (sum(change) OVER (ORDER BY ts_ns))::BIGINT AS value FROM (SELECT ts_ns, sum(change) AS change "
+        f"FROM ({changes}) GROUP BY ts_ns HAVING sum(change) <> 0) ORDER BY ts_ns"
+    )
+
+
+def _utilisation(tasks: str) -> str:
+    return (
+        "WITH work AS (SELECT start_ns AS low, start_ns + dur_ns AS high "
+        f"FROM {tasks} WHERE kind IS DISTINCT FROM 'sync' AND dur_ns > 0), "
+        "ended AS (SELECT low, high, coalesce(max(high) OVER (ORDER BY low, high "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), low) AS before FROM work), "
+        "busy AS (SELECT greatest(low, before) AS low, high FROM ended WHERE high > before), "
+        f"span AS (SELECT min(low) AS first, max(high) AS last, (max(high) - min(low) + {_WINDOWS - 1}) // {_WINDOWS} "
+        "AS width FROM work), "
+        "part AS (SELECT n, first + n * width AS low, least(last, first + (n + 1) * width) AS high "
+        f"FROM span, range({_WINDOWS}) AS windows(n) WHERE first + n * width < last), "
+        "piece AS (SELECT low, high, unnest(range((low - first) // width, (high - 1 - first) // width + 1)) AS n "
+        "FROM busy, span), "
+        "used AS (SELECT n, sum(least(piece.high, part.high) - greatest(piece.low, part.low)) AS busy_ns "
+        "FROM piece JOIN part USING (n) GROUP BY n) "
+        "SELECT low AS ts_ns, 100.0::DOUBLE * coalesce(busy_ns, 0)::BIGINT / (high - low) AS value "
+        "FROM part LEFT JOIN used USING (n) UNION ALL SELECT last, 0 FROM span WHERE last IS NOT NULL ORDER BY ts_ns"
+    )

@@ -1,0 +1,1 @@
+"""Identifies files and folders, and checks their integrity, without storing anything."""

@@ -1,0 +1,128 @@
+"""Fill the tables device_busy and stream_busy from the tasks and steps of stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TypeAlias
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.int64 import Int64, Mask
+from traceconv.normalize import busy_points
+from traceconv.normalize.busy_points import KIND_BITS, DevicePoints, Places, StreamPoints, Tasks
+
+_BATCH_ROWS = 32_768
+#: Runs with points: only those with more tasks than a report reads without them, or with steps.
+_RUNS = (
+    "SELECT run_id FROM task WHERE {where} GROUP BY run_id HAVING count(*) > {limit} "
+    "UNION SELECT run_id FROM step WHERE {where}"
+)
+_BOUNDS = (
+    "SELECT DISTINCT run_id, device_id, unnest([coalesce(start_ns, fp_start_ns), end_ns]) AS ts_ns FROM step "
+    "WHERE run_id IN ({runs}) ORDER BY ts_ns"
+)
+_TASKS = (
+    "SELECT run_id, device_id, stream_id, (CASE kind {bits} ELSE 0 END)::BIGINT AS kinds, start_ns, "
+    "start_ns + dur_ns AS end_ns, submit_ns FROM task "
+    "WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync' AND start_ns IS NOT NULL AND dur_ns IS NOT NULL "
+    "ORDER BY run_id, device_id, start_ns, end_ns"
+)
+
+#: A run and a device, which may be unknown.
+_Device: TypeAlias = "tuple[int, int | None]"
+
+
+def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> list[tuple[str, int, pa.RecordBatch]]:
+    """Return rows of device_busy and stream_busy for runs that have none, as (table, run, rows without the run)."""
+    where = f"run_id IN ({', '.join(f'{run_id:d}' for run_id in runs)})"
+    found = connection.execute(_RUNS.format(where=where, limit=busy_points.POINT_TASKS)).fetchall()
+    if not found:
+        return []
+    chosen = ", ".join(f"{run_id:d}" for (run_id,) in found)
+    bounds: dict[_Device, list[int]] = {}
+    for run_id, device_id, ts_ns in connection.execute(_BOUNDS.format(runs=chosen)).fetchall():
+        if ts_ns is not None:
+            bounds.setdefault((run_id, device_id), []).append(ts_ns)
+    kinds = " ".join(f"WHEN '{kind}' THEN {bit}" for kind, bit in KIND_BITS.items())
+    tasks = connection.sql(_TASKS.format(bits=kinds, runs=chosen)).to_arrow_reader(_BATCH_ROWS)
+    return list(_points(tasks, bounds))
+
+
+def fill_busy_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Fill both tables for all runs of a store that has no rows in them."""
+    runs = [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()]
+    for table, run_id, batch in busy_rows(connection, runs):
+        connection.register("busy_points", batch)
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT {run_id:d}::BIGINT AS run_id, * FROM busy_points")  # noqa: S608 - our names
+        connection.unregister("busy_points")
+
+
+def _points(
+    batches: Iterable[pa.RecordBatch], bounds: dict[_Device, list[int]]
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    current: _Device | None = None
+    device = DevicePoints(np.zeros(0, np.int64))
+    streams: dict[int | None, StreamPoints] = {}
+    for batch in batches:
+        for of, part in _groups(batch):
+            if of != current:
+                if current is not None:
+                    yield from _rows("device_busy", current, device.rest())
+                current, streams = of, {}
+                # Steps of unknown devices are steps of all.
+                times = {*bounds.get(of, ()), *bounds.get((of[0], None), ())}
+                device = DevicePoints(np.array(sorted(times), np.int64))
+            tasks = _tasks(part)
+            yield from _rows("device_busy", of, device.take(tasks))
+            for stream_id, rows in _by_stream(part):
+                points = streams.setdefault(stream_id, StreamPoints())
+                yield from _rows("stream_busy", of, points.take(tasks[rows]), stream_id=stream_id)
+    if current is not None:
+        yield from _rows("device_busy", current, device.rest())
+
+
+def _rows(
+    table: str, of: _Device, columns: dict[str, pa.Array], **ids: int | None
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    count = len(columns["ts_ns"])
+    if count:
+        known = {name: pa.array([value] * count, pa.int64()) for name, value in {"device_id": of[1], **ids}.items()}
+        yield table, of[0], pa.RecordBatch.from_pydict({**known, **columns})
+
+
+def _groups(batch: pa.RecordBatch) -> Iterator[tuple[_Device, pa.RecordBatch]]:
+    """Yield the rows of each run and device, which follow each other."""
+    runs, _ = _numbers(batch, "run_id")
+    devices, known = _numbers(batch, "device_id")
+    changes = (np.diff(runs) != 0) | (np.diff(devices) != 0) | (np.diff(known.astype(np.int8)) != 0)
+    borders = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
+    for first, end in pairwise(borders):
+        device_id = int(devices[first]) if known[first] else None
+        yield (int(runs[first]), device_id), batch.slice(first, end - first)
+
+
+def _by_stream(batch: pa.RecordBatch) -> Iterator[tuple[int | None, Places]]:
+    """Yield each stream and the places of its rows, in their order."""
+    ids, known = _numbers(batch, "stream_id")
+    low, high = int(ids.min()), int(ids.max())
+    # Small integers are sorted in linear time.
+    keys = (ids - low).astype(np.int16) if high - low < 1 << 15 else np.unique(ids, return_inverse=True)[1]
+    keys[~known] = -1
+    order = np.argsort(keys, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
+        yield int(ids[rows[0]]) if known[rows[0]] else None, rows
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> tuple[Int64, Mask]:
+    """Return the numbers of a column, 0 for NULL, and which are not NULL."""
+    column = batch.column(name)
+    return column.fill_null(0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _tasks(batch: pa.RecordBatch) -> Tasks:
+    submit_ns, is_submitted = _numbers(batch, "submit_ns")
+    kinds, start_ns, end_ns = (_numbers(batch, name)[0] for name in ("kinds", "start_ns", "end_ns"))
+    return Tasks(kinds, start_ns, end_ns, submit_ns, is_submitted)
