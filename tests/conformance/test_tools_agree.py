@@ -196,7 +196,7 @@ def test_busy_and_idle_time(traced: Traced) -> None:
     store, found = traced
     rows = store.execute(
         "SELECT idle_ns / 1000, compute_ns / 1000, (busy_ns - compute_ns) / 1000, window_ns / 1000, "
-        "100 * (collective_ns - exposed_collective_ns) / nullif(collective_ns, 0) FROM device_utilisation"
+        "100 * (collective_ns - exposed_collective_ns) / nullif(collective_ns, 0) FROM breakdown"
     ).fetchall()
     assert len(rows) == 1
     if found.temporal is not None:

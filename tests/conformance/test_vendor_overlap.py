@@ -36,8 +36,7 @@ def off_by(store: duckdb.DuckDBPyConnection) -> list[tuple[int, int]]:
         ).fetchall()
     )
     (ours,) = store.execute(
-        "SELECT sum(compute_ns)::BIGINT, sum(collective_ns)::BIGINT, sum(exposed_collective_ns)::BIGINT "
-        "FROM device_utilisation"
+        "SELECT sum(compute_ns)::BIGINT, sum(collective_ns)::BIGINT, sum(exposed_collective_ns)::BIGINT FROM breakdown"
     ).fetchall()
     names = ("Computing", "Communication", "Communication(Not Overlapped)")
     return [(abs(found - vendor[name][0]), vendor[name][1]) for found, name in zip(ours, names, strict=True)]

@@ -1,4 +1,4 @@
-"""op-analysis and device-utilisation: a store of a few rows, and the answer worked out by hand."""
+"""op-analysis and breakdown: a store of a few rows, and the answer worked out by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import traceconv
+from traceconv.cli.app import run
 from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
@@ -164,20 +166,30 @@ def test_busy_time_is_the_union_of_intervals(make_store: MakeStore) -> None:
     times = (
         "device_id, task_count, unfinished_count, start_ns, end_ns, window_ns, busy_ns, idle_ns, utilisation_percent"
     )
-    assert ask(store, f"SELECT {times} FROM device_utilisation") == [
+    assert ask(store, f"SELECT {times} FROM breakdown") == [
         (0, 6, 1, 100, 400, 300, 180, 120, 60.0),
         (1, 1, 0, 5, 10, 5, 5, 0, 100.0),
     ]
     parts = "compute_ns, compute_percent, copy_ns, collective_ns, exposed_collective_ns, sum_ns"
-    assert ask(store, f"SELECT {parts} FROM device_utilisation(device := 0)") == [
-        (70, 100 * 70 / 300, 20, 100, 90, 210)
-    ]
+    assert ask(store, f"SELECT {parts} FROM breakdown(device := 0)") == [(70, 100 * 70 / 300, 20, 100, 90, 210)]
+    parts = "overlapped_collective_ns, overlap_percent, exposed_copy_ns, other_ns, idle_ns"
+    assert ask(store, f"SELECT {parts} FROM breakdown") == [(10, 10.0, 20, 0, 120), (0, None, 0, 0, 0)]
+
+
+def test_the_old_name_of_a_report_works(make_store: MakeStore, capfd: pytest.CaptureFixture[str]) -> None:
+    store = make_store(task=[task(1, 1, 0, 10, kind="compute")])
+    for rows in ("device_utilisation", "device_utilisation(device := 0)"):
+        assert ask(store, f"FROM {rows}") == ask(store, "FROM breakdown") != []
+    with traceconv.open_store(store) as opened:
+        assert opened.report("device-utilisation").fetchall() == opened.report("breakdown").fetchall()
+    assert run(["report", "device-utilisation", "--db", str(store)]) == 0
+    assert "device-utilisation is now called breakdown" in capfd.readouterr().err
 
 
 def test_a_device_without_finished_tasks_has_no_window(make_store: MakeStore) -> None:
     store = make_store(task=[task(1, 1, 10, None, kind="compute"), task(2, 1, 10, 5, kind="sync")])
     columns = "task_count, unfinished_count, window_ns, busy_ns, utilisation_percent"
-    assert ask(store, f"SELECT {columns} FROM device_utilisation") == [(0, 1, None, 0, None)]
+    assert ask(store, f"SELECT {columns} FROM breakdown") == [(0, 1, None, 0, None)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -193,8 +205,8 @@ def test_busy_time_equals_a_count_of_nanoseconds(make_store: MakeStore, seed: in
         chosen = [t for t in tasks if t["device_id"] == device and t["kind"] in (wanted or kinds)]
         return {ns for t in chosen for ns in range(t["start_ns"], t["start_ns"] + t["dur_ns"])}  # type: ignore[operator,call-overload]
 
-    columns = "device_id, busy_ns, compute_ns, copy_ns, collective_ns, exposed_collective_ns"
-    assert ask(make_store(task=tasks), f"SELECT {columns} FROM device_utilisation") == [
+    columns = "device_id, busy_ns, compute_ns, copy_ns, collective_ns, exposed_collective_ns, exposed_copy_ns, other_ns"
+    assert ask(make_store(task=tasks), f"SELECT {columns} FROM breakdown") == [
         (
             device,
             len(covered(device)),
@@ -202,6 +214,8 @@ def test_busy_time_equals_a_count_of_nanoseconds(make_store: MakeStore, seed: in
             len(covered(device, "copy")),
             len(covered(device, "collective")),
             len(covered(device, "collective") - covered(device, "compute")),
+            len(covered(device, "copy") - covered(device, "compute", "collective")),
+            len(covered(device) - covered(device, "compute", "copy", "collective")),
         )
         for device in range(2)
     ]

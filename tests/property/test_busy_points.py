@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,21 @@ def covered(tasks: list[dict[str, object]], kinds: tuple[str | None, ...], start
     """The nanoseconds of a window during which a task of these kinds runs."""
     spans = [(t["start_ns"], t["start_ns"] + (t["dur_ns"] or 0)) for t in tasks if t["kind"] in kinds]  # type: ignore[operator]
     return {ns for a, b in spans for ns in range(max(a, start), min(b, end))}
+
+
+def check_parts(row: dict[str, Any], tasks: list[dict[str, object]], start: int, end: int) -> None:
+    """Check a row of breakdown or step-breakdown against sets of nanoseconds."""
+    busy = covered(tasks, KINDS, start, end)
+    compute, copy, collective = (covered(tasks, (kind,), start, end) for kind in ("compute", "copy", "collective"))
+    wanted = {
+        "busy": busy, "compute": compute, "copy": copy, "collective": collective,
+        "exposed_collective": collective - compute, "overlapped_collective": collective & compute,
+        "exposed_copy": copy - compute - collective, "other": busy - compute - copy - collective,
+    }  # fmt: skip
+    assert {name: row[f"{name}_ns"] for name in wanted} == {name: len(ns) for name, ns in wanted.items()}, row
+    if row["window_ns"] is not None:
+        parts = ("compute", "exposed_collective", "exposed_copy", "other", "idle")
+        assert sum(row[f"{name}_ns"] for name in parts) == row["window_ns"]
 
 
 def waits(tasks: list[dict[str, object]], start: int, end: int) -> dict[str, int]:
@@ -71,39 +87,22 @@ def test_reports_equal_a_count_of_nanoseconds(
             assert store.query(f"FROM {table}").fetchall(), table
         for start, end in windows:
             low, high = -100 if start is None else start, 1000 if end is None else end
-            for row in store.report("device-utilisation", from_ns=start, to_ns=end):
+            for row in store.report("breakdown", from_ns=start, to_ns=end):
                 mine = [t for t in tasks if (t["run_id"], t["device_id"]) == (row["run_id"], row["device_id"])]
-                compute, collective = (covered(mine, (kind,), low, high) for kind in ("compute", "collective"))
-                assert [
-                    row[f"{name}_ns"] for name in ("busy", "compute", "copy", "collective", "exposed_collective")
-                ] == [
-                    len(covered(mine, KINDS, low, high)), len(compute), len(covered(mine, ("copy",), low, high)),
-                    len(collective), len(collective - compute),
-                ], (start, end, row)  # fmt: skip
+                check_parts(row, mine, low, high)
             for row in store.report("stream-utilisation", from_ns=start, to_ns=end):
                 of = (row["run_id"], row["device_id"], row["stream_id"])
                 mine = [t for t in tasks if (t["run_id"], t["device_id"], t["stream_id"]) == of]
                 if row["window_ns"] is not None:
                     assert row["busy_ns"] == len(covered(mine, KINDS, low, high)), (start, end, row)
                     assert {name: row[name] for name in ("host_wait_ns", "start_wait_ns")} == waits(mine, low, high)
-        found = {
-            (row["step_id"], row["device_id"]): row
-            for row in store.query("FROM step_busy").to_arrow_table().to_pylist()
-        }
+        found = {(row["step_id"], row["device_id"]): row for row in store.report("step-breakdown", run="all")}
     for step in steps:
         for device in {t["device_id"] for t in tasks if t["run_id"] == 1 and t["dur_ns"] is not None}:
             if step["device_id"] in (None, device):
                 row = found.pop((step["step_id"], device))
                 bounds = step["start_ns"], step["end_ns"]
                 mine = [t for t in tasks if (t["run_id"], t["device_id"]) == (1, device)]
-                copy, compute, collective = (
-                    covered(mine, (kind,), *bounds) for kind in ("copy", "compute", "collective")
-                )  # type: ignore[arg-type]
-                busy = len(covered(mine, KINDS, *bounds))  # type: ignore[arg-type]
-                assert (row["busy_ns"], row["idle_ns"]) == (busy, bounds[1] - bounds[0] - busy)  # type: ignore[operator]
-                assert [row[f"{name}_ns"] for name in ("compute", "copy", "collective")] == list(
-                    map(len, (compute, copy, collective))
-                )
-                assert row["exposed_collective_ns"] == len(collective - compute)
-                assert row["exposed_copy_ns"] == len(copy - compute - collective)
+                check_parts(row, mine, *bounds)  # type: ignore[arg-type]
+                assert row["window_ns"] == bounds[1] - bounds[0]  # type: ignore[operator]
     assert not found

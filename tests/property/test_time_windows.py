@@ -99,7 +99,7 @@ def test_sums_count_what_starts_in_the_window(store: traceconv.Store, start: int
 @pytest.mark.parametrize(("start", "end"), WINDOWS)
 def test_utilisation_counts_the_part_in_the_window(store: traceconv.Store, start: int | None, end: int | None) -> None:
     low, high = start if start is not None else 0, end if end is not None else 10**9
-    for report, key in (("device-utilisation", "device_id"), ("stream-utilisation", "stream_id")):
+    for report, key in (("breakdown", "device_id"), ("stream-utilisation", "stream_id")):
         found = {row[key]: row for row in store.report(report, from_ns=start, to_ns=end)}
         spans: dict[object, list[tuple[int, int]]] = defaultdict(list)
         known = set()

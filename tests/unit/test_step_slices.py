@@ -126,7 +126,7 @@ def test_reduce_slices_are_collectives_if_the_trace_has_no_others(timeline: bool
         found = store.execute("SELECT name, start_ns, dur_ns, step_id FROM task WHERE kind = 'collective' ORDER BY 2")
         names = ["hcom_allReduce__1_0_1"] * 2 if timeline else ["Reduce_1_0", "Reduce_2_0"]
         assert found.fetchall() == [(names[0], 155_000, 7_000, 1), (names[1], 355_000, 7_000, 2)]
-        busy = "SELECT collective_ns, exposed_collective_ns, compute_ns FROM device_utilisation"
+        busy = "SELECT collective_ns, exposed_collective_ns, compute_ns FROM breakdown"
         assert store.execute(busy).fetchall() == [(14_000, 10_000, 84_000)]
         marks = store.execute("SELECT reduce_start_ns, reduce_dur_ns FROM step_trace ORDER BY step_id").fetchall()
         assert marks == [([155_000], [7_000]), ([355_000], [7_000])]

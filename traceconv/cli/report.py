@@ -125,6 +125,9 @@ def report(
 
         print_lines(described_report(wanted).lines())
         return
+    if wanted.formerly == name.replace("-", "_"):
+        new_name = wanted.name.replace("_", "-")
+        print_message(f"{name} is now called {new_name}; the next version removes the old name")
     if ascending is not None and order_by is None:
         raise UsageError("--ascending and --descending need --order-by COLUMN")
     chosen_format = options.row_format(form, output, _FORMATS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import duckdb
 
@@ -23,6 +24,15 @@ def reports() -> Mapping[str, Report]:
     return load_folder("traceconv.reports", "sql")
 
 
+def renamed_reports() -> Mapping[str, Report]:
+    """Return the reports that had another name in the last version, by that name, under which they still work."""
+    return {
+        one.formerly: replace(one, name=one.formerly, doc=f"Old name of {one.name}, which is removed next. {one.doc}")
+        for one in reports().values()
+        if one.formerly is not None
+    }
+
+
 def install(connection: duckdb.DuckDBPyConnection) -> None:
     """Create or replace the macro and the view of each report in the current database.
 
@@ -34,7 +44,8 @@ def install(connection: duckdb.DuckDBPyConnection) -> None:
 
 def report_statements() -> list[str]:
     """Return the statements that create all reports."""
-    return [statement for report in reports().values() for statement in _statements(report)]
+    every = [*reports().values(), *renamed_reports().values()]
+    return [statement for report in every for statement in _statements(report)]
 
 
 def define_report(connection: duckdb.DuckDBPyConnection, report: Report) -> None:

@@ -85,7 +85,7 @@ def find_report(name: str) -> Report:
     """Return a report by name, with - or _. Raises UsageError with the nearest name."""
     known = reports()
     sql_name = name.replace("-", "_")
-    report = known.get(sql_name)
+    report = known.get(sql_name) or next((one for one in known.values() if one.formerly == sql_name), None)
     if report is None:
         if sql_name in {*tables(), *views()}:
             query = option(f'traceconv query "FROM {sql_name}"', f'Store.query("FROM {sql_name}")')

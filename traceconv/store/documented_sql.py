@@ -39,7 +39,19 @@ _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 _CONVERSIONS = frozenset({"plain", "us", "short_us", "kb", "ratio", "flag", "shapes", "model"})
 
 _KEYS = frozenset(
-    {"title", "doc", "needs", "when_empty", "when_single", "order", "measure", "shown", "early", "early_where"}
+    {
+        "title",
+        "doc",
+        "formerly",
+        "needs",
+        "when_empty",
+        "when_single",
+        "order",
+        "measure",
+        "shown",
+        "early",
+        "early_where",
+    }
     | {"msprof_constants", "parameters", "columns"}
 )
 
@@ -92,6 +104,7 @@ class DocumentedSql:
     order       the total order of the rows
     measure     column that `--top` selects by; None: no such column
     shown       columns of the table in a terminal
+    formerly    the report's old name, which still works; None if it has none
     early       a table that has the same rows (run_id, id) under the condition early_where, and views with these rows
                 but fewer columns, in ascending number of columns: the first rows are found faster there
     """
@@ -105,6 +118,7 @@ class DocumentedSql:
     order: tuple[OrderTerm, ...]
     measure: str | None
     shown: tuple[str, ...]
+    formerly: str | None
     early: tuple[str, ...]
     early_where: str | None
     parameters: tuple[Parameter, ...]
@@ -193,6 +207,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         order=order,
         measure=measure,
         shown=shown or tuple(column.name for column in columns),
+        formerly=_text(raw, "formerly", name) if "formerly" in raw else None,
         early=tuple(raw.get("early", [])),
         early_where=raw.get("early_where"),
         parameters=parameters,

@@ -1,10 +1,11 @@
--- title = "Utilisation of devices"
--- doc = "How much of the time is each device busy, and with what? One row per device; busy is the union of the tasks' intervals, so concurrent tasks count once."
+-- title = "Compute, communication, copy and idle time of devices"
+-- doc = "Where does the time of each device go? One row per device; its window is the sum of compute, exposed collectives, exposed copies, other work and idle time. Times are unions of intervals, so concurrent tasks count once. For each step: step-breakdown."
+-- formerly = "device_utilisation"
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks."
 -- order = ["run_id", "device_id"]
 -- measure = "busy_ns"
--- shown = ["device_id", "window_ns", "busy_ns", "utilisation_percent", "compute_ns", "copy_ns", "collective_ns", "exposed_collective_ns"]
+-- shown = ["device_id", "window_ns", "compute_ns", "exposed_collective_ns", "exposed_copy_ns", "other_ns", "idle_ns", "utilisation_percent", "overlap_percent"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
@@ -29,6 +30,10 @@
 -- copy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one copy ran." }
 -- collective_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one collective ran." }
 -- exposed_collective_ns = { type = "BIGINT", unit = "ns", doc = "Time during which a collective ran without any compute task (exposed communication)." }
+-- overlapped_collective_ns = { type = "BIGINT", unit = "ns", doc = "collective_ns − exposed_collective_ns: communication hidden by computation." }
+-- overlap_percent = { type = "DOUBLE", unit = "percent", doc = "100 overlapped_collective_ns / collective_ns; NULL without collectives." }
+-- exposed_copy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which a copy ran without any compute task or collective." }
+-- other_ns = { type = "BIGINT", unit = "ns", doc = "Time during which only tasks of unknown kind ran." }
 -- sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations; more than busy_ns if tasks overlapped." }
 WITH bound AS (
   -- The length of a union in the window is its length before to_ns minus that before from_ns.
@@ -89,15 +94,18 @@ WITH bound AS (
          CASE WHEN kind = 'collective' THEN sign * greatest(0, finish_ns - greatest(begin_ns, collective_to_ns)) END
            AS collective,
          CASE WHEN kind IN ('compute', 'collective')
-              THEN sign * greatest(0, finish_ns - greatest(begin_ns, compute_to_ns, collective_to_ns)) END AS work
+              THEN sign * greatest(0, finish_ns - greatest(begin_ns, compute_to_ns, collective_to_ns)) END AS work,
+         CASE WHEN kind IN ('compute', 'copy', 'collective')
+              THEN sign * greatest(0, finish_ns - greatest(begin_ns, compute_to_ns, copy_to_ns, collective_to_ns)) END
+           AS known
   FROM reached
   UNION ALL
   SELECT run_id, device_id, sign * busy_ns, sign * compute_ns, sign * copy_ns, sign * collective_ns,
-         sign * compute_or_collective_ns
+         sign * compute_or_collective_ns, sign * compute_or_copy_or_collective_ns
   FROM point
 ), by_device AS (
   SELECT run_id, device_id, sum(busy) AS busy, sum(compute) AS compute, sum(copies) AS copies,
-         sum(collective) AS collective, sum(work) AS work
+         sum(collective) AS collective, sum(work) AS work, sum(known) AS known
   FROM part
   GROUP BY run_id, device_id
 ), timed AS (
@@ -123,6 +131,11 @@ SELECT w.run_id, w.device_id, w.ended AS task_count, w.started - w.ended AS unfi
        TRY_CAST(coalesce(b.copies, 0) AS BIGINT) AS copy_ns,
        TRY_CAST(coalesce(b.collective, 0) AS BIGINT) AS collective_ns,
        TRY_CAST(coalesce(b.work, 0) - coalesce(b.compute, 0) AS BIGINT) AS exposed_collective_ns,
+       TRY_CAST(coalesce(b.collective, 0) + coalesce(b.compute, 0) - coalesce(b.work, 0) AS BIGINT)
+         AS overlapped_collective_ns,
+       100 * (b.collective + coalesce(b.compute, 0) - b.work)::DOUBLE / nullif(b.collective, 0) AS overlap_percent,
+       TRY_CAST(coalesce(b.known, 0) - coalesce(b.work, 0) AS BIGINT) AS exposed_copy_ns,
+       TRY_CAST(coalesce(b.busy, 0) - coalesce(b.known, 0) AS BIGINT) AS other_ns,
        TRY_CAST(w.total AS BIGINT) AS sum_ns
 FROM totals AS w
 LEFT JOIN by_device AS b ON b.run_id = w.run_id AND b.device_id IS NOT DISTINCT FROM w.device_id
