@@ -171,7 +171,7 @@ def nesting(capture: str) -> dict[str, Any]:
         count = 0
         for batch in batches:
             part = records[batch]
-            count += len(nester.feed(part, ids[batch], part["event"] == 1, part["host_ns"]).ids)
+            count += len(nester.feed(part, ids[batch], part["event"], part["host_ns"]).ids)
         return count
 
     return {"seconds": _best(nest), "slices": nest()}

@@ -30,6 +30,13 @@ static uint64_t hash_of(Text at, size_t size, Text end)
     return hash ^ hash >> 32;
 }
 
+uint64_t hash_of_words(uint64_t one, uint64_t other)
+{
+    uint64_t hash = (seed ^ one) * 0x9E3779B97F4A7C15u;
+    hash = (hash ^ hash >> 29 ^ other) * 0xBF58476D1CE4E5B9u;
+    return hash ^ hash >> 32;
+}
+
 static int more_slots(Distinct *known)
 {
     size_t count = known->slot_count ? known->slot_count * 4 : 256;

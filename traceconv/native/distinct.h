@@ -22,6 +22,9 @@ typedef struct {
 /* Python's hash secret, so that nobody can choose ranges that collide. */
 int seed_distinct(void);
 
+/* A hash of two numbers with that secret. */
+uint64_t hash_of_words(uint64_t one, uint64_t other);
+
 /* The number of the range at `at` in the text from `begin` to `end`; -1 if out of memory. */
 int32_t code_of(Distinct *known, Text begin, Text end, Text at, size_t size);
 

@@ -10,6 +10,8 @@ static PyMethodDef methods[] = {
     {"fields", native_fields, METH_VARARGS, "fields(data, bounds): fields of protobuf messages, and which are sound."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
     {"messages", native_messages, METH_VARARGS, "messages(data, at, tag, most): bounds of messages, and where they end."},
+    {"nest", native_nest, METH_VARARGS,
+        "nest(threads, keys, halves, ns, ids, child_ns, rows): slices of begin and end events, and what was not paired."},
     {"patch", native_patch, METH_VARARGS, "patch(text, deepest): non-standard JSON repaired, or None."},
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},

@@ -14,10 +14,9 @@ from traceconv.events.npu import EventBatch
 from traceconv.normalize import clock
 from traceconv.normalize.names import EnumColumn, constant, number_text
 from traceconv.normalize.npulog.context import FLOW_DTYPE, RunContext
-from traceconv.normalize.npulog.nesting import Nester
+from traceconv.normalize.npulog.nesting import END, Nester
 from traceconv.normalize.npulog.pairing import Pairer, stable_order
 from traceconv.normalize.npulog.slices import (
-    END,
     TOO_LONG_MESSAGE,
     halves,
     json_objects,

@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
-from traceconv.base.int64 import Int64
+from traceconv.base.int64 import Int64, Mask
 from traceconv.events.npu import EventBatch
 from traceconv.normalize.names import EnumColumn, number_text
 from traceconv.normalize.npulog.context import COUNTER_DTYPE, RunContext
-from traceconv.normalize.npulog.nesting import Nester
+from traceconv.normalize.npulog.nesting import END, Nester
 from traceconv.normalize.npulog.pairing import Pairer
 from traceconv.normalize.npulog.slices import (
-    END,
     halves,
     json_objects,
     nested_slices,
@@ -114,8 +113,8 @@ def apis(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Reco
     schema = record("api")
     levels = EnumColumn(schema.field("level"))
 
-    def index_launches(begins: RecordArray, ids: Int64, ns: Int64) -> None:
-        context.launches.add(begins["correlation_id"], ids, ns)
+    def index_launches(records: RecordArray, begins: Mask, ids: Int64, ns: Int64) -> None:
+        context.launches.add(records["correlation_id"][begins], ids[begins], ns[begins])
 
     nester = Nester("thread_id", "correlation_id", dtype_of(schema))
     for slices in nested_slices(context, nester, batches, index_launches):

@@ -13,13 +13,13 @@ from traceconv.base.int64 import Int64, Mask
 from traceconv.events.npu import EventBatch
 from traceconv.normalize.names import EnumColumn
 from traceconv.normalize.npulog.context import RunContext
-from traceconv.normalize.npulog.nesting import NO_PARENT, Nester, Slices
+from traceconv.normalize.npulog.nesting import BEGIN, NO_PARENT, Nester, Slices
 from traceconv.normalize.rows import ColumnData, Nullable
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, gather
 
-#: Values of the field `event`. END_APART and BEGIN_CUT are used by ranges only.
-BEGIN, END, END_APART, BEGIN_CUT = range(4)
+#: Value of the field `event`, next to those that nesting knows; ranges only.
+BEGIN_CUT = 3
 TOO_LONG_MESSAGE = "duration from begin to end exceeds 64 bits"
 
 
@@ -52,20 +52,20 @@ def nested_slices(
     context: RunContext,
     nester: Nester,
     batches: Iterable[EventBatch],
-    see_begins: Callable[[RecordArray, Int64, Int64], None] | None = None,
+    see_begins: Callable[[RecordArray, Mask, Int64, Int64], None] | None = None,
 ) -> Iterator[Slices]:
-    """Nest begin and end events, and account for them. `see_begins` gets records, IDs and times."""
+    """Nest begin and end events, and account for them. `see_begins` gets records, which are begins, IDs and times."""
     kind, cut = "", 0
     for every in batches:
         kind = every.kind
         batch, ns = timed(context, halves(context, every))
         event = batch.records["event"]
-        is_end, apart = (event == END) | (event == END_APART), event == END_APART
-        cut += int(np.count_nonzero(event == BEGIN_CUT))
+        cut_begins = event == BEGIN_CUT
+        cut += int(np.count_nonzero(cut_begins))
+        half = np.where(cut_begins, np.uint8(BEGIN), event)
         if see_begins is not None:
-            begins = np.flatnonzero(~is_end)
-            see_begins(gather(batch.records, begins), batch.ids[begins], ns[begins])
-        slices = nester.feed(batch.records, batch.ids, is_end, ns, apart)
+            see_begins(batch.records, half == BEGIN, batch.ids, ns)
+        slices = nester.feed(batch.records, batch.ids, half, ns)
         context.accounts[kind].rows += len(slices.ids)
         context.accounts[kind].paired += slices.paired
         yield slices
