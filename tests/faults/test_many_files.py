@@ -42,6 +42,47 @@ def capture(folder: Path) -> Path:
     return b.close()
 
 
+@pytest.mark.parametrize("bad", [0, 3])
+def test_the_number_of_statements_does_not_depend_on_the_number_of_small_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: int
+) -> None:
+    statements: list[str] = []
+    execute = StoreWriter._execute_at_once
+
+    def noted(writer: StoreWriter, statement: str, parameters: list[object] | dict[str, object]) -> None:
+        statements.append(statement)
+        execute(writer, statement, parameters)
+
+    monkeypatch.setattr(StoreWriter, "_execute_at_once", noted)
+    counts = []
+    for number in (2, 6):
+        job = tmp_path / f"job{number}"
+        for rank in range(number):
+            args = {"device": 0, "stream": 7, "In msg nelems": 10 + rank, "dtype": "Float"}
+            collective = {
+                "ph": "X",
+                "cat": "kernel",
+                "name": "ncclDevKernel_AllReduce",
+                "ts": 9,
+                "dur": 5,
+                "args": args,
+            }
+            path = write_trace(job / f"rank{rank}" / "trace.json", rank=rank, seed=rank)
+            trace = json.loads(path.read_text())
+            trace["traceEvents"].append({"pid": 0, "tid": 7, **collective})
+            path.write_text(json.dumps(trace))
+        for place in range(bad * number):
+            (job / f"bad{place}.json").write_text('{"traceEvents": [{"ph": "X"}]}')
+        statements.clear()
+        result = ingest([job], tmp_path / f"{number}.duckdb")
+        assert len(result) == number
+        assert len(result.unusable) + len(result.others) == bad * number
+        counts.append(len(statements))
+        sizes = "SELECT run_id, size_bytes FROM task WHERE kind = 'collective' ORDER BY run_id"
+        assert query(tmp_path / f"{number}.duckdb", sizes) == [(rank + 1, (10 + rank) * 4) for rank in range(number)]
+    assert counts[0] == counts[1]
+
+
 def test_every_rank_of_a_folder_is_a_run_in_the_order_of_ranks(tmp_path: Path) -> None:
     job = tmp_path / "job7"
     for rank in (10, 2, 0, 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from traceconv.pipeline.run_sql import RunSql
+from traceconv.store.writer import StoreWriter
 
 #: Steps whose events are missing in a truncated recording, though other rows have their numbers.
 _STEPS = """
@@ -23,13 +24,11 @@ def add_unfinished_steps(target: RunSql) -> int:
     return target.number(f"INSERT INTO step (run_id, step_id, device_id) {_STEPS}")
 
 
-def settle_reduces(target: RunSql) -> bool:
+def settle_reduces(target: RunSql) -> None:
     """Turn ranges of kind `reduce` into tasks of their step's device, unless it has collectives: the same work.
 
-    Return whether the run had such ranges; if so, the waits of tasks must be recomputed.
+    The waits of tasks must then be recomputed.
     """
-    if not target.fetch("SELECT 1 FROM range WHERE run_id = $run AND kind = 'reduce' LIMIT 1"):
-        return False
     target.run_sql(
         "CREATE OR REPLACE TEMP TABLE step_reduce AS "
         "SELECT r.*, (SELECT min(s.device_id) FROM step AS s WHERE s.run_id = $run AND s.step_id = r.step_id "
@@ -46,7 +45,6 @@ def settle_reduces(target: RunSql) -> bool:
         f"SELECT {columns}, device_id, 'collective', 'recorded', 'REDUCE' FROM temp.step_reduce"
     )
     target.run_sql("DELETE FROM range WHERE run_id = $run AND id IN (SELECT id FROM temp.step_reduce)")
-    return True
 
 
 #: Keys in args: elements, their type. Ascend (HCCL), and PyTorch (NCCL).
@@ -61,17 +59,17 @@ _ELEMENT_BYTES = {
 }
 
 
-def size_collectives(target: RunSql) -> None:
-    """Set task.size_bytes of collectives from their args; NULL for unknown types."""
+def size_collectives(writer: StoreWriter, runs: str) -> None:
+    """Set task.size_bytes of collectives from their args; NULL for unknown types. `runs`: their IDs, as SQL."""
     types = ", ".join(f"('{name}', {size})" for size, names in _ELEMENT_BYTES.items() for name in names)
     for count, kind in _KEYS:
-        target.run_sql(
+        writer.run_sql(
             "UPDATE task SET size_bytes = found.size_bytes FROM ("  # noqa: S608 - our own words
-            "SELECT id, elements * width AS size_bytes FROM ("
-            f"SELECT id, lower(args->>'{kind}') AS type, TRY_CAST(args->>'{count}' AS BIGINT) AS elements FROM task "
-            "WHERE run_id = $run AND kind = 'collective' AND size_bytes IS NULL) AS c "
+            "SELECT run_id, id, elements * width AS size_bytes FROM ("
+            f"SELECT run_id, id, lower(args->>'{kind}') AS type, TRY_CAST(args->>'{count}' AS BIGINT) AS elements "
+            f"FROM task WHERE run_id IN ({runs}) AND kind = 'collective' AND size_bytes IS NULL) AS c "
             f"JOIN (VALUES {types}) AS w(type, width) USING (type) WHERE elements BETWEEN 0 AND {2**58}"
-            ") AS found WHERE task.run_id = $run AND task.id = found.id"
+            f") AS found WHERE task.run_id IN ({runs}) AND task.run_id = found.run_id AND task.id = found.id"
         )
 
 

@@ -81,12 +81,14 @@ def ingest(
     with StoreWriter(store_path, report_statements, on_wait) as writer:
         for (recording, _, sure), names in zip(recordings, all_names, strict=True):
             run_count, run_id = writer.run_count(), writer.next_run_id()
+            writer.changed = False
             try:
                 run = import_run(recording, names, writer, observer, replace=replace)
             except InputError as error:
                 if writer.run_count() < run_count:  # the replaced run is gone: undo everything
                     raise
-                writer.delete_run(run_id)
+                if writer.changed:
+                    writer.delete_run(run_id)
                 problem = Problem(recording.path, str(error))
                 if strict and sure:
                     raise _strict_error(problem) from error

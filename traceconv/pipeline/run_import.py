@@ -167,6 +167,8 @@ def _insert_provenance(writer: StoreWriter, run_id: int, content: RunContent) ->
 
 
 def _insert(writer: StoreWriter, run_id: int, name: str, rows: Sequence[tuple[object, ...]]) -> None:
+    if not rows:
+        return
     columns = tuple(column.name for column in table(name).columns if column.name != "run_id")
     writer.insert(name, run_id, iter([rows_from_tuples(name, columns, rows)]))
 

@@ -44,6 +44,8 @@ from traceconv.pipeline.trace_memory import insert_blocks
 _Passes: TypeAlias = "_OwnTrace | _AnyTrace"
 _EDGE_BYTES = 64 << 10
 _SAMPLES = 64
+#: Smaller files are read without a thread that prepares rows, and don't make memory worth returning.
+_SMALL_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +149,12 @@ class _Read:
                 texts = [len(text) for text in self.reader.keys.values()]
                 target.writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
                 self.passes.end()
-                trim_heap()
+                is_small = self.reader.size_bytes < _SMALL_FILE_BYTES
+                if not is_small:
+                    trim_heap()
                 _check_usable(recording.path, self.reader, self.accounts, self.log)
                 rows_made = ((name, batch) for name, batches in self.passes.tables() for batch in batches)
-                with closing(prefetch(rows_made)) as rows:
+                with closing(rows_made if is_small else prefetch(rows_made)) as rows:
                     for name, of_table in groupby(rows, itemgetter(0)):
                         batches = (batch for _, batch in of_table)
                         target.insert(name, self._noted(batches) if name == "process" else batches)
@@ -203,7 +207,7 @@ class _AnyTrace:
         self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
         self._second: SecondPass | None = None
         self._reader = reader
-        self._has_allocations = False
+        self._has_allocations = self._has_reduces = self._has_collectives = False
         self.precompute_times = self._first.precompute_times
         self.take = self._first.take
         self.end = self._first.end
@@ -212,20 +216,23 @@ class _AnyTrace:
         self._second = second = SecondPass(self._first, self._reader.keys)
         second.prepare()
         for name, batches in second.tables():
-            yield name, self._searched(batches) if name == "marker" and second.rules.memory is not None else batches
+            yield name, self._searched(name, batches)
 
     @property
     def rules(self) -> RuleSet:
         return PLAIN if self._second is None else self._second.rules
 
-    def _searched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Markers, which are searched for allocations as they pass."""
-        assert self._second is not None and self._second.rules.memory is not None
+    def _searched(self, table: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of a table, which are searched for what `complete` derives rows from."""
+        assert self._second is not None
+        memory = self._second.rules.memory
         for batch in batches:
-            if not self._has_allocations:
-                names = batch.column("name")
-                distinct = names.dictionary if pa.types.is_dictionary(names.type) else names.unique()
-                self._has_allocations = self._second.rules.memory.name in distinct.to_pylist()
+            if table == "range":
+                self._has_reduces = self._has_reduces or _has(batch, "kind", "reduce")
+            elif table == "task":
+                self._has_collectives = self._has_collectives or _has(batch, "kind", "collective")
+            elif table == "marker" and memory is not None:
+                self._has_allocations = self._has_allocations or _has(batch, "name", memory.name)
             yield batch
 
     def complete(self, target: RunTarget) -> None:
@@ -235,11 +242,13 @@ class _AnyTrace:
             insert_blocks(target, second.rules.memory)
         if second.unclear_launches:
             drop_unclear_launches(target)
-        if settle_reduces(target):
+        if self._has_reduces:
+            settle_reduces(target)
             set_table_waits(target)
         else:
             settle_table_waits(target, second.table_waits)
-        size_collectives(target)
+        if self._has_reduces or self._has_collectives:
+            target.writer.at_commit(size_collectives, target.run_id)
 
     def run_columns(self) -> dict[str, object]:
         start_ns = self._first.first_ns
@@ -254,6 +263,15 @@ class _AnyTrace:
         self._first.close()
         if self._second is not None:
             self._second.close()
+
+
+def _has(batch: pa.RecordBatch, column: str, value: str) -> bool:
+    """Whether a text column, which may be missing, has a value."""
+    if column not in batch.schema.names:
+        return False
+    values = batch.column(column)
+    distinct = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
+    return value in distinct.to_pylist()
 
 
 def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:

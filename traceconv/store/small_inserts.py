@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 #: Maximum rows of a collected insert, and maximum bytes of all of them.
 SMALL_ROWS = 8192
 _MAX_BYTES = 8 << 20
+#: Collected batches are joined when there are this many: each column of a batch takes about a kilobyte.
+_JOINED = 64
+
+#: A table and its columns; the strings of a column may be dictionary-encoded in one batch and plain in the next, which
+#: can't be combined.
+_Key: TypeAlias = "tuple[str, tuple[tuple[str, bool], ...]]"
 
 
 class SmallInserts:
     """Collected batches by table and columns, each with its run."""
 
     def __init__(self) -> None:
-        #: Strings of a column may be dictionary-encoded in one batch and plain in the next; these can't be combined.
-        self._waiting: dict[tuple[str, tuple[tuple[str, bool], ...]], list[pa.RecordBatch]] = {}
+        self._waiting: dict[_Key, list[pa.Table]] = {}
         self._bytes = 0
 
     @property
@@ -36,18 +43,27 @@ class SmallInserts:
             if rows > SMALL_ROWS or size > _MAX_BYTES:
                 return chain(seen, batches)
         for batch in seen:
-            run_ids = pa.array([run_id] * batch.num_rows, pa.int64())
-            with_run = pa.RecordBatch.from_arrays([run_ids, *batch.columns], names=["run_id", *batch.schema.names])
+            if not batch.num_rows:
+                continue
+            run_ids = pa.Array.from_buffers(
+                pa.int64(), batch.num_rows, [None, pa.py_buffer(np.full(batch.num_rows, run_id, np.int64))]
+            )
+            with_run = pa.Table.from_arrays([run_ids, *batch.columns], names=["run_id", *batch.schema.names])
             columns = tuple((field.name, pa.types.is_dictionary(field.type)) for field in with_run.schema)
-            self._waiting.setdefault((table, columns), []).append(with_run)
+            waiting = self._waiting.setdefault((table, columns), [])
+            waiting.append(with_run)
+            if len(waiting) % _JOINED == 0:
+                waiting[-_JOINED:] = [_joined(waiting[-_JOINED:])]
         self._bytes += size
         return rows
 
     def give(self) -> Iterator[tuple[str, pa.Table]]:
         """Remove and return all collected batches, by table."""
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
-        for (table, _), batches in waiting.items():
-            yield (
-                table,
-                pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive"),
-            )
+        for (table, _), tables in waiting.items():
+            yield table, _joined(tables)
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    """Return all rows in one piece, because DuckDB stores every piece apart until the commit."""
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()

@@ -10,9 +10,11 @@ import contextlib
 import os
 import signal
 import threading
+from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from errno import ENOENT
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +91,12 @@ class StoreWriter:
         path = self._path
         self._small = SmallInserts()
         self._text_bytes = 0
+        #: Whether `insert`, `stage` or `run_sql` was called since it was last reset.
+        self.changed = False
         #: New runs, for which derived tables have to be filled.
         self._new_runs: set[int] = set()
+        #: What to do before the commit, and with which runs.
+        self._at_commit: dict[Callable[[StoreWriter, str], None], set[int]] = {}
         #: (run_id, label, digest) of all runs, in order; None: not read yet.
         self._runs: list[tuple[int, str, str | None]] | None = None
         has_tables = True
@@ -147,7 +153,8 @@ class StoreWriter:
 
     def next_run_id(self) -> int:
         """Return the ID of the next run."""
-        return max((run_id for run_id, _, _ in self.known_runs()), default=0) + 1
+        known = self.known_runs()
+        return known[-1][0] + 1 if known else 1
 
     def run_count(self) -> int:
         """Return the number of runs."""
@@ -159,12 +166,14 @@ class StoreWriter:
         for name in tables():
             self._execute(f"DELETE FROM {quote_identifier(name)} WHERE run_id = ?", [run_id])  # noqa: S608 - our names
         self._new_runs.discard(run_id)
+        for runs in self._at_commit.values():
+            runs.discard(run_id)
         self._runs = [run for run in self.known_runs() if run[0] != run_id]
 
     def reserve_run(self, label: str, digest: str | None, run_id: int | None = None) -> int:
         """Return the ID of a new run, `run_id` or the next one; its rows are stored by `run_sql`."""
         run_id = self.next_run_id() if run_id is None else run_id
-        self.known_runs().append((run_id, label, digest))
+        insort(self.known_runs(), (run_id, label, digest), key=itemgetter(0))
         return run_id
 
     def attach(self, path: Path, name: str) -> None:
@@ -182,6 +191,7 @@ class StoreWriter:
 
         Missing columns are NULL. Exceptions raised by `batches` propagate.
         """
+        self.changed = True
         if table == "run":
             batches = self._noted_runs(run_id, batches)
         taken = self._small.take(table, run_id, batches)
@@ -231,6 +241,7 @@ class StoreWriter:
 
         Missing columns are NULL. The table is visible to `run_sql` and `fetch`.
         """
+        self.changed = True
         name = quote_identifier(table)
         definitions = ", ".join(f"{quote_identifier(column)} {kind}" for column, kind in columns.items())
         self._execute(f"CREATE OR REPLACE TEMP TABLE {name} ({definitions})", [])
@@ -242,17 +253,28 @@ class StoreWriter:
 
     def run_sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> None:
         """Execute a statement with named parameters in the transaction."""
+        self.changed = True
         self._execute(statement, dict(parameters or {}))
 
     def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
         """Return the rows of a statement; there must be few."""
         return self._fetch(statement, dict(parameters or {}))
 
+    def at_commit(self, work: Callable[[StoreWriter, str], None], run_id: int) -> None:
+        """Call `work` before the commit, once for all runs for which it was requested: with their IDs as SQL.
+
+        A statement for each of many small runs would take longer than their events.
+        """
+        self._at_commit.setdefault(work, set()).add(run_id)
+
     def commit(self) -> None:
         """Commit all changes and merge the write-ahead log into the file.
 
         Ctrl-C is ignored from here on, because it would suggest that nothing was stored.
         """
+        for work, runs in self._at_commit.items():
+            if runs:
+                work(self, ", ".join(f"{run_id:d}" for run_id in sorted(runs)))
         self._fill_derived_tables()
         self._insert_small()
         with _undisturbed():
@@ -293,9 +315,8 @@ class StoreWriter:
             # A static profile has no source and no digest.
             names = [name for name in ("label", "source_digest") if name in batch.schema.names]
             for row in batch.select(names).to_pylist():
-                known.append((run_id, str(row.get("label")), row.get("source_digest")))
+                insort(known, (run_id, str(row.get("label")), row.get("source_digest")), key=itemgetter(0))
             yield batch
-        known.sort()
 
     def _fill_derived_tables(self) -> None:
         if not self._new_runs:

@@ -88,7 +88,7 @@ class FolderRecording:
         settle_device_steps(target)
         settle_reduces(target)
         set_table_waits(target)
-        size_collectives(target)
+        target.writer.at_commit(size_collectives, target.run_id)
         facts = _facts(folder, run)
         for file, why in folder.left:
             run.log.add(Code.NOT_READ, f"{folder.name_of(file)}: {why}")
