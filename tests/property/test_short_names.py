@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from traceconv.cli.tables import shortened
 from traceconv.reports.short_names import distinct, short_name
-from traceconv.store.functions import functions
+from traceconv.store.functions import function_body
 
 PIECES = [
     "void ", "at::native::", "(anonymous namespace)::", "f", "Kernel", "<", ">", "(", ")", "{", "}", "{lambda(int)#1}",
@@ -25,7 +25,7 @@ NAMES = st.one_of(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), s
 @pytest.fixture(scope="module")
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as opened:
-        opened.execute(f"CREATE MACRO {functions()['short_name']}")
+        opened.execute(f"CREATE MACRO {function_body('short_name')}")
         yield opened
 
 

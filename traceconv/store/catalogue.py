@@ -20,7 +20,7 @@ from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, sql_type
 from traceconv.store.documented_sql import DocumentedSql, load_folder
-from traceconv.store.functions import functions
+from traceconv.store.functions import function_body, function_names
 
 #: Time limit for reading the catalogue; a valid store takes milliseconds.
 _CATALOGUE_SECONDS = 20.0
@@ -120,7 +120,7 @@ def define(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 @cache
 def _definitions(sql: str) -> tuple[str, ...]:
     """Return the statements, ordered by dependency."""
-    macros, all_views = functions(), views()
+    macros, all_views = function_names(), views()
     made: dict[str, str] = {}
 
     def need(text: str, name: str = "") -> None:
@@ -128,7 +128,7 @@ def _definitions(sql: str) -> tuple[str, ...]:
             if word in made or word == name:
                 continue
             if word in macros:
-                statement = f"CREATE OR REPLACE TEMP MACRO {macros[word]}"
+                statement = f"CREATE OR REPLACE TEMP MACRO {function_body(word)}"
             elif word in all_views:
                 statement = f"CREATE OR REPLACE TEMP VIEW {word} AS\n{all_views[word].body}"
             else:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from importlib import resources
+
+import tomli
+
 from traceconv.schema.ddl import quote_text
 
 _CYCLES_NS_DOC = (
@@ -71,23 +77,91 @@ WHEN regexp_matches(regexp_replace(name, '( \[clone [^\]]*\]|\.kd)+$', ''),
 ELSE name END
 """
 
-_FUNCTIONS = (
-    ("cycles_ns", _CYCLES_NS, _CYCLES_NS_DOC),
-    ("share", _SHARE, _SHARE_DOC),
-    ("gib_per_s", _GIB_PER_S, _GIB_PER_S_DOC),
-    ("short_name", _SHORT_NAME, _SHORT_NAME_DOC),
+_KERNEL_LABEL_DOC = (
+    "[text] short_name of a kernel with the first template argument that isn't a plain type, such as "
+    "vectorized_elementwise_kernel<CUDAFunctor_add>; different kernels may have the same."
+)
+# Words of template arguments that don't show what a kernel does: types, and wrappers of PyTorch around a functor.
+_PLAIN_WORDS = (
+    "void const unsigned signed int float double char long short bool half lambda operator type auto true false Array "
+    "array TensorIteratorBase TensorIterator gpu_kernel_impl gpu_kernel_impl_nocast ReduceOp func_wrapper_t "
+    "OpaqueType TensorListMetadata BFloat16 Half __half __nv_bfloat16 nv_bfloat16 float2 float4 half2 enable_if "
+    "AUnaryFunctor BUnaryFunctor BinaryFunctor BinaryOpScalarFunctor BinaryOpScalarTensorFunctor "
+    "BinaryOpListAlphaFunctor BinaryOpScalarListFunctor TernaryOpScalarFunctor UnaryOpFunctor PointwiseOpScalarFunctor "
+    "gpu_index_kernel PointwiseOpScalarListFunctor TensorListScalarListMetadata KernelParams cudnnKernelDataType_t "
+    "size_t"
+)
+# The argument of a mangled name is a part with a length of two digits, as in 23ImplicitGemmConvolution.
+_KERNEL_LABEL = rf"""
+kernel_label(name) AS
+list_transform([{{'base': short_name(name), 'rest': substr(name, strpos(name, short_name(name))),
+                  'plain': regexp_replace(replace(name, '(anonymous namespace)', ''), '\w*::', '', 'g')}}], lambda n:
+  CASE WHEN n.base = name THEN name
+  ELSE n.base || coalesce('<' || nullif(
+    CASE WHEN starts_with(name, '_Z') THEN
+      substr(regexp_extract(substr(n.rest, length(n.base) + 1), '[^0-9][0-9][0-9]([A-Z]\w*)', 1), 1,
+             TRY_CAST(regexp_extract(substr(n.rest, length(n.base) + 1), '[^0-9]([0-9][0-9])[A-Z]', 1)
+                      AS INTEGER))
+    ELSE
+      list_filter(
+        regexp_extract_all(regexp_extract(n.plain, '\b\Q' || n.base || '\E<(.*?)(>\(|$)', 1), '[A-Za-z_]\w\w+'),
+        lambda word: NOT list_contains(string_split('{_PLAIN_WORDS}', ' '), word))[1]
+    END, '') || '>', '') END)[1]
+"""
+
+_KERNEL_CATEGORY_DOC = (
+    "[text] What a kernel computes, by rules for its name or op type: attention, communication, conv, elementwise, "
+    "gemm, indexing, loss, memory, moe, normalization, optimizer, pooling, quantization, random, reduction, "
+    "softmax or sort; NULL if no rule matches. task.kind recognises more collectives."
 )
 
 
-def functions() -> dict[str, str]:
-    """Return the text after CREATE MACRO, by name."""
-    return {name: body for name, body, _ in _FUNCTIONS}
+@cache
+def _kernel_category() -> str:
+    """The rules of `normalize/kernel_categories.toml` as an SQL expression."""
+    text = (resources.files("traceconv.normalize") / "kernel_categories.toml").read_text("utf-8")
+    cases = []
+    for rule in tomli.loads(text)["rule"]:
+        tests = [
+            f"regexp_matches({subject}, {quote_text(rule[key])}, 'i')"
+            for key, subject in (("function", "function"), ("name", "name"))
+            if key in rule
+        ]
+        cases.append(f"WHEN {' AND '.join(tests)} THEN {quote_text(rule['category'])}")
+    # In a lambda, the short name is computed once.
+    matched = "\n".join(cases)
+    return f"kernel_category(name) AS\nlist_transform([short_name(name)], lambda function: CASE\n{matched} END)[1]"
+
+
+#: Name → the text after CREATE MACRO, or what reads it, and the comment.
+_FUNCTIONS: Mapping[str, tuple[str | Callable[[], str], str]] = {
+    "cycles_ns": (_CYCLES_NS, _CYCLES_NS_DOC),
+    "share": (_SHARE, _SHARE_DOC),
+    "gib_per_s": (_GIB_PER_S, _GIB_PER_S_DOC),
+    "short_name": (_SHORT_NAME, _SHORT_NAME_DOC),
+    "kernel_label": (_KERNEL_LABEL, _KERNEL_LABEL_DOC),
+    "kernel_category": (_kernel_category, _KERNEL_CATEGORY_DOC),
+}
+
+
+def function_names() -> Collection[str]:
+    """Return the names of all functions."""
+    return _FUNCTIONS.keys()
+
+
+def function_body(name: str) -> str:
+    """Return the text after CREATE MACRO. Raises KeyError."""
+    body, _ = _FUNCTIONS[name]
+    return body if isinstance(body, str) else body()
 
 
 def function_statements() -> list[str]:
     """Return the statements that create the functions and their comments."""
     return [
         statement
-        for name, body, doc in _FUNCTIONS
-        for statement in (f"CREATE OR REPLACE MACRO {body}", f"COMMENT ON MACRO {name} IS {quote_text(doc)}")
+        for name, (_, doc) in _FUNCTIONS.items()
+        for statement in (
+            f"CREATE OR REPLACE MACRO {function_body(name)}",
+            f"COMMENT ON MACRO {name} IS {quote_text(doc)}",
+        )
     ]
