@@ -13,6 +13,7 @@ from capture_builder import CaptureBuilder
 from ingest_checks import query
 from round_trip import differences
 
+import traceconv
 from traceconv.cli.app import run
 from traceconv.pipeline.ingest import ingest
 from traceconv.reports.catalog import reports
@@ -224,8 +225,10 @@ def test_times_of_all_sizes(tmp_path: Path, capfd: pytest.CaptureFixture[str], w
 def answered(store: Path, path: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Everything that can be asked has an answer, or one clear sentence."""
     row_ids = query(store, "SELECT table_name, id FROM slice ORDER BY start_ns, id LIMIT 3")
-    commands = [["report", one.replace("_", "-"), "--db", str(store)] for one in reports()]
-    commands += [["info", str(store)], ["verify", str(path)]]
+    with traceconv.open_store(store) as opened:
+        for name in reports():
+            opened.report(name).fetchall()
+    commands = [["info", str(store)], ["verify", str(path)]]
     commands += [["why", table, str(id_), "--db", str(store)] for table, id_ in row_ids]
     commands += [["query", f"FROM {view}", "--db", str(store)] for view in ("launch_delay", "launching_range")]
     commands += [["query", f"FROM {view}", "--db", str(store)] for view in ("memory_usage", "perfetto.slice")]
@@ -239,8 +242,7 @@ def answered(store: Path, path: Path, folder: Path, capfd: pytest.CaptureFixture
         assert "Traceback" not in text, (command, text)
         assert "verflow" not in text, (command, text)
         assert "Error:" not in text.replace("error: ", ""), (command, text)
-        if command[0] in ("report", "query"):
-            assert code == 0 or "rows in" in text, (command, text)
+        assert command[0] != "query" or code == 0, (command, text)
 
 
 def round_trips(store: Path, folder: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import re
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -23,12 +24,19 @@ from traceconv.schema import tables
 LABELS = "SELECT run_id, label, group_label FROM run ORDER BY run_id"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """Three runs: ranks 0 and 1, and one with the content of rank 0 in another file."""
+@pytest.fixture(scope="module")
+def traces_and_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
     for rank in (0, 1):
-        ingest([write_trace(tmp_path / f"rank{rank}" / "trace.json", rank=rank, seed=rank)], tmp_path / "s.duckdb")
-    ingest([write_trace(tmp_path / "again.json.gz", rank=0)], tmp_path / "s.duckdb")
+        ingest([write_trace(folder / f"rank{rank}" / "trace.json", rank=rank, seed=rank)], folder / "s.duckdb")
+    ingest([write_trace(folder / "again.json.gz", rank=0)], folder / "s.duckdb")
+    return folder
+
+
+@pytest.fixture
+def store(traces_and_store: Path, tmp_path: Path) -> Path:
+    """Three runs: ranks 0 and 1, and one with the content of rank 0 in another file."""
+    shutil.copytree(traces_and_store, tmp_path, dirs_exist_ok=True)
     return tmp_path / "s.duckdb"
 
 
@@ -221,7 +229,8 @@ def test_merge_numbers_runs_and_skips_those_that_are_there(
 ) -> None:
     other = tmp_path / "other.duckdb"
     ingest([write_trace(tmp_path / "new.json", seed=9)], other)
-    ingest([tmp_path / "rank1" / "trace.json"], other)
+    [(rank1,)] = query(store, "SELECT source_path FROM run WHERE run_id = 2")
+    ingest([Path(rank1)], other)
     _, err = runs(capfd, "merge", other, "--db", store)
     assert err.splitlines() == [
         f"{other}: run 1 (new.json) merged as run 4",

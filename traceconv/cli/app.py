@@ -6,10 +6,12 @@ import gc
 import sys
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import NoReturn
 
 import typer
 import typer.core
+import typer.main
 
 from traceconv import native
 from traceconv._version import __version__
@@ -125,6 +127,10 @@ def _options(
 ) -> None: ...
 
 
+#: For programs that run several command lines.
+_parser = cache(typer.main.get_command)
+
+
 class _NoPandas:
     """Import hook that hides pandas: pyarrow would load it, to recognise types that don't occur here."""
 
@@ -162,7 +168,7 @@ def run(arguments: list[str]) -> int:
                 else show(message, kind, *place)
             )
             with command_line():
-                code = app(arguments, prog_name="traceconv", standalone_mode=False)
+                code = _parser(app)(arguments, prog_name="traceconv", standalone_mode=False)
     except TraceconvError as error:
         if "--debug" in arguments:
             raise
