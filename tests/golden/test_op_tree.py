@@ -1,0 +1,105 @@
+"""The report op-tree and the view task_module: rows worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from traceconv.store.database import open_store
+
+MakeStore = Callable[..., Path]
+
+
+def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
+    with open_store(store) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def span(id_: int, parent: int | None, name: str, start: int, dur: int, own: int, **more: object) -> dict[str, object]:
+    times = {"start_ns": start, "dur_ns": dur, "self_ns": own}
+    return {"id": id_, "parent_id": parent, "name": name, "kind": "host_op", "track_id": 1, **times, **more}
+
+
+def call(id_: int, parent: int | None, start: int) -> dict[str, object]:
+    return {"id": id_, "parent_id": parent, "start_ns": start, "dur_ns": 1, "correlation_id": id_, "track_id": 1}
+
+
+def task(id_: int, call_id: int | None, submit: int | None, dur: int | None, **more: object) -> dict[str, object]:
+    return {"id": id_, "correlation_id": call_id, "submit_ns": submit, "start_ns": 1000 + id_, "dur_ns": dur,
+            "kind": "compute", "track_id": 2, **more}  # fmt: skip
+
+
+TRACKS = [
+    {"track_id": 1, "kind": "thread", "device_id": None},
+    {"track_id": 2, "kind": "stream", "device_id": 0},
+    {"track_id": 3, "kind": "thread", "device_id": None},
+]
+#: Two steps of a module with a matrix product, and the backward pass of the first on another thread.
+RANGES = [
+    span(1, None, "ProfilerStep#4", 0, 100, 60, kind="annotation", step_id=4),
+    span(2, 1, "nn.Module: Linear_0", 10, 40, 10, kind="module", step_id=4),
+    span(3, 2, "aten::linear", 20, 30, 5, step_id=4),
+    span(4, 3, "aten::mm", 25, 24, 23, step_id=4),
+    span(5, None, "ProfilerStep#5", 100, 50, 20, kind="annotation", step_id=5),
+    span(6, 5, "nn.Module: Linear_0", 110, 30, 10, kind="module", step_id=5),
+    span(7, 6, "aten::linear", 115, 20, 20, step_id=5),
+    span(8, None, "MmBackward0", 60, 20, 8, track_id=3, step_id=4),
+    span(9, 8, "aten::mm", 65, 12, 11, track_id=3, step_id=4),
+    span(10, None, "ProfilerStep#4", 1000, 50, 50, kind="annotation", track_id=2, step_id=4),
+]
+CALLS = [call(21, 4, 30), call(22, 7, 120), call(23, 9, 70)]
+TASKS = [
+    task(31, 21, 30, 100, step_id=4),
+    task(32, 22, 120, 10, step_id=5),
+    task(33, 23, 70, 200, step_id=4),
+    task(34, None, None, 7),
+    task(35, 21, 30, 1000, kind="sync", step_id=4),
+    task(36, 21, 30, None, step_id=4),
+]
+FLOWS = [{"flow_id": 1, "kind": "other", "name": "fwdbwd", "src_id": 4, "dst_id": 8}]
+COLUMNS = "label, count, host_total_ns, host_self_ns, task_count, self_task_count, device_total_ns, device_self_ns"
+
+
+def test_tree_of_names_with_inclusive_and_exclusive_times(make_store: MakeStore) -> None:
+    store = make_store(track=TRACKS, range=RANGES, api=CALLS, task=TASKS, flow=FLOWS)
+    assert ask(store, f"SELECT {COLUMNS} FROM op_tree") == [
+        ("MmBackward0", 1, 20, 8, 1, 0, 200, 0),
+        ("  aten::mm", 1, 12, 11, 1, 1, 200, 200),
+        ("ProfilerStep*", 2, 150, 80, 3, 0, 110, 0),
+        ("  nn.Module: Linear_0", 2, 70, 20, 3, 0, 110, 0),
+        ("    aten::linear", 2, 50, 25, 3, 1, 110, 10),
+        ("      aten::mm", 1, 24, 23, 2, 2, 100, 100),
+        ("(no range)", 0, 0, 0, 1, 1, 7, 7),
+    ]
+    assert ask(store, "SELECT depth, kind, path FROM op_tree WHERE position = 5") == [
+        (2, "host_op", "ProfilerStep* > nn.Module: Linear_0 > aten::linear")
+    ]
+    # 317 ns in total
+    assert ask(store, "SELECT round(device_percent, 3) FROM op_tree WHERE depth = 0") == [(63.091,), (34.7,), (2.208,)]
+
+
+def test_a_step_of_the_tree(make_store: MakeStore) -> None:
+    outer = span(11, None, "training", 0, 1000, 850, kind="annotation")
+    ranges = [{**one, "parent_id": 11} if one["id"] in (1, 5) else one for one in RANGES]
+    store = make_store(track=TRACKS, range=[outer, *ranges], api=CALLS, task=TASKS, flow=FLOWS)
+    assert ask(store, f"SELECT {COLUMNS} FROM op_tree(step := 5)") == [
+        ("training", 0, 0, 0, 1, 0, 10, 0),
+        ("  ProfilerStep*", 1, 50, 20, 1, 0, 10, 0),
+        ("    nn.Module: Linear_0", 1, 30, 10, 1, 0, 10, 0),
+        ("      aten::linear", 1, 20, 20, 1, 1, 10, 10),
+    ]
+    assert ask(store, "FROM op_tree(run := 2)") == []
+
+
+def test_module_of_forward_and_backward_tasks(make_store: MakeStore) -> None:
+    store = make_store(
+        track=TRACKS, range=RANGES, api=CALLS, flow=FLOWS,
+        task=[*TASKS[:4], task(40, None, None, 5, op_id=1)], op=[{"op_id": 1, "scope_path": "stem/conv"}],
+    )  # fmt: skip
+    assert ask(store, "SELECT id, module_id, module_name, found_by, range_id FROM task_module ORDER BY id") == [
+        (31, 2, "nn.Module: Linear_0", "launch", 4),
+        (32, 6, "nn.Module: Linear_0", "launch", 7),
+        (33, 2, "nn.Module: Linear_0", "backward", 9),
+        (34, None, None, None, None),
+        (40, None, "stem/conv", "op", None),
+    ]
