@@ -31,7 +31,7 @@ def through_a_file(written: RecordSchema, records_: RecordArray) -> tuple[Record
     """The schema and the block that a reader gets of a file with one block."""
     decoder = FrameDecoder()
     head = encode_file_header(FileHeader(1, None, written.clock, 1, 0, 0, (written,)))
-    (block,) = [*decoder.feed(head + encode_block(written, records_, 0)), *decoder.finish()]
+    (block,) = [*decoder.feed(head + b"".join(encode_block(written, records_, 0))), *decoder.finish()]
     assert isinstance(block, Block)
     assert decoder.header is not None
     return decoder.header.schemas[0], block

@@ -41,7 +41,7 @@ def make_log(counts: Sequence[int], first_sequence: int = 0, seed: int = 0) -> L
     sequence = first_sequence
     for count in counts:
         records = np.frombuffer(generator.bytes(count * SCHEMA.size_bytes), dtype_of(SCHEMA))
-        data += encode_block(SCHEMA, records, sequence)
+        data += b"".join(encode_block(SCHEMA, records, sequence))
         sequence += count
         bounds.append(len(data))
     return Log(data, tuple(counts), tuple(bounds), first_sequence)

@@ -152,7 +152,7 @@ def test_unknown_type_is_decoded_by_the_schema_in_the_file(capfd: pytest.Capture
     data["speed"] = [1.5, math.nan, math.inf, -0.0]
     data["mode"] = [0, 1, 9, 5]
     data["raw"] = np.frombuffer(b"abcdefghijkl", "V3")
-    path = write_file(tmp_path / "spin.bin", schema, encode_block(schema, data, 0))
+    path = write_file(tmp_path / "spin.bin", schema, b"".join(encode_block(schema, data, 0)))
     found = rows(capfd, path, "--type", "spin")
     assert [row["speed"] for row in found] == [1.5, "nan", "inf", -0.0]
     assert [row["mode"] for row in found] == ["slow", "fa%st\x1b", None, 5]
@@ -180,7 +180,7 @@ def test_longer_record_of_a_newer_writer_shows_its_fields(capfd: pytest.CaptureF
     newer = dataclasses.replace(ours, fields=(*ours.fields, Field("priority", "i64", "", "")))
     data = np.zeros(2, dtype_of(newer))
     data["priority"] = [-1, 7]
-    path = write_file(tmp_path / "stream.bin", newer, encode_block(newer, data, 0))
+    path = write_file(tmp_path / "stream.bin", newer, b"".join(encode_block(newer, data, 0)))
     assert [row["priority"] for row in rows(capfd, path)] == [-1, 7]
 
 
@@ -188,7 +188,7 @@ def test_known_types_are_decoded_without_a_header(capfd: pytest.CaptureFixture[s
     schema = record("sync")
     data = np.zeros(1, dtype_of(schema))
     data["ticks"] = 5
-    path = write_file(tmp_path / "sync.bin", schema, encode_block(schema, data, 0))
+    path = write_file(tmp_path / "sync.bin", schema, b"".join(encode_block(schema, data, 0)))
     content = bytearray(path.read_bytes())
     content[60] ^= 1
     path.write_bytes(content)
@@ -285,7 +285,7 @@ def test_large_block_is_shown_in_parts_with_correct_offsets(
     schema = record("sync")
     data = np.zeros(10, dtype_of(schema))
     data["ticks"] = np.arange(10)
-    path = write_file(tmp_path / "sync.bin", schema, encode_block(schema, data, 0))
+    path = write_file(tmp_path / "sync.bin", schema, b"".join(encode_block(schema, data, 0)))
     whole = rows(capfd, path)
     monkeypatch.setattr("traceconv.formats.npulog.dump._PART_RECORDS", 3)
     assert rows(capfd, path) == whole

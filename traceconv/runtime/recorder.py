@@ -10,21 +10,22 @@ import json
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv._version import __version__
+from traceconv.base.int64 import Mask
 from traceconv.runtime import counters
 from traceconv.runtime.event_log import (
     HEADS,
     NONE32,
     EventLog,
     EventStore,
-    Head,
     RangeBegin,
     Taken,
     Words,
@@ -34,8 +35,8 @@ from traceconv.runtime.identity import Identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
-from traceconv.schema.dtypes import RecordArray, dtype_of
-from traceconv.wire.log_writer import CaptureWriter
+from traceconv.schema.dtypes import RecordArray, dtype_of, gather, join
+from traceconv.wire.log_writer import CaptureWriter, new_records
 
 WRITER = f"traceconv {__version__} reference NPU"
 _NONE64 = (1 << 64) - 1
@@ -47,6 +48,16 @@ _BEGIN, _END, _END_APART, _BEGIN_CUT = (
 )
 _CHARS = {"i8": "q", "u8": "Q", "u4": "I", "u2": "H", "u1": "B"}
 _pack_range = struct.Struct("<" + "".join(_CHARS[_RANGE_DTYPE[name].str[1:]] for name in _RANGE_DTYPE.names or ())).pack
+
+
+#: Kind of event with begins and ends → fields of begins only, and their values in an end.
+_OF_BEGINS: Mapping[str, Mapping[str, int]] = {
+    "api": {"op_index": NONE32},
+    "task": {
+        "size_bytes": _NONE64, "context_id": NONE32, "op_index": NONE32, "step_id": NONE32, "execution_id": NONE32,
+        "block_count": 0, "mix_block_count": 0, "hf32_eligible": 0,
+    },
+}  # fmt: skip
 
 
 class RangeEvent(NamedTuple):
@@ -103,19 +114,16 @@ _WORD_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(slots=True)
-class _HeadColumns:
-    """The heads of one kind of event as columns; texts are hashes, once they are in this capture's dictionary."""
+class _Templates:
+    """The heads of one kind of event as records: events are copies with their own words.
 
-    texts: list[Any]
-    numbers: Any
-    defined: Any = field(default_factory=lambda: np.zeros(0, np.bool_))
+    ends     of a begin: its end, without the texts and what only begins have
+    defined  whether the texts are in this capture's dictionary
+    """
 
-    def extend(self, heads: Sequence[Head]) -> None:
-        """Add heads whose texts are not defined yet."""
-        rows = np.array([head[len(self.texts) :] for head in heads], np.int64).reshape(len(heads), -1)
-        self.numbers = np.concatenate([self.numbers, rows])
-        self.texts = [np.pad(hashes, (0, len(heads))) for hashes in self.texts]
-        self.defined = np.pad(self.defined, (0, len(heads)))
+    begins: RecordArray
+    ends: RecordArray
+    defined: Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +161,15 @@ class Recorder(EventLog):
         self._describe_thread = describe_thread
         #: Number of an op → its counters, in the order of the record's fields; ops without counters are absent.
         self._counters: dict[int, tuple[int, ...]] = {}
-        self._counter_table: tuple[Any, Any] | None = None
+        #: Numbers of ops with counters, in order, and the record of a task of each.
+        self._counter_table: tuple[Words, RecordArray] | None = None
         self._writer = CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {})
         #: Records of ranges, until `flush`.
         self._ranges = bytearray()
         self._range_kinds = {kind: value for kind, value in _RANGE_KINDS.items() if selection.takes_range(kind)}
         #: The hash of a text, which the log defines on first use; 0 for none.
         self.text: Callable[[str | None], int] = cache(self._define)
-        self._head_columns: dict[tuple[int, str], _HeadColumns] = {}
+        self._templates: dict[tuple[int, str], _Templates] = {}
         #: First number of a model's ops → how many of its ops in bodies are described.
         self._inner_counts: dict[int, int] = {}
         self._threads: set[int] = set()
@@ -330,17 +339,21 @@ class Recorder(EventLog):
     # Ranges
 
     def range_begin(self, begin: RangeBegin, parent_id: int) -> None:
-        kind = self._range_kinds.get(begin.kind)
-        if kind is None:
+        # Unpacked once: reading a field of a named tuple takes as long as packing it.
+        (
+            host_ns, span_id, thread_id, kind, name, category, args, trace_id, step_id, pe_index, item_index,
+            execution_id, cut,
+        ) = begin  # fmt: skip
+        kind_value = self._range_kinds.get(kind)
+        if kind_value is None:
             return
-        thread_id, text = begin.thread_id, self.text
         if thread_id not in self._threads:
             self.describe_new_thread(thread_id)
-        step_id = begin.step_id if self.selection.steps else NONE32
+        text = self.text
         self._ranges += _pack_range(
-            begin.host_ns, begin.span_id, parent_id, begin.trace_id, text(begin.name), text(begin.category),
-            text(begin.args), thread_id, step_id, _BEGIN_CUT if begin.cut else _BEGIN, kind, 0,
-            begin.pe_index, begin.item_index, begin.execution_id,
+            host_ns, span_id, parent_id, trace_id, text(name), text(category), text(args), thread_id,
+            step_id if self.selection.steps else NONE32, _BEGIN_CUT if cut else _BEGIN, kind_value, 0, pe_index,
+            item_index, execution_id,
         )  # fmt: skip
 
     def range_end(
@@ -369,39 +382,45 @@ class Recorder(EventLog):
 
     # Events → records
 
-    def _heads(self, store: EventStore, kind: str, used: Words) -> _HeadColumns:
+    def _templates_of(self, store: EventStore, kind: str, used: Words) -> _Templates:
         """Return the heads of a kind of event, with those in `used` defined in this capture."""
         heads, (fields, text_count) = store.heads[kind], HEADS[kind]
-        columns = self._head_columns.get((id(store), kind))
-        if columns is None:
-            numbers = np.zeros((0, len(fields) - text_count), np.int64)
-            columns = _HeadColumns([np.zeros(0, np.uint64)] * text_count, numbers)
-            self._head_columns[id(store), kind] = columns
-        count = len(heads)
-        if count > len(columns.defined):
-            columns.extend(heads[len(columns.defined) : count])
-        if columns.defined.all():
-            return columns
-        met = np.flatnonzero(np.bincount(used, minlength=count) > 0)
-        for head in met[~columns.defined[met]].tolist():
-            for place in range(text_count):
-                columns.texts[place][head] = self.text(str(heads[head][place]))
-            if kind == "api":
-                self.describe_new_thread(int(heads[head][1]))
-            columns.defined[head] = True
-        return columns
+        key, count = (id(store), kind), len(heads)
+        known = self._templates.get(key)
+        if known is None:
+            none = new_records(kind, 0)
+            known = self._templates[key] = _Templates(none, none, np.zeros(0, np.bool_))
+        if count > len(known.defined):
+            new = np.zeros(count - len(known.defined), dtype_of(record(kind)))
+            numbers = np.array([head[text_count:] for head in heads[len(known.defined) : count]], np.int64)
+            for name, column in zip(fields[text_count:], numbers.T, strict=True):
+                new[name] = column
+            ends = new.copy()
+            if kind in _OF_BEGINS:
+                ends["event"] = 1
+                for name, value in _OF_BEGINS[kind].items():
+                    ends[name] = value
+            known.begins, known.ends = join([known.begins, new]), join([known.ends, ends])
+            known.defined = np.pad(known.defined, (0, len(new)))
+        if not known.defined.all():
+            met = np.flatnonzero(np.bincount(used, minlength=count) > 0)
+            for head in met[~known.defined[met]].tolist():
+                for place, name in enumerate(fields[:text_count]):
+                    known.begins[name][head] = self.text(str(heads[head][place]))
+                if kind == "api":
+                    self.describe_new_thread(int(heads[head][1]))
+                known.defined[head] = True
+        return known
 
     def _records(self, kind: str, words: Words, store: EventStore) -> RecordArray:
         """Return records whose fields are the words of the events and the fields of their heads."""
-        records = np.zeros(len(words), dtype_of(record(kind)))
-        for place, name in enumerate(_WORD_FIELDS[kind]):
-            records[name] = words[:, place]
         if kind in HEADS:
             head = words[:, -1]
-            known = self._heads(store, kind, head)
-            columns = *(hashes[head] for hashes in known.texts), *known.numbers[head].T
-            for name, column in zip(HEADS[kind][0], columns, strict=True):
-                records[name] = column
+            records = gather(self._templates_of(store, kind, head).begins, head)
+        else:
+            records = np.zeros(len(words), dtype_of(record(kind)))
+        for place, name in enumerate(_WORD_FIELDS[kind]):
+            records[name] = words[:, place]
         return records
 
     def _api_records(self, words: Words, store: EventStore) -> RecordArray:
@@ -410,18 +429,12 @@ class Recorder(EventLog):
         row = np.repeat(np.arange(len(words)), count)
         place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
         time, inner, end = _CALL_PARTS[shape[row], place].T
-        head, ends = (words[:, 4] >> 2)[row] + inner, end == 1
-        known = self._heads(store, "api", head)
-        records = np.zeros(len(row), dtype_of(record("api")))
+        head = (words[:, 4] >> 2)[row] + inner
+        known = self._templates_of(store, "api", head)
+        records = gather(join([known.begins, known.ends]), head + end * len(known.begins))
         records["host_ns"] = words[row, time]
         records["correlation_id"] = words[row, 3] - inner
-        records["name"] = np.where(ends, np.uint64(0), known.texts[0][head])
-        numbers = known.numbers[head]
-        records["thread_id"] = numbers[:, 0]
-        records["op_index"] = np.where(ends, NONE32, numbers[:, 1])
-        records["step_id"] = np.where(ends, NONE32, self._steps(words[row, 5]))
-        records["event"] = ends
-        records["level"] = numbers[:, 2]
+        records["step_id"] = np.where(end == 1, NONE32, self._steps(words[row, 5]))
         return records
 
     def _steps(self, step_ids: Words) -> Words | int:
@@ -430,48 +443,42 @@ class Recorder(EventLog):
 
     def _write_tasks(self, device_id: int | None, words: Words, store: EventStore) -> None:
         head = words[:, 8]
-        known = self._heads(store, "task", head)
-        numbers = known.numbers[head]
+        known = self._templates_of(store, "task", head)
         if self.selection.tasks:
-            records = np.zeros(2 * len(words), dtype_of(record("task")))
+            both = np.repeat(head, 2)
+            both[1::2] += len(known.begins)
+            records = gather(join([known.begins, known.ends]), both)
             starts, ends = records[::2], records[1::2]
             starts["ticks"], ends["ticks"] = words[:, 0], words[:, 1]
             starts["correlation_id"] = words[:, 2]
-            starts["name"] = known.texts[0][head]
-            starts["size_bytes"], ends["size_bytes"] = words[:, 3].view(np.uint64), _NONE64
-            records["context_id"] = NONE32
-            starts["op_index"], ends["op_index"] = numbers[:, 0], NONE32
-            starts["step_id"], ends["step_id"] = self._steps(words[:, 6]), NONE32
-            starts["execution_id"], ends["execution_id"] = words[:, 7], NONE32
-            starts["block_count"], starts["mix_block_count"] = numbers[:, 1], numbers[:, 2]
-            starts["hf32_eligible"] = numbers[:, 4]
-            ends["event"] = 1
+            starts["size_bytes"] = words[:, 3].view(np.uint64)
+            starts["step_id"], starts["execution_id"] = self._steps(words[:, 6]), words[:, 7]
+            starts["context_id"] = NONE32
             for half in (starts, ends):
                 half["task_id"], half["stream_id"] = words[:, 4], words[:, 5]
-                half["task_type"] = numbers[:, 3]
             self._append("task", device_id, records)
         if self.selection.pmu:
-            self._write_counters(device_id, words, numbers[:, 0])
+            self._write_counters(device_id, words, known.begins["op_index"][head])
 
-    def _write_counters(self, device_id: int | None, words: Words, op_index: Words) -> None:
+    def _write_counters(self, device_id: int | None, words: Words, op_index: NDArray[np.uint32]) -> None:
         """Write the hardware counters of tasks, which the device reports when they end."""
+        name = counters.RECORDS[self._metric_group]
         if self._counter_table is None:
             indices = np.array(sorted(self._counters), np.int64)
-            rows = [self._counters[index] for index in indices.tolist()]
-            count = len(counters.names(self._metric_group))
-            self._counter_table = indices, np.array(rows, np.uint64).reshape(len(rows), count)
-        indices, values = self._counter_table
+            rows = np.zeros(len(indices), dtype_of(record(name)))
+            values = np.array([self._counters[index] for index in indices.tolist()], np.uint64)
+            for counter, column in zip(counters.names(self._metric_group), values.T, strict=False):
+                rows[counter] = column
+            self._counter_table = indices, rows
+        indices, rows = self._counter_table
         if not len(indices):
             return
         place = np.minimum(np.searchsorted(indices, op_index), len(indices) - 1)
         counted = np.flatnonzero(indices[place] == op_index)
-        schema = record(counters.RECORDS[self._metric_group])
-        records = np.zeros(len(counted), dtype_of(schema))
+        records = gather(rows, place[counted])
         records["ticks"] = words[counted, 1]
         records["task_id"], records["stream_id"] = words[counted, 4], words[counted, 5]
-        for column, name in enumerate(counters.names(self._metric_group)):
-            records[name] = values[place[counted], column]
-        self._append(schema.name, device_id, records)
+        self._append(name, device_id, records)
 
 
 def _fusion_id(op: DeviceOp, op_base: int) -> int:
@@ -484,7 +491,4 @@ def _in_tick_order(records: RecordArray) -> RecordArray:
     ticks: Any = np.ascontiguousarray(records["ticks"])
     if np.all(ticks[1:] >= ticks[:-1]):
         return records
-    order = np.argsort(ticks, kind="stable")
-    # As opaque bytes: gathering a structured array field by field takes twice as long.
-    gathered: RecordArray = records.view(f"V{records.dtype.itemsize}")[order].view(records.dtype)
-    return gathered
+    return gather(records, np.argsort(ticks, kind="stable"))

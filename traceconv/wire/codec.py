@@ -9,10 +9,10 @@ from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire.frames import Block, encode_block_header
 
 
-def encode_block(schema: RecordSchema, records: RecordArray, sequence: int) -> bytes:
-    """Encode one block of `records`; the first has number `sequence` in its stream."""
-    payload = np.ascontiguousarray(records, dtype_of(schema)).tobytes()
-    return encode_block_header(schema.tag, schema.size_bytes, sequence, payload) + payload
+def encode_block(schema: RecordSchema, records: RecordArray, sequence: int) -> tuple[bytes, memoryview]:
+    """Encode one block of `records`; the first has number `sequence` in its stream. Return its header and payload."""
+    payload = np.ascontiguousarray(records, dtype_of(schema)).view(np.uint8).data
+    return encode_block_header(schema.tag, schema.size_bytes, sequence, payload), payload
 
 
 def decode_block(block: Block, written: RecordSchema, known: RecordSchema) -> RecordArray:

@@ -150,21 +150,24 @@ class CaptureWriter:
         end = len(records) - len(records) % per_block if keep_rest else len(records)
         for first in range(0, end, per_block):
             part = records[first : min(first + per_block, end)]
-            self._write_block(stream, encode_block(stream.schema, part, stream.sequence), len(part))
+            header, payload = encode_block(stream.schema, part, stream.sequence)
+            self._write_block(stream, header, payload, len(part))
         if end < len(records):
             stream.buffered.insert(0, records[end:].copy())
             stream.buffered_count += len(records) - end
 
-    def _write_block(self, stream: _Stream, block: bytes, record_count: int) -> None:
-        full = stream.sequence > stream.file_first and stream.file_bytes + len(block) > self.slice_bytes
+    def _write_block(self, stream: _Stream, header: bytes, payload: memoryview, record_count: int) -> None:
+        size = len(header) + len(payload)
+        full = stream.sequence > stream.file_first and stream.file_bytes + size > self.slice_bytes
         if stream.file is not None and full:
             self._close_file(stream)
         if stream.file is None:
             self._open_file(stream)
         assert stream.file is not None
         with _as_output_error(self.folder / stream.path):
-            _write_all(stream.file, block)
-        stream.file_bytes += len(block)
+            _write_all(stream.file, header)
+            _write_all(stream.file, payload)
+        stream.file_bytes += size
         stream.sequence += record_count
 
     def _open_file(self, stream: _Stream) -> None:
@@ -208,7 +211,7 @@ class CaptureWriter:
         )
 
 
-def _write_all(file: BinaryIO, data: bytes) -> None:
+def _write_all(file: BinaryIO, data: bytes | memoryview) -> None:
     """Write all bytes: an unbuffered file may accept only a part, before it reports a full disk."""
     rest = memoryview(data)
     while rest:
