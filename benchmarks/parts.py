@@ -92,42 +92,56 @@ def _ask(connection: Any, question: Any) -> int:
 
 
 def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
-    """Copy a store and repeat its run at later times until it has at least `tasks` tasks."""
+    """Copy a store and repeat its run at later times until it has at least `tasks` tasks.
+
+    API calls, counters, steps and blocks of memory that were freed are repeated too; the tables of points are filled
+    again.
+    """
     import shutil
 
     from traceconv.store.database import open_store
+    from traceconv.store.derived_tables import fill_derived_tables
 
     shutil.copyfile(store, target)
     with open_store(Path(target), read_only=False) as connection:
-        span, steps, last, count = connection.execute(
-            "SELECT max(start_ns + dur_ns) - min(start_ns) + 1000000, max(step_id), max(source_task_id), count(*) "
-            "FROM task"
+        span, steps, last, correlations, count = connection.execute(
+            "SELECT max(start_ns + dur_ns) - min(start_ns) + 1000000, max(step_id), max(source_task_id), "
+            "max(correlation_id) + 1, count(*) FROM task"
         ).fetchall()[0]
+        ids = connection.execute("SELECT count(*) * 2 FROM api").fetchall()[0][0]
+        blocks = connection.execute("SELECT max(block_id) FROM memory").fetchall()[0][0]
         times = -(-int(tasks) // count)
+        # The last column is the one by which rows are in order.
         for table, columns in {
             "task": {
                 "id": count * 2,
                 "step_id": steps,
                 "execution_id": steps,
                 "source_task_id": last,
+                "correlation_id": correlations,
                 "submit_ns": span,
                 "start_ns": span,
             },
             "task_pmu": {"id": count * 2},
+            "api": {"id": ids, "parent_id": ids, "step_id": steps, "correlation_id": correlations, "start_ns": span},
+            "memory": {"block_id": blocks, "free_ns": span, "alloc_ns": span},
             "step": {
                 "step_id": steps,
                 "iteration": steps,
-                "start_ns": span,
                 "fp_start_ns": span,
                 "bp_end_ns": span,
                 "end_ns": span,
+                "start_ns": span,
             },
         }.items():
             shifted = ", ".join(f"{column} + {shift} * turn AS {column}" for column, shift in columns.items())
+            condition = "alloc_ns + free_ns IS NOT NULL" if table == "memory" else "true"
             connection.execute(
                 f"INSERT INTO {table} SELECT * EXCLUDE (turn) REPLACE ({shifted}) "  # noqa: S608 - names above
-                f"FROM {table}, (SELECT unnest(range(1, {times})) AS turn) ORDER BY turn, {list(columns)[-1]}"
+                f"FROM {table}, (SELECT unnest(range(1, {times})) AS turn) WHERE {condition} "
+                f"ORDER BY turn, {list(columns)[-1]}"
             )
+        fill_derived_tables(connection)
         connection.execute("CHECKPOINT")
     return {"tasks": times * count}
 

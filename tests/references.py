@@ -17,7 +17,12 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     **{(table, "step_id"): (("step", "step_id"),) for table in SLICES},
     **{(table, "device_id"): (("device", "device_id"),) for table in ("task", "memory", "step", "track")},
     **{(table, "parent_id"): tuple((other, "id") for other in SLICES) for table in SLICES},
-    **{(table, "device_id"): (("device", "device_id"),) for table in ("device_busy", "stream_busy")},
+    **{
+        (table, "device_id"): (("device", "device_id"),)
+        for table in ("device_busy", "stream_busy", "memory_interval", "task_memory")
+    },
+    ("task_memory", "id"): (("task", "id"),),
+    ("task_memory", "step_id"): (("step", "step_id"),),
     ("track", "parent_track_id"): (("track", "track_id"),),
     ("task_pmu", "id"): (("task", "id"),),
     ("track", "process_id"): (("process", "process_id"),),

@@ -14,8 +14,8 @@ import duckdb
 from traceconv.reports.catalog import install
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.busy_tables import fill_busy_tables
 from traceconv.store.database import create_store, create_tables, open_store
+from traceconv.store.derived_tables import fill_derived_tables
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -33,7 +33,7 @@ def build_store(path: Path, **rows: Rows) -> Path:
         if "run" not in rows:
             runs = sorted({entry.get("run_id", 1) for entries in rows.values() for entry in entries})  # type: ignore[type-var]
             insert(connection, "run", [{"run_id": n, "label": f"run-{n}", "start_ns": 0} for n in runs])
-        fill_busy_tables(connection)
+        fill_derived_tables(connection)
     return path
 
 

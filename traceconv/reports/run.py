@@ -37,7 +37,7 @@ _IN_TRACES = {
 }
 #: Tables that a trace may have instead of those that a report needs.
 _MAY_HAVE = ("task", "api", "range", "memory", "counter", "marker")
-#: The column that a parameter filters in tables of single tasks, and how.
+#: The column that a parameter filters in tables of single tasks, and how: see `_condition`.
 _PARAMETER_CONDITIONS = {
     "run": ("run_id", "="), "device": ("device_id", "="), "step": ("step_id", "="), "first_step": ("step_id", ">="),
     "last_step": ("step_id", "<="), "from_ns": ("start_ns", ">="), "to_ns": ("start_ns", "<"),
@@ -413,19 +413,22 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
     """Return the IDs of the rows that `top` selects; None if they can't be found faster than by the report.
 
     DuckDB joins and computes all rows of a report before it takes the first ones. Reports on single tasks therefore
-    name tables with the same rows (`early`), in which the first ones are found without the joins.
+    name tables with the same rows (`early`, `top_from`), in which the first ones are found without the joins.
     """
-    if question.top is None or question.top > _PICK_LIMIT or not question.report.early:
+    report = question.report
+    if question.top is None or question.top > _PICK_LIMIT or not (report.early or report.top_from):
         return None
     if "run" not in question.parameters:
         return None  # an ID is only unique in its run
-    place = _place_with(question, (*question.report.early, question.report.name), set())
+    place = _place_with(question, [report.top_from] if report.top_from else [*report.early, report.name], set())
     if place is None:
         return None
     chosen, values = _early_conditions(connection, question, place)
     source = quote_identifier(place) + ("()" if place == question.report.name else "")
     sql = f"SELECT id FROM {source}{_where(chosen)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
     rows = [row for batch in fetch(connection, sql, values) for row in batch]
+    if not rows and report.top_from:
+        return None  # the table may have no rows of this run
     return [id_ for (id_,) in rows if isinstance(id_, int)]
 
 
@@ -433,7 +436,7 @@ def _place_with(question: Question, places: Sequence[str], columns: set[str]) ->
     """Return the first place that has these columns and those that filter and order the rows."""
     needed = columns | {term.column for term in _order(question)}
     needed |= {one.column.name for one in question.filters}
-    needed |= {_PARAMETER_CONDITIONS[name][0] for name in question.parameters}
+    needed |= {_condition(question, name)[0] for name in question.parameters}
     for place in places:
         if place in tables():
             has = {column.name for column in tables()[place].columns}
@@ -442,6 +445,14 @@ def _place_with(question: Question, places: Sequence[str], columns: set[str]) ->
         if needed <= has:
             return place
     return None
+
+
+def _condition(question: Question, parameter: str) -> tuple[str, str]:
+    """Return the column that a parameter filters in tables of single tasks, and the operator."""
+    column, operator = _PARAMETER_CONDITIONS[parameter]
+    if column == "start_ns" and all(one.name != column for one in question.report.columns):
+        column = "at_ns"  # the report's only time
+    return column, operator
 
 
 def _filter_conditions(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[list[str], list[Value]]:
@@ -455,7 +466,7 @@ def _early_conditions(
     """Return the conditions in a place that is not the macro, where parameters are conditions too."""
     chosen, values = _filter_conditions(connection, question)
     for name in question.parameters:
-        column, operator = _PARAMETER_CONDITIONS[name]
+        column, operator = _condition(question, name)
         chosen.append(f"{quote_identifier(column)} {operator} ?")
     if question.report.early_where and place == question.report.early[0]:
         chosen.append(question.report.early_where)

@@ -51,15 +51,6 @@ def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> lis
     return list(_points(tasks, bounds))
 
 
-def fill_busy_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Fill both tables for all runs of a store that has no rows in them."""
-    runs = [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()]
-    for table, run_id, batch in busy_rows(connection, runs):
-        connection.register("busy_points", batch)
-        connection.execute(f"INSERT INTO {table} BY NAME SELECT {run_id:d}::BIGINT AS run_id, * FROM busy_points")  # noqa: S608 - our names
-        connection.unregister("busy_points")
-
-
 def _points(
     batches: Iterable[pa.RecordBatch], bounds: dict[_Device, list[int]]
 ) -> Iterator[tuple[str, int, pa.RecordBatch]]:

@@ -244,6 +244,8 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     try:
         # A name in SQL must not refer to a Python variable.
         connection.execute("SET python_enable_replacements = false")
+        # DuckDB takes `python -c` for interactive and would print a progress bar to standard output.
+        connection.execute("SET enable_progress_bar = false")
         connection.execute(f"SET memory_limit = {quote_text(_MEMORY_LIMIT)}")
         connection.execute(f"SET temp_directory = {quote_text(_spill_folder(path))}")
         connection.execute(f"ATTACH {quote_text(file)} AS {_ALIAS} ({options})")

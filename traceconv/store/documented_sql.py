@@ -39,20 +39,8 @@ _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 _CONVERSIONS = frozenset({"plain", "us", "short_us", "kb", "ratio", "flag", "shapes", "model"})
 
 _KEYS = frozenset(
-    {
-        "title",
-        "doc",
-        "formerly",
-        "needs",
-        "when_empty",
-        "when_single",
-        "order",
-        "measure",
-        "shown",
-        "early",
-        "early_where",
-    }
-    | {"msprof_constants", "parameters", "columns"}
+    {"title", "doc", "formerly", "needs", "when_empty", "when_single", "order", "measure", "shown", "early"}
+    | {"early_where", "top_from", "msprof_constants", "parameters", "columns"}
 )
 
 
@@ -107,6 +95,7 @@ class DocumentedSql:
     formerly    the report's old name, which still works; None if it has none
     early       a table that has the same rows (run_id, id) under the condition early_where, and views with these rows
                 but fewer columns, in ascending number of columns: the first rows are found faster there
+    top_from    a table that has the same rows (run_id, id) of all runs of which it has any: the same
     """
 
     name: str
@@ -121,6 +110,7 @@ class DocumentedSql:
     formerly: str | None
     early: tuple[str, ...]
     early_where: str | None
+    top_from: str | None
     parameters: tuple[Parameter, ...]
     columns: tuple[SqlColumn, ...]
     msprof_constants: tuple[tuple[str, str], ...]
@@ -210,6 +200,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         formerly=_text(raw, "formerly", name) if "formerly" in raw else None,
         early=tuple(raw.get("early", [])),
         early_where=raw.get("early_where"),
+        top_from=raw.get("top_from"),
         parameters=parameters,
         columns=columns,
         msprof_constants=constants,

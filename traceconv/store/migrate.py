@@ -14,7 +14,6 @@ import duckdb
 from traceconv.base.errors import StoreError, StoreMigrated, printable
 from traceconv.schema import tables
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.busy_tables import fill_busy_tables
 from traceconv.store.database import (
     OlderStoreError,
     definition_statements,
@@ -22,6 +21,7 @@ from traceconv.store.database import (
     open_store,
     raise_interrupt,
 )
+from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.file_lock import FileLock
 from traceconv.store.files import remove_database, sync
 from traceconv.store.migrations import migration_statements, unfilled_columns
@@ -108,7 +108,7 @@ def _upgrade(path: Path, copy: Path, report_statements: Sequence[str]) -> str:
         for statement in migration_statements(version):
             connection.execute(statement)
         if any(table.since > version for table in tables().values()):
-            fill_busy_tables(connection)
+            fill_derived_tables(connection)
         connection.execute(";\n".join([*definition_statements(), *report_statements]))
         formats = connection.execute("SELECT DISTINCT source_format FROM run").fetchall()
         connection.execute("COMMIT")

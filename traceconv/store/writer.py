@@ -24,7 +24,6 @@ import pyarrow as pa
 from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.busy_tables import busy_rows
 from traceconv.store.database import (
     OlderStoreError,
     attach_store,
@@ -35,6 +34,7 @@ from traceconv.store.database import (
     raise_interrupt,
     store_statements,
 )
+from traceconv.store.derived_tables import derived_rows
 from traceconv.store.file_lock import FileLock
 from traceconv.store.files import is_empty, remove_database, remove_temporary, sync
 from traceconv.store.migrate import migrate
@@ -323,9 +323,8 @@ class StoreWriter:
             return
         self._insert_small()
         with self._refusing():
-            rows = busy_rows(self._connection, self._new_runs)
-        for table, run_id, batch in rows:
-            self.insert(table, run_id, iter([batch]))
+            for table, run_id, batch in derived_rows(self._connection, sorted(self._new_runs)):
+                self.insert(table, run_id, iter([batch]))
         self._new_runs.clear()
 
     def _insert_small(self) -> None:

@@ -24,21 +24,10 @@
 -- alloc_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Allocation time; NULL if it was before the recording." }
 -- free_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Free time; NULL if it was not freed during the recording." }
 -- peak_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Time of the peak." }
-WITH change AS MATERIALIZED (
-  SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes
-  FROM memory_usage AS u
-  WHERE u.level = 'device' AND (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
-    AND (to_ns IS NULL OR u.ts_ns < to_ns)
-), usage AS (
+WITH usage AS MATERIALIZED (
   SELECT run_id, device_id, ts_ns, used_bytes
-  FROM change
-  WHERE from_ns IS NULL OR ts_ns > from_ns
-  UNION ALL
-  -- What is in use at from_ns, since the last change until then, counts too.
-  SELECT run_id, device_id, from_ns AS ts_ns, unnest(max_by({ 'used_bytes': used_bytes }, ts_ns))
-  FROM change
-  WHERE ts_ns <= from_ns
-  GROUP BY run_id, device_id
+  FROM memory_in_window(run, device, from_ns, to_ns)
+  WHERE level = 'device'
 ), most AS (
   SELECT run_id, device_id, max(used_bytes) AS used FROM usage GROUP BY run_id, device_id
 ), peak AS (

@@ -24,21 +24,9 @@
 -- live_count = { type = "BIGINT", unit = "count", doc = "Blocks in use at peak_ns." }
 -- peak_op = { type = "VARCHAR", unit = "text", doc = "Op of the last block allocated before the peak; NULL if it has none." }
 -- top_live = { type = "VARCHAR", unit = "text", doc = "The five largest blocks in use at that time, as tensor (op) = bytes, joined by '; '. For all blocks, see traceconv report memory-live." }
-WITH change AS MATERIALIZED (
-  SELECT u.run_id, u.device_id, u.level, u.pool, u.ts_ns, u.used_bytes, u.reserved_bytes
-  FROM memory_usage AS u
-  WHERE (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
-    AND (to_ns IS NULL OR u.ts_ns < to_ns)
-), usage AS (
+WITH usage AS MATERIALIZED (
   SELECT run_id, device_id, level, pool, ts_ns, used_bytes, reserved_bytes
-  FROM change
-  WHERE from_ns IS NULL OR ts_ns > from_ns
-  UNION ALL
-  -- What is in use at from_ns, since the last change until then, counts too.
-  SELECT run_id, device_id, level, pool, from_ns AS ts_ns, unnest(max_by({ 'used_bytes': used_bytes, 'reserved_bytes': reserved_bytes }, ts_ns))
-  FROM change
-  WHERE ts_ns <= from_ns
-  GROUP BY run_id, device_id, level, pool
+  FROM memory_in_window(run, device, from_ns, to_ns)
 ), most AS (
   SELECT u.run_id, u.device_id, u.level, u.pool, max(u.used_bytes) AS used, max(u.reserved_bytes) AS reserved
   FROM usage AS u

@@ -4,6 +4,7 @@
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log tasks, allocations and frees."
 -- order = ["run_id", "device_id", "at_ns", "id"]
 -- measure = "used_bytes"
+-- top_from = "task_memory"
 -- shown = ["device_id", "op_name", "op_type", "at_ns", "used_bytes", "reserved_bytes", "used_change_bytes"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
@@ -26,10 +27,11 @@
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes reserved by the allocator at that time; NULL if the source has no segments." }
 -- used_change_bytes = { type = "BIGINT", unit = "byte", doc = "used_bytes minus that of the previous execution on the device; NULL for the first." }
 WITH executed AS (
-  SELECT t.run_id, t.id, t.device_id, t.op_id, t.name, t.step_id, coalesce(t.submit_ns, t.start_ns) AS at_ns
-  FROM task AS t
-  WHERE t.op_id IS NOT NULL AND coalesce(t.submit_ns, t.start_ns) IS NOT NULL
-    AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+  SELECT m.run_id, m.id, m.device_id, t.op_id, t.name, m.step_id, m.at_ns, m.used_bytes, m.reserved_bytes,
+         m.used_change_bytes
+  FROM task_memory AS m
+  JOIN task AS t ON t.run_id = m.run_id AND t.id = m.id
+  WHERE (run IS NULL OR m.run_id = run) AND (device IS NULL OR m.device_id = device)
 ), allocated AS (
   -- Runs without tasks: allocations of one op in a row belong to one execution.
   SELECT m.run_id, m.device_id, m.op_id, m.alloc_ns, m.block_id,
@@ -38,15 +40,13 @@ WITH executed AS (
   FROM memory AS m
   WHERE m.kind = 'block' AND m.alloc_ns IS NOT NULL
     AND (run IS NULL OR m.run_id = run) AND (device IS NULL OR m.device_id = device)
-    AND NOT EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = m.run_id)
+    AND m.run_id IN (SELECT r.run_id FROM run AS r WHERE NOT EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = r.run_id))
 ), grouped AS (
   SELECT *, count(*) FILTER (WHERE is_first)
               OVER (PARTITION BY run_id, device_id ORDER BY alloc_ns, block_id) AS execution
   FROM allocated
-), every_execution AS (
-  SELECT * FROM executed
-  UNION ALL
-  SELECT run_id, NULL, device_id, op_id, NULL, NULL, max(alloc_ns)
+), execution AS (
+  SELECT run_id, device_id, op_id, max(alloc_ns) AS at_ns
   FROM grouped
   WHERE op_id IS NOT NULL
   GROUP BY run_id, device_id, execution, op_id
@@ -54,21 +54,23 @@ WITH executed AS (
   SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes, u.reserved_bytes
   FROM memory_usage AS u
   WHERE u.level = 'device' AND (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
-), looked_up AS (
-  SELECT e.run_id, e.id, e.device_id, e.op_id, e.name, e.step_id, e.at_ns, u.used_bytes, u.reserved_bytes
-  FROM every_execution AS e
+    AND u.run_id IN (SELECT e.run_id FROM execution AS e)
+), found AS (
+  SELECT run_id, id, device_id, op_id, name, step_id, at_ns, used_bytes, reserved_bytes, used_change_bytes
+  FROM executed
+  UNION ALL
+  SELECT e.run_id, NULL AS id, e.device_id, e.op_id, NULL AS name, NULL AS step_id, e.at_ns, u.used_bytes,
+         u.reserved_bytes, u.used_bytes - lag(u.used_bytes) OVER (PARTITION BY e.run_id, e.device_id ORDER BY e.at_ns)
+           AS used_change_bytes
+  FROM execution AS e
   ASOF LEFT JOIN usage AS u ON u.run_id = e.run_id AND u.device_id = e.device_id AND u.ts_ns <= e.at_ns
-  -- Tasks of devices without a memory log are excluded.
-  WHERE EXISTS (SELECT 1 FROM memory AS m WHERE m.run_id = e.run_id AND m.device_id = e.device_id)
-), compared AS (
-  SELECT *, lag(used_bytes) OVER (PARTITION BY run_id, device_id ORDER BY at_ns, id) AS before_bytes
-  FROM looked_up
+  WHERE e.device_id IS NOT NULL
 )
-SELECT c.run_id, c.id, c.device_id, c.op_id, coalesce(o.name, c.name) AS op_name, o.op_type, c.step_id, c.at_ns,
-       c.used_bytes, c.reserved_bytes, c.used_bytes - c.before_bytes AS used_change_bytes
-FROM compared AS c
-LEFT JOIN op AS o ON o.run_id = c.run_id AND o.op_id = c.op_id
-WHERE (step IS NULL OR c.step_id = step)
-  AND (first_step IS NULL OR c.step_id >= first_step) AND (last_step IS NULL OR c.step_id <= last_step)
-  AND (from_ns IS NULL OR c.at_ns >= from_ns) AND (to_ns IS NULL OR c.at_ns < to_ns)
-ORDER BY c.run_id, c.device_id, c.at_ns, c.id
+SELECT f.run_id, f.id, f.device_id, f.op_id, coalesce(o.name, f.name) AS op_name, o.op_type, f.step_id, f.at_ns,
+       f.used_bytes, f.reserved_bytes, f.used_change_bytes
+FROM found AS f
+LEFT JOIN op AS o ON o.run_id = f.run_id AND o.op_id = f.op_id
+WHERE (step IS NULL OR f.step_id = step)
+  AND (first_step IS NULL OR f.step_id >= first_step) AND (last_step IS NULL OR f.step_id <= last_step)
+  AND (from_ns IS NULL OR f.at_ns >= from_ns) AND (to_ns IS NULL OR f.at_ns < to_ns)
+ORDER BY f.run_id, f.device_id, f.at_ns, f.id

@@ -19,7 +19,7 @@ WITH first AS (
   SELECT m.run_id, m.device_id, m.pool, m.kind = 'segment' AS is_segment, m.size_bytes, m.alloc_ns AS ts_ns
   FROM memory AS m
   UNION ALL
-  SELECT m.run_id, m.device_id, m.pool, m.kind = 'segment' AS is_segment, -m.size_bytes AS size_bytes, m.free_ns AS ts_ns
+  SELECT m.run_id, m.device_id, m.pool, m.kind = 'segment' AS is_segment, TRY(-m.size_bytes) AS size_bytes, m.free_ns AS ts_ns
   FROM memory AS m
   WHERE m.free_ns >= m.alloc_ns OR (m.free_ns IS NOT NULL AND m.alloc_ns IS NULL)
 ), timed AS (

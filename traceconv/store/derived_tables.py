@@ -1,0 +1,35 @@
+"""Fill the tables that are computed from others, so that reports on large runs are fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import duckdb
+import pyarrow as pa
+
+from traceconv.schema import tables
+from traceconv.store.busy_tables import busy_rows
+from traceconv.store.memory_tables import memory_rows
+
+
+def derived_rows(
+    connection: duckdb.DuckDBPyConnection, runs: Sequence[int]
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
+
+    Rows may be inserted in between.
+    """
+    return chain(busy_rows(connection, runs), memory_rows(connection, runs))
+
+
+def fill_derived_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Fill these tables again for all runs of a store."""
+    for table in tables().values():
+        if table.derived_from:
+            connection.execute(f"DELETE FROM {table.name}")  # noqa: S608 - our names
+    runs = [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()]
+    for name, run_id, batch in derived_rows(connection, runs):
+        connection.register("derived_rows", batch)
+        connection.execute(f"INSERT INTO {name} BY NAME SELECT {run_id:d}::BIGINT AS run_id, * FROM derived_rows")  # noqa: S608 - our names
+        connection.unregister("derived_rows")

@@ -1,0 +1,45 @@
+"""Ranges of time with few enough rows to sort in memory, so that tables of any size are read in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+
+from traceconv.base.int64 import LARGEST
+
+#: Parts of a range whose rows are counted at once.
+_BINS = 4096
+
+
+def time_chunks(connection: duckdb.DuckDBPyConnection, times: str, max_rows: int) -> list[tuple[int, int]]:
+    """Return ranges [start, end) in ns with up to `max_rows` rows, or a single time with more, that include all times.
+
+    times  a query with a column ts_ns without NULL
+    """
+    starts = list(_starts(connection, times, "true", max_rows))
+    return list(zip(starts, [*starts[1:], LARGEST + 1], strict=True))
+
+
+def _starts(connection: duckdb.DuckDBPyConnection, times: str, where: str, max_rows: int) -> Iterator[int]:
+    """Yield the starts of ranges."""
+    of = f"FROM ({times}) WHERE {where}"
+    low, high = connection.execute(f"SELECT min(ts_ns), max(ts_ns) {of}").fetchall()[0]
+    if low is None:
+        return
+    width = (high - low) // _BINS + 1
+    # Quotients are rounded towards 0, so the bin 0 is twice as wide.
+    counts = connection.execute(f"SELECT ts_ns // {width}, count(*) {of} GROUP BY 1 ORDER BY 1").fetchall()
+    bins = [(number * width - (width - 1 if number <= 0 else 0), count) for number, count in counts]
+    rows = 0
+    for place, (start, count) in enumerate(bins):
+        if count > max_rows and width > 1:
+            end = bins[place + 1][0] if place + 1 < len(bins) else LARGEST + 1
+            within = f"ts_ns >= {start} AND ts_ns::HUGEINT < {end}"
+            yield from _starts(connection, times, within, max_rows)
+            rows = max_rows
+        elif rows + count > max_rows or not place:
+            yield start
+            rows = count
+        else:
+            rows += count
