@@ -9,6 +9,7 @@ from traceconv._version import __version__
 from traceconv.base.errors import (
     DataLossError,
     DataLossWarning,
+    IncomparableError,
     InputError,
     ModelError,
     OutputError,
@@ -19,7 +20,7 @@ from traceconv.base.errors import (
 )
 
 if TYPE_CHECKING:
-    from traceconv.api import Store, dump, get_profile, info, ingest, open_store, record, verify
+    from traceconv.api import Store, compare, dump, get_profile, info, ingest, open_store, record, verify
     from traceconv.profiler import Profiler, profile
     from traceconv.runtime.expression import ops, profile_expression
     from traceconv.runtime.op_profile import profile_op
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DataLossError",
     "DataLossWarning",
+    "IncomparableError",
     "InputError",
     "ModelError",
     "Optimizer",
@@ -46,6 +48,7 @@ __all__ = [
     "TrainingSession",
     "UsageError",
     "__version__",
+    "compare",
     "dump",
     "get_profile",
     "info",
@@ -68,6 +71,7 @@ _MODULES = {
     "Store": "traceconv.api",
     "TrainOptions": "traceconv.runtime.training.options",
     "TrainingSession": "traceconv.runtime.training.user_session",
+    "compare": "traceconv.api",
     "dump": "traceconv.api",
     "get_profile": "traceconv.api",
     "info": "traceconv.api",

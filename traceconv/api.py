@@ -41,6 +41,7 @@ from traceconv.base.errors import (
 if TYPE_CHECKING:
     import duckdb
 
+    from traceconv.analysis.comparison import Comparison
     from traceconv.export.registry import Written
     from traceconv.inspection.run import FileInfos
     from traceconv.pipeline.result import IngestedRuns
@@ -639,6 +640,54 @@ class Store:
     ) -> Written:
         """Write the output folder of msprof into `path`, or into the run's PROF folder: `export("msprof", …)`."""
         return self.export("msprof", path, run=run, overwrite=overwrite)
+
+
+@checked
+def compare(
+    base: PathLike | int,
+    new: PathLike | int,
+    *,
+    db: PathLike | None = None,
+    cache: bool = True,
+    device: int | None = None,
+    steps: int | str | None = None,
+    warmup: int | None = None,
+    anyway: bool = False,
+    fail_over: str | float | None = None,
+) -> Comparison:
+    """Compare two runs and return what changed: `step`, `parts`, `ops`, and `to_dict()` for JSON.
+
+    base, new  runs of the store (a number, a label, "rank=N"), or captures, traces and stores with one run each
+    db         the store of the runs; None: $TRACECONV_DB, or trace.duckdb in the current folder
+    cache      keep what is ingested from files for the next time
+    device     only this device; None: the mean over all
+    steps      only these steps: "3-5", "3-" or "-5"
+    warmup     leading steps to leave out; None: 1 of 3 or more, or 0 if `steps` has a first one
+    anyway     compare runs that are not comparable
+    fail_over  percentage, such as "5%": `failed` of the result is True if the steps are slower by more
+
+    Raises IncomparableError with its `reasons` for other models, input shapes, devices or numbers of steps, UsageError
+    for an unknown run, InputError if nothing in a file can be used.
+    """
+    from traceconv.analysis.comparison import compare_runs, find_side, parse_limit
+    from traceconv.reports.run import given_steps, reading
+
+    limit = None if fail_over is None else parse_limit(fail_over)
+    window = given_steps(None if steps is None else str(steps))
+    if warmup is not None and warmup < 0:
+        raise UsageError(f"warmup must be 0 or more, not {warmup}")
+    with ExitStack() as stack:
+        sides = []
+        for wanted in (base, new):
+            is_file = db is None and not isinstance(wanted, int) and _path(wanted).exists()
+            store = stack.enter_context(Store(wanted, cache=cache) if is_file else Store(db=db))  # type: ignore[arg-type]
+            cursor = stack.enter_context(store._cursor())
+            sides.append(find_side(cursor, None if is_file else str(wanted), str(wanted)))
+        with reading():
+            return compare_runs(
+                sides[0], sides[1], device=device, first_step=window.get("first_step"),
+                last_step=window.get("last_step"), warmup=warmup, anyway=anyway, limit_percent=limit,
+            )  # fmt: skip
 
 
 @checked

@@ -19,6 +19,7 @@ COMMANDS = (
     "ingest",
     "report",
     "query",
+    "compare",
     "export",
     "export chrome",
     "runs",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -54,6 +54,16 @@ class DataLossError(TraceconvError):
     exit_code = 3
 
 
+class IncomparableError(TraceconvError):
+    """Runs can't be compared, for the `reasons` given."""
+
+    exit_code = 5
+
+    def __init__(self, reasons: Sequence[str], advice: str = "") -> None:
+        super().__init__(f"the runs can't be compared: {'; '.join(reasons)}{advice}")
+        self.reasons = tuple(reasons)
+
+
 class InternalError(TraceconvError):
     """An invariant is violated. Nothing is stored or written, since the result can't be trusted."""
 
@@ -67,7 +77,7 @@ class InternalError(TraceconvError):
 #: The errors and warnings that `traceconv` exports. Tracebacks show them under that name.
 PUBLIC = (
     TraceconvError, UsageError, InputError, ModelError, StoreError, StoreMigrated, OutputError, DataLossError,
-    DataLossWarning,
+    DataLossWarning, IncomparableError,
 )  # fmt: skip
 for _public in PUBLIC:
     _public.__module__ = "traceconv"
@@ -96,6 +106,8 @@ def option(flag: str, argument: str | None = None) -> str:
 
 #: Exit code of a command that succeeded with data loss.
 EXIT_DATA_LOSS = 3
+#: Exit code of a comparison that exceeds its limit.
+EXIT_LIMIT_EXCEEDED = 4
 
 
 def printable(text: str, limit: int = 200) -> str:

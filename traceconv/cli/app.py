@@ -19,6 +19,7 @@ from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.base.plugins import PluginWarning
 from traceconv.cli import (
+    compare,
     dump,
     export,
     info,
@@ -46,10 +47,12 @@ Typical workflow:
   traceconv ingest raw/                   import the logs into ./trace.duckdb
   traceconv report op-statistic --top 10  find the slowest operators
   traceconv query "FROM op_statistic"     query anything else in SQL
+  traceconv compare 1 2                   name what changed between two runs
   traceconv export chrome -o trace.json   write a timeline for ui.perfetto.dev
 
 Examples for each command: traceconv COMMAND --help. Results go to stdout, diagnostics to stderr. Exit codes:
-0 success, 1 failure, 2 usage error, 3 success with data loss (reported on stderr).
+0 success, 1 failure, 2 usage error, 3 success with data loss (reported on stderr); of compare: 4 limit exceeded, 5 runs
+that can't be compared.
 """
 
 #: The commands, in the order of a typical workflow. The first line of a docstring is its line in the help.
@@ -58,6 +61,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "ingest": ingest.ingest,
     "report": report.report,
     "query": query.query,
+    "compare": compare.compare,
     "export": export.app,
     "runs": runs.app,
     "schema": schema.schema,

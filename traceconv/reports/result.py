@@ -196,11 +196,12 @@ def _shortened(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> l
         if number or all(len(text) <= _LONGEST_NAME for text in texts):
             found.append(texts)
         else:
-            short = distinct(texts, _LONGEST_NAME, _cut)
+            short = distinct(texts, _LONGEST_NAME, shortened)
             found.append(tuple(short[text] for text in texts))
     return list(map(list, zip(*found, strict=True)))
 
 
-def _cut(text: str, width: int) -> str:
+def shortened(text: str, width: int) -> str:
+    """Shorten `text` to `width` characters, with an ellipsis in its middle."""
     tail = (width - 1) // 2
     return text if len(text) <= width else f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

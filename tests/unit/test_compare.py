@@ -1,0 +1,396 @@
+"""Comparisons of two runs: the exact sums, what is paired with what, refusals, limits and output."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import traceconv
+from traceconv.analysis import step_times
+from traceconv.analysis.bootstrap import resample
+from traceconv.analysis.comparison import parse_limit
+from traceconv.analysis.pairing import pair_ops
+from traceconv.analysis.step_times import Op, measure_steps
+from traceconv.cli.app import run as run_command
+from traceconv.store.database import open_store
+
+MakeStore = Callable[..., Path]
+DEVICE = {"kind": "NPU", "name": "NPU 1"}
+
+
+def steps(durations: list[int], run_id: int = 1) -> list[dict[str, object]]:
+    """Consecutive steps of device 0, which start at multiples of 1 ms."""
+    return [
+        {"run_id": run_id, "step_id": n, "start_ns": n * 10**6, "end_ns": n * 10**6 + dur_ns}
+        for n, dur_ns in enumerate(durations)
+    ]
+
+
+def model(
+    run_id: int, times: dict[str, list[int]], idle_ns: int = 0, shape: str = "1,8", **more: object
+) -> dict[str, Any]:
+    """A run whose steps execute ops one after another: [step] durations by name of the op."""
+    ops = [
+        {
+            "run_id": run_id,
+            "op_id": n,
+            "model_id": 1,
+            "name": name,
+            "op_type": name.split("_")[0],
+            "input_shapes": shape,
+        }
+        for n, name in enumerate(times)
+    ]
+    tasks, spans = [], []
+    for step, durations in enumerate(zip(*times.values(), strict=True)):
+        start = step * 10**6
+        for op_id, dur_ns in enumerate(durations):
+            tasks.append({"run_id": run_id, "id": len(tasks), "op_id": op_id, "kind": "compute", "start_ns": start,
+                          "dur_ns": dur_ns})  # fmt: skip
+            start += dur_ns
+        spans.append(start - step * 10**6 + idle_ns)
+    runs = [{"run_id": run_id, "label": f"run-{run_id}", **more}]
+    return {
+        "op": ops,
+        "task": tasks,
+        "step": steps(spans, run_id),
+        "run": runs,
+        "device": [{"run_id": run_id, **DEVICE}],
+    }
+
+
+def both(make_store: MakeStore, base: dict[str, Any], new: dict[str, Any]) -> Path:
+    return make_store(**{table: base[table] + new[table] for table in base})
+
+
+def test_the_changes_of_ops_overlap_and_idle_time_add_up_to_that_of_the_step(make_store: MakeStore) -> None:
+    base = model(1, {"Conv_a": [100, 100, 103], "Relu_b": [10, 10, 11]}, idle_ns=5)
+    new = model(2, {"Conv_a": [120, 120, 121], "Gelu_c": [30, 30, 33]}, idle_ns=2)
+    # Another stream runs 7 ns at the same time in the new run.
+    new["task"] += [{"run_id": 2, "id": 99 + n, "kind": "copy", "name": "Load", "start_ns": n * 10**6, "dur_ns": 7}
+                    for n in range(3)]  # fmt: skip
+    found = traceconv.compare(1, 2, db=both(make_store, base, new), warmup=0)
+    parts = {name: (part.base_ns, part.new_ns, part.change_ns) for name, part in found.parts.items()}
+    assert (found.step.base_ns, found.step.new_ns) == (116, 153)  # 348 / 3 = 116; 460 / 3 = 153.33
+    assert parts == {
+        "matched": (111, 151, 40), "new": (0, 7, 7), "vanished": (0, 0, 0), "overlap": (0, -7, -7), "idle": (5, 2, -3),
+    }  # fmt: skip
+    rows = {op.name: (op.status, op.paired_by, op.time.base_ns, op.time.new_ns) for op in found.ops}
+    assert rows == {
+        "Conv_a": ("matched", "name", 101, 120),
+        "Gelu_c": ("matched", "sequence", 10, 31),  # follows the same op
+        "Load": ("new", None, 0, 7),
+    }
+
+
+Tasks = list[dict[str, Any]]
+
+
+def random_run(seed: int) -> tuple[Tasks, Tasks]:
+    """Tasks and steps of run `seed`."""
+    draw = random.Random(seed)
+    tasks: Tasks = [
+        {
+            "run_id": seed, "id": n, "device_id": draw.choice([0, 0, 1, None]), "name": draw.choice("abc"),
+            "kind": draw.choice(["compute", "copy", "sync", None]), "start_ns": draw.randrange(-50, 150),
+            "dur_ns": draw.choice([0, 1, 9, 40, 200, None]),
+        }
+        for n in range(draw.choice([1, 8, 40]))
+    ]  # fmt: skip
+    steps: Tasks = [
+        {
+            "run_id": seed, "step_id": n, "device_id": draw.choice([0, None]),
+            "start_ns": (start := draw.randrange(100)),
+            "end_ns": start + draw.choice([0, 3, 30, 90]),
+        }
+        for n in range(draw.choice([0, 1, 6]))
+    ]  # fmt: skip
+    return tasks, steps
+
+
+def windows_of(tasks: Tasks, steps: Tasks) -> list[tuple[object, int, int]]:
+    """Device, start and end of each step on each device; without steps, of all tasks."""
+    devices = {task["device_id"] for task in tasks}
+    found = [
+        (device, step["start_ns"], step["end_ns"])
+        for step in steps for device in devices
+        if step["end_ns"] > step["start_ns"] and step["device_id"] in (None, device)
+    ]  # fmt: skip
+    if found or not tasks:
+        return found
+    first, last = min(t["start_ns"] for t in tasks), max(t["start_ns"] + t["dur_ns"] for t in tasks)
+    return [(device, first, last) for device in devices if first < last]
+
+
+def test_times_equal_a_count_of_nanoseconds_on_random_runs(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [random_run(seed) for seed in range(1, 25)]
+    store = make_store(
+        task=[row for tasks, _ in runs for row in tasks], step=[row for _, steps in runs for row in steps]
+    )
+    with open_store(store) as connection:
+        for run_id, (all_tasks, found_steps) in enumerate(runs, 1):
+            monkeypatch.setattr(step_times, "_BATCH_ROWS", 1 + run_id % 7)
+            tasks = [task for task in all_tasks if task["kind"] != "sync" and task["dur_ns"] is not None]
+            windows = windows_of(tasks, found_steps)
+            if not windows:
+                with pytest.raises(traceconv.IncomparableError):
+                    measure_steps(connection, run_id, warmup=0)
+                continue
+            times = measure_steps(connection, run_id, warmup=0)
+            ran: Counter[tuple[object, object]] = Counter()
+            started: Counter[tuple[object, object]] = Counter()
+            busy = 0
+            for device, first, last in windows:
+                covered: set[int] = set()
+                for task in tasks:
+                    if task["device_id"] == device:
+                        start, end = task["start_ns"], task["start_ns"] + task["dur_ns"]
+                        inside = range(max(start, first), min(end, last))
+                        covered.update(inside)
+                        ran[task["kind"], task["name"]] += len(inside)
+                        started[task["kind"], task["name"]] += first <= start < last
+                busy += len(covered)
+            names = [(op.kind, op.name) for op in times.ops]
+            assert int(times.span_ns.sum()) == sum(last - first for _, first, last in windows)
+            assert int(times.busy_ns.sum()) == busy
+            assert Counter(dict(zip(names, times.op_ns.sum(axis=1).tolist(), strict=True))) == ran
+            assert Counter(dict(zip(names, times.count.tolist(), strict=True))) == started
+
+
+def op(name: str, path: str = "", kind: str = "compute", shapes: str | None = None, **more: Any) -> Op:
+    names = tuple(path.split(">")) if path else ()
+    return Op(kind, name, more.get("op_type", name), more.get("scope", ""), names, shapes, more.get("task_count", 1))
+
+
+def paired(base: list[Op], new: list[Op]) -> list[tuple[list[str | None], list[str | None], str | None]]:
+    return [
+        (
+            [base[i].name for i in pair.base.ops] if pair.base else [],
+            [new[i].name for i in pair.new.ops] if pair.new else [],
+            pair.paired_by,
+        )
+        for pair in pair_ops(base, new)
+    ]
+
+
+def test_kernels_with_other_names_pair_by_the_operator_that_launched_them() -> None:
+    base = [
+        op("sgemm_a", "linear>addmm"),
+        op("splitk", "linear>addmm"),
+        op("cudnn_conv", "aten::conv2d>aten::cudnn_convolution"),
+    ]
+    new = [
+        op("Cijk_Ailk", "linear>addmm"),
+        op("miopen_conv", "aten::conv2d>aten::miopen_convolution"),
+        op("x", "aten::relu"),
+    ]
+    assert paired(base, new) == [
+        (["sgemm_a", "splitk"], ["Cijk_Ailk"], "operator"),
+        (["cudnn_conv"], ["miopen_conv"], "operator"),
+        ([], ["x"], None),
+    ]
+
+
+def test_backward_operators_of_other_versions_pair() -> None:
+    evaluate = "autograd::engine::evaluate_function: "
+    base = [
+        op("wgrad", f"{evaluate}CudnnConvolutionBackward>aten::weight"),
+        op("dgrad", f"{evaluate}CudnnConvolutionBackward>aten::input"),
+    ]
+    new = [op("conv", f"{evaluate}ConvolutionBackward0>aten::convolution_backward")]
+    assert paired(base, new) == [(["wgrad", "dgrad"], ["conv"], "operator")]
+
+
+def test_kernels_of_a_region_pair_one_by_one() -> None:
+    names = [f"triton_{n}" for n in range(20)]
+    base = [op(name, "CompiledFxGraph", task_count=20) for name in names]
+    assert [one[2] for one in paired(base, base)] == ["operator"] * 20
+    assert paired(base, base[1:])[-1] == (["triton_0"], [], None)
+
+
+def test_renamed_and_fused_ops_pair_by_their_place() -> None:
+    base = [op("a"), op("old_1"), op("b"), op("old_2"), op("old_3"), op("c")]
+    new = [op("a"), op("new_1"), op("b"), op("fused"), op("c"), op("tail")]
+    assert paired(base, new) == [
+        (["a"], ["a"], "name"), (["b"], ["b"], "name"), (["c"], ["c"], "name"),
+        (["old_1"], ["new_1"], "sequence"), (["old_2", "old_3"], ["fused"], "sequence"), ([], ["tail"], None),
+    ]  # fmt: skip
+
+
+def test_ops_with_other_shapes_pair_in_their_order() -> None:
+    base = [op("mm", "aten::mm", shapes=shape) for shape in ("8,4", "8,2")]
+    new = [op("mm", "aten::mm", shapes=shape) for shape in ("16,4", "16,2", "8,2")]
+    assert [(pair.base and pair.base.op.shapes, pair.new and pair.new.op.shapes) for pair in pair_ops(base, new)] == [
+        ("8,2", "8,2"), ("8,4", "16,4"),
+    ]  # fmt: skip
+
+
+def test_other_programs_have_no_pairs() -> None:
+    assert [pair.paired_by for pair in pair_ops([op("a"), op("b")], [op("x"), op("y")])] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model_name": "vgg19"}, "other model (resnet50 against vgg19)"),
+        ({"device": "NPU 2"}, "other device (NPU 1 against NPU 2)"),
+        ({"steps": 3}, "other number of steps (3 against 2; select some with --steps)"),
+        ({"shape": "8,8"}, "other input shapes (Conv_a: 1,8 against 8,8)"),
+        ({"op": "Gemm_z"}, "other program (only 0 % of the op time is in ops of both runs)"),
+    ],
+)
+def test_runs_that_are_not_comparable_are_refused_with_the_reason(
+    make_store: MakeStore, change: dict[str, Any], reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    base = model(1, {"Conv_a": [100] * 4}, model_name="resnet50")
+    new = model(2, {change.get("op", "Conv_a"): [100] * change.get("steps", 4)}, shape=change.get("shape", "1,8"),
+                model_name=change.get("model_name"))  # fmt: skip
+    new["device"][0]["name"] = change.get("device", "NPU 1")
+    store = both(make_store, base, new)
+    assert run_command(["compare", "1", "2", "--db", str(store)]) == 5
+    assert capfd.readouterr().err == f"traceconv: the runs can't be compared: {reason}; --anyway compares them\n"
+    assert run_command(["compare", "1", "2", "--anyway", "--db", str(store)]) == 0
+    assert f"compared anyway: {reason}" in capfd.readouterr().out
+
+
+def test_a_run_with_steps_is_not_compared_with_one_without(make_store: MakeStore) -> None:
+    base, new = model(1, {"Conv_a": [5]}), model(2, {"Conv_a": [5]})
+    with pytest.raises(traceconv.IncomparableError, match="run-2 has no steps, the other run has"):
+        traceconv.compare(1, 2, db=both(make_store, base, {**new, "step": []}), anyway=True)
+    with pytest.raises(traceconv.IncomparableError, match="run 2 has no tasks of a device"):
+        traceconv.compare(1, 2, db=both(make_store, base, {**new, "task": []}))
+
+
+def noisy(draw: random.Random, ns: int, spread: float) -> list[int]:
+    return [max(1, round(ns * (1 + draw.gauss(0, spread)))) for _ in range(20)]
+
+
+def test_fail_over_fails_on_slower_ops_and_not_on_noise(
+    make_store: MakeStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(4)
+    base = model(1, {"Conv_a": noisy(draw, 5000, 0.02)}, idle_ns=500)
+    same = model(2, {"Conv_a": noisy(draw, 5000, 0.02)}, idle_ns=480)
+    slower = model(3, {"Conv_a": noisy(draw, 5600, 0.02)}, idle_ns=500)
+    idle = model(4, {"Conv_a": noisy(draw, 5000, 0.02)}, idle_ns=1500)
+    runs = (same, slower, idle)
+    store = make_store(**{table: base[table] + [row for one in runs for row in one[table]] for table in base})
+    arguments = ["--db", str(store), "--fail-over", "5%"]
+    assert run_command(["compare", "1", "2", *arguments]) == 0
+    assert "limit 5 %: not exceeded" in capfd.readouterr().out
+    assert run_command(["compare", "1", "3", *arguments]) == 4
+    assert "limit 5 %: exceeded" in capfd.readouterr().out
+    assert run_command(["compare", "1", "4", *arguments]) == 4
+    assert run_command(["compare", "3", "1", *arguments]) == 0
+    assert run_command(["compare", "1", "3", "--db", str(store), "--fail-over", "20"]) == 0
+    assert run_command(["compare", "1", "3", "--db", str(store), "--fail-over", "x%"]) == 2
+
+
+def test_output_is_the_same_each_time_and_that_of_python(
+    make_store: MakeStore, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(2)
+    names = ["Conv_a", "Relu|<b>", "Gemm_c"]
+    base, new = ({**model(n, {name: noisy(draw, 900, 0.1) for name in names})} for n in (1, 2))
+    store = both(make_store, base, new)
+    outputs = []
+    for form in ("json", "json", "table", "markdown", "csv"):
+        assert run_command(["compare", "1", "2", "--db", str(store), "--format", form]) == 0
+        outputs.append(capfd.readouterr().out)
+    found = traceconv.compare(1, 2, db=store)
+    assert json.loads(outputs[0]) == json.loads(json.dumps(found.to_dict()))
+    assert outputs[0] == outputs[1]
+    assert outputs[2] == f"{found!r}\n"
+    assert max(map(len, outputs[2].splitlines())) <= 80
+    assert "Relu\\|\\<b\\>" in outputs[3]
+    assert "<b>" not in found._repr_html_()
+    document = json.loads(outputs[0])
+    assert document["version"] == 1
+    assert sum(one["change_ns"] for one in document["parts"].values()) == document["step"]["change_ns"]
+    assert sum(row["base_ns"] for row in document["ops"]) == document["parts"]["matched"]["base_ns"]
+    assert len(outputs[4].splitlines()) == 1 + len(found.ops)
+    # A run of a file: the store itself, if it has one run.
+    assert run_command(["compare", str(store), "2"]) == 2
+    assert "has 2 runs; ingest it and compare two runs of the store" in capfd.readouterr().err
+
+
+def test_the_first_step_of_three_is_left_out_and_steps_can_be_selected(make_store: MakeStore) -> None:
+    store = both(make_store, *(model(n, {"Conv_a": [900, 100, 100, 400]}) for n in (1, 2)))
+    base = traceconv.compare(1, 2, db=store).base
+    assert (base.steps, base.left_out, base.mean_ns, base.p50_ns) == (3, 1, 200, 100)
+    assert traceconv.compare(1, 2, db=store, warmup=0).base.mean_ns == 375
+    assert traceconv.compare(1, 2, db=store, steps="1-2").base.mean_ns == 100
+    assert traceconv.compare(1, 2, db=store, steps="-2").base.mean_ns == 100
+    with pytest.raises(traceconv.UsageError, match="warmup 4 leaves none"):
+        traceconv.compare(1, 2, db=store, warmup=4)
+    with pytest.raises(traceconv.UsageError, match="no tasks of device 7"):
+        traceconv.compare(1, 2, db=store, device=7)
+
+
+def test_samples_join_steps_and_rare_ops_are_one(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_times, "MAX_SAMPLES", 3)
+    monkeypatch.setattr(step_times, "MAX_OPS", 2)
+    times = {"Conv_a": [100, 110, 120, 130, 140, 150, 160], "Relu_b": [7] * 7, "Add_c": [3] * 7}
+    with open_store(make_store(**model(1, times))) as connection:
+        found = measure_steps(connection, 1, warmup=0)
+    assert found.windows.tolist() == [3, 2, 2]
+    assert found.span_ns.tolist() == [360, 290, 330]
+    assert {op.name: ns.tolist() for op, ns in zip(found.ops, found.op_ns, strict=True)} == {
+        "Conv_a": [330, 270, 310], None: [30, 20, 20],
+    }  # fmt: skip
+
+
+def test_times_beyond_64_bits_are_refused(make_store: MakeStore) -> None:
+    far = 2**62
+    tasks = [{"id": n, "name": "a", "start_ns": start, "dur_ns": far} for n, start in enumerate([-far, 0, far - 1])]
+    with open_store(make_store(task=tasks)) as connection, pytest.raises(traceconv.IncomparableError, match="64 bits"):
+        measure_steps(connection, 1)
+
+
+def test_quotients_add_up() -> None:
+    draw = random.Random(1)
+    for _ in range(200):
+        values = [draw.randrange(-100, 1000) for _ in range(draw.randrange(1, 9))]
+        parts = draw.randrange(1, 12)
+        shares = step_times.share(values, parts)
+        assert sum(shares) == (2 * sum(values) + parts) // (2 * parts)
+        assert all(abs(one - value / parts) < 1 for one, value in zip(shares, values, strict=True))
+
+
+def test_intervals_are_those_of_resampled_medians() -> None:
+    random_ = np.random.default_rng(5)
+    base, new = random_.normal(100, 5, 9), random_.normal(120, 5, 12)
+    drawn = resample(np.ones(9, np.int64), np.ones(12, np.int64))
+    assert drawn.base is not None
+    assert drawn.new is not None
+    changes = [
+        np.median(np.repeat(new, b)) / np.median(np.repeat(base, a)) - 1
+        for a, b in zip(drawn.base, drawn.new, strict=True)
+    ]
+    assert drawn.relative_median_change(base, new) == pytest.approx(np.quantile(changes, (0.025, 0.975)))
+
+
+def test_limits_are_percentages() -> None:
+    assert [parse_limit(text) for text in ("5%", "5", " 2.5 % ", 7)] == [5.0, 5.0, 2.5, 7.0]
+    for text in ("", "-1", "1e3", "5 percent"):
+        with pytest.raises(traceconv.UsageError):
+            parse_limit(text)
+
+
+@pytest.mark.long
+def test_recordings_of_one_program_rarely_exceed_a_limit(tmp_path: Path) -> None:
+    captures = [traceconv.record("mini_resnet", tmp_path / "raw", iterations=15) for _ in range(21)]
+    store = tmp_path / "s.duckdb"
+    traceconv.ingest(*captures, db=store)
+    failed = [traceconv.compare(a, b, db=store, fail_over="5%").failed for a, b in pairwise(range(1, 22))]
+    assert sum(failed) <= 1
