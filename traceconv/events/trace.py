@@ -156,12 +156,15 @@ class Extras:
         found[self.events] = True
         return found
 
+    def column(self, key: str) -> tuple[NDArray[np.int64], pa.Array]:
+        """Return the events that have a key, and its values."""
+        own = np.flatnonzero(self.codes == (self.keys.index(key) if key in self.keys else -1))
+        return self.events[own], self.texts.take(pa.array(own))
+
     def of(self, key: str) -> dict[int, bytes]:
         """Return the values of a key, by event."""
-        if key not in self.keys:
-            return {}
-        own = np.flatnonzero(self.codes == self.keys.index(key))
-        return dict(zip(self.events[own].tolist(), self.texts.take(pa.array(own)).to_pylist(), strict=True))
+        events, texts = self.column(key)
+        return dict(zip(events.tolist(), texts.to_pylist(), strict=True))
 
 
 class NamedTrack(NamedTuple):

@@ -50,14 +50,19 @@ class Spool:
 
     def append(self, rows: RecordArray) -> None:
         """Add rows of the spool's dtype."""
+        self.write(self.count, rows)
+
+    def write(self, first: int, rows: RecordArray) -> None:
+        """Write rows from row `first` on, which may be beyond the last one."""
         if not len(rows):
             return
         with spilling():
             if self._file is None:
                 self._file = spill_file()
+            self._file.seek(first * self.dtype.itemsize)
             self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
             self._file.flush()  # a full disk is reported here
-        self.count += len(rows)
+        self.count = max(self.count, first + len(rows))
 
     def read(self, first: int, count: int) -> RecordArray:
         """Return rows `first` to `first + count` as a new array."""
@@ -66,7 +71,6 @@ class Spool:
             assert self._file is not None
             self._file.seek(first * self.dtype.itemsize)
             self._file.readinto(rows.view(np.uint8).data)  # type: ignore[attr-defined]
-            self._file.seek(0, 2)
         return rows
 
     def take(self, rows: Int64) -> RecordArray:
@@ -75,19 +79,17 @@ class Spool:
             return np.empty(0, self.dtype)
         return join([gather(self.read(first, count), rows[own] - first) for first, count, own in self._stretches(rows)])
 
-    def put(self, rows: Int64, name: str, values: NDArray[np.generic]) -> None:
-        """Write one field of these rows, given in ascending order. At most a chunk is in memory at a time."""
-        if not len(rows):
-            return
-        assert self._file is not None
-        for first, count, own in self._stretches(rows):
-            stretch = self.read(first, count)
-            stretch[name][rows[own] - first] = values[own]
-            with spilling():
-                self._file.seek(first * self.dtype.itemsize)
-                self._file.write(stretch.view(np.uint8).data)
-                self._file.flush()
-        self._file.seek(0, 2)
+    def put(self, rows: Int64, name: str | None, values: NDArray[np.generic]) -> None:
+        """Write one field (None: all) of these rows, given in ascending order. At most a chunk is in memory at a time.
+
+        All fields may be written beyond the last row.
+        """
+        for first, count, own in self._stretches(rows) if len(rows) else ():
+            stretch = np.zeros(count, self.dtype)
+            known = min(count, max(0, self.count - first))
+            stretch[:known] = self.read(first, known)
+            (stretch if name is None else stretch[name])[rows[own] - first] = values[own]
+            self.write(first, stretch)
 
     def _stretches(self, rows: Int64) -> Iterator[tuple[int, int, slice]]:
         """Yield what to read for these rows: the first row, the count, and which of `rows` it covers."""

@@ -137,9 +137,11 @@ def _spill_slices(events: EventBatch, dur_known: Mask) -> None:
     if nameless.any():
         place, count = int(at[nameless.argmax()]), int(np.count_nonzero(nameless))
         events.report(Code.NO_NAME, "event without a name", place, count)
-    first = events.first.slice_count
-    rows = np.arange(first, first + len(at))
-    events.first.slice_count += len(at)
+    numbers = events.first.slice_numbers
+    rows = np.arange(numbers.count, numbers.count + len(at))
+    is_slice = np.zeros(events.count, np.bool_)
+    is_slice[at] = True
+    numbers.add(events.batch.first_ordinal, is_slice)
     categories = events.categories
     firsts, number = distinct_of(categories.codes[at].astype(np.int64), len(categories.distinct))
     groups = [events.first.group_of(categories[place]) for place in at[firsts].tolist()]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.int64 import Int64, Mask
-from traceconv.events.trace import Coded, Extras, TraceBatch, coded
+from traceconv.events.trace import Coded, Extras, TraceBatch
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import Members, args_column, members_of, with_members
 from traceconv.normalize.trace.binary import as_text, parsed_integers, taken
@@ -219,13 +219,20 @@ class EventBatch:
 
     def id_texts(self, places: Places) -> Coded:
         """Return each event's ID as text, and where it is unique: `global`, `local`, or `` if not specified."""
-        plain = self.plain_ids(places)
-        id2 = {} if self.extra is None else self.extra.of("id2")
-        if not id2:
-            found = plain.dictionary_encode()
-            return Coded(found.indices.to_numpy(), [(text, "") for text in found.dictionary.to_pylist()])
-        texts = zip(plain.to_pylist(), places.tolist(), strict=True)
-        return coded([id2_parts(id2[place]) if not text and place in id2 else (text, "") for text, place in texts])
+        plain = self.plain_ids(places).dictionary_encode()
+        codes = plain.indices.to_numpy().astype(np.int32)
+        found = [(text, "") for text in plain.dictionary.to_pylist()]
+        if self.extra is not None and "id2" in self.extra.keys:
+            without = found.index(("", "")) if ("", "") in found else -1
+            events, texts = self.extra.column("id2")
+            row_of = self._row_of(places)[events]
+            own = np.flatnonzero((row_of >= 0) & (codes[row_of] == without))
+            id2 = taken(texts, own).dictionary_encode()
+            codes[row_of[own]] = len(found) + id2.indices.to_numpy()
+            found += [id2_parts(text) for text in id2.dictionary.to_pylist()]
+            number = {one: place for place, one in enumerate(dict.fromkeys(found))}  # an ID may be written in two ways
+            codes, found = np.array([number[one] for one in found], np.int32)[codes], list(number)
+        return Coded(codes, found)
 
     def plain_ids(self, places: Places) -> pa.Array:
         """Return each event's `id` as text without quotes, empty for none."""

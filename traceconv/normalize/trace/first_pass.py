@@ -19,6 +19,7 @@ from traceconv.normalize.trace.classify import RuleSet, identifying_words
 from traceconv.normalize.trace.complete_nesting import SPAN_DTYPE
 from traceconv.normalize.trace.event_batch import EventBatch
 from traceconv.normalize.trace.metadata import time_places
+from traceconv.normalize.trace.slice_numbers import SliceNumbers
 from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.normalize.trace.times import US_PLACES, Times, exact_ns
 from traceconv.normalize.trace.tracks import TraceTracks
@@ -43,7 +44,7 @@ class FirstPass(TimeBounds):
         self.budget = Budget()
         self.tracks = TraceTracks(self.budget)
         self.slices = SpilledRows(spill.SLICE_SCHEMA)
-        self.slice_count = 0
+        self.slice_numbers = SliceNumbers()
         self.ends = SpilledRows(spill.END_SCHEMA)
         self.markers = SpilledRows(spill.MARKER_SCHEMA)
         self.counters = SpilledRows(spill.COUNTER_SCHEMA)
@@ -105,6 +106,7 @@ class FirstPass(TimeBounds):
         """Finish writing what was spilled."""
         for rows in self._spilled:
             rows.end()
+        self.slice_numbers.end()
 
     def group_of(self, category: str | None) -> int:
         """Return the number of the group in which slices of a category are spilled."""

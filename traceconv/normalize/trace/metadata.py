@@ -55,8 +55,9 @@ def time_places(events: EventColumns) -> int:
 
 def id2_parts(text: bytes) -> tuple[str, str]:
     """Return an `id2` object as (ID, `global` or `local`)."""
+    keys = _object(text)
     for scope in ("global", "local"):
-        value = _object(text).get(scope)
+        value = keys.get(scope)
         if value is not None:
             return str(value), scope
     return "", ""

@@ -14,6 +14,7 @@ from traceconv.base.diagnostics import Code
 from traceconv.base.prefetch import prefetch
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
+from traceconv.normalize.sort.placed_rows import PlacedRows
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
@@ -38,9 +39,8 @@ class SecondPass:
         """`keys`: the file's other keys next to its events."""
         self._first = first
         self._keys = keys
-        self._nested = Spool(NESTED_DTYPE)
+        self._nested = PlacedRows(NESTED_DTYPE)
         self._codes = Spool(_CODE_DTYPE)
-        self._by_id = ExternalSort(NESTED_DTYPE, "id")
         self._enclosing = ExternalSort(ENCLOSING_DTYPE, "id")
         self._flows = Flows()
         self.rules = rules_of(
@@ -63,7 +63,7 @@ class SecondPass:
     def close(self) -> None:
         """Free the disk space."""
         self._thread.shutdown(cancel_futures=True)
-        for part in (self._nested, self._codes, self._by_id, self._enclosing, self._flows, self._slices):
+        for part in (self._nested, self._codes, self._enclosing, self._flows, self._slices):
             part.close()
 
     def prepare(self) -> None:
@@ -73,8 +73,7 @@ class SecondPass:
         self._nest()
         classified.result()
         self._flows_bound = self._thread.submit(self._bind_flows)
-        for window in self._by_id.windows():
-            self._nested.append(window)
+        self._nested.end(self._first.slice_numbers.count)
 
     def _match_ends(self) -> None:
         """Match the begins and ends that are not adjacent in the source."""
@@ -97,13 +96,13 @@ class SecondPass:
         first.log.count(Code.UNFINISHED, "begin events without an end", unfinished, 1)
 
     def _nest(self) -> None:
-        overlaps = 0
+        overlaps, numbers = 0, self._first.slice_numbers
         with closing(SpansByTrack(self._first.spans, self._first.tracks.count)) as parts:
             for windows in parts:
                 nester = CompleteNester()
                 with closing(prefetch(self._nested_windows(nester, windows))) as nested:
                     for rows, points in nested:
-                        self._by_id.add(rows)
+                        self._nested.place(rows, numbers.of(rows["id"] - self._first.first_id))
                         self._enclosing.add(points)
                         if self._first.has_flow_ends:
                             self._enclosing.add(_ends(rows))
