@@ -1,7 +1,7 @@
-"""SQL that returns the events of a Chrome trace as JSON text, one function per table.
+"""The events of a Chrome trace: a query for the columns of each table, and the template of its events.
 
-Every text starts with a comma and a line break, so that texts can be concatenated. `export_thread` has the head of an
-event (pid and tid) for each thread of the layout, `export_op` the members of an op.
+Every event starts with a comma and a line break, so that events can be concatenated. `export_thread` has the threads of
+the layout, `export_op` the ops.
 """
 
 from __future__ import annotations
@@ -10,222 +10,246 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from traceconv.base.errors import StoreError, option
-from traceconv.export.chrome_layout import Thread
-from traceconv.export.json_sql import Concat, Facts, collect_facts, double, json_text, microseconds, text
+from traceconv.export.chrome_layout import Layout, Thread
+from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import LoadCounter
-from traceconv.export.lookup import Lookup, make_lookup
+from traceconv.export.records import JSON_KINDS, Kind, Template
 from traceconv.export.timeline import device_memory, memory_changes
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY
 from traceconv.schema import table
+from traceconv.schema.ddl import quote_identifier
+
+Int64 = NDArray[np.int64]
+
+#: Text beyond this many ops is joined to their tasks, not kept in memory.
+_MOST_OPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """Formats timestamps as microseconds since `base_ns` with three decimals."""
+class Shared:
+    """What events share.
+
+    base_ns  what timestamps are relative to
+    lists    the first members of an event by thread ID (`head`), the names of threads (`label`), and, unless there are
+             too many ops, the members that describe each op (`op`)
+    """
 
     base_ns: int
-    wide: bool
+    lists: Mapping[str, pa.Array]
 
-    @property
-    def cast(self) -> str:
-        """The cast that makes the difference of two times fit."""
-        return "::HUGEINT" if self.wide else ""
+    def template(self) -> Template:
+        """Return the start of an event of the thread in the column `_tid`."""
+        return Template(self.lists).lookup("_tid", "head")
 
-    def at(self, time: str) -> str:
-        """Return the text of a timestamp."""
-        return microseconds(f"{time}{self.cast} - ({self.base_ns})", wide=self.wide)
-
-    def length(self, duration: str) -> str:
-        """Return the text of a duration."""
-        return microseconds(duration, wide=self.wide)
+    def at(self, event: Template, column: str) -> Template:
+        """Append a timestamp."""
+        return event.put(Kind.MICROSECONDS, column, '","ts":', number=self.base_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The parts of a query for events.
+    """The events of a table.
 
-    table   their table
-    source  FROM clause of the rows, `s` in the query
-    time    column of `source` to split into windows; None: a single query
-    joins   tables joined to it; `t` is the thread of an event
-    order   ORDER BY
-    text    the event as JSON text
+    source    FROM clause of the rows, `s` in the query
+    time      column of `source` to split into windows
+    columns   SELECT list
+    joins     tables joined to the rows
+    order     columns of the query that order the events; if `is_slice`, those of `slice_order`
+    template  an event
     """
 
     table: str
     source: str
-    time: str | None
+    time: str
+    columns: str
     joins: str
-    order: str
-    text: str
+    order: tuple[str, ...]
+    template: Template
+    is_slice: bool = False
 
     def query(self, where: str = "true") -> str:
-        """Return the SELECT of the texts, in order, for the rows that match a condition."""
-        return f"SELECT {self.text} AS text FROM {self.source} AS s {self.joins} WHERE {where} ORDER BY {self.order}"
+        """Return the SELECT of the columns, for the rows that match a condition."""
+        return f"SELECT {self.columns} FROM {self.source} AS s {self.joins} WHERE {where}"
 
 
-def slice_events(connection: duckdb.DuckDBPyConnection, name: str, source: str, clock: Clock, *, args: bool) -> Events:
+def make_shared(connection: duckdb.DuckDBPyConnection, run_id: int, layout: Layout, base_ns: int) -> Shared:
+    """Create the temporary tables that the queries refer to."""
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE export_thread (source VARCHAR, track_id BIGINT, lane INTEGER, tid BIGINT)"
+    )
+    rows = [(thread.source, thread.track_id, thread.lane, thread.tid) for thread in layout.threads]
+    connection.executemany("INSERT INTO export_thread VALUES (?, ?, ?, ?)", rows)
+    heads: list[str | None] = [None] * (max(thread.tid for thread in layout.threads) + 1)
+    labels = heads.copy()
+    for thread in layout.threads:
+        heads[thread.tid] = f',\n{{"pid":{thread.pid},"tid":{thread.tid},"ph":"'
+        labels[thread.tid] = json_text(thread.name)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE export_op AS {_op_query(run_id)}")
+    [(ops,)] = connection.execute("SELECT count(*) FROM export_op").fetchall()
+    lists = {"head": pa.array(heads, pa.string()), "label": pa.array(labels, pa.string())}
+    if ops <= _MOST_OPS:
+        found = connection.sql(f"SELECT unnest([{', '.join(_OP_TEXTS)}]) FROM (FROM export_op ORDER BY place)")
+        column = found.to_arrow_table().column(0)
+        lists["op"] = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
+    return Shared(base_ns, lists)
+
+
+def slice_events(
+    connection: duckdb.DuckDBPyConnection, name: str, source: str, shared: Shared, *, args: bool
+) -> Events:
     """Tasks, calls and ranges: complete events; begin events if the duration is unknown."""
-    facts = collect_facts(connection, source, table(name))
+    event = shared.template()
+    event.when_null("dur_ns", Template().literal("B")).unless_null("dur_ns", Template().literal("X"))
+    shared.at(event, "start_ns").put(Kind.MICROSECONDS, "dur_ns", ',"dur":')
+    columns = _titles(event, name)
     joins = _join_thread(connection, name, "track_id", "id")
-    op = {"task": "described", "api": "named", "range": None}[name] if args else None
-    if op:
-        joins += " LEFT JOIN export_op AS o ON o.op_id = s.op_id"
-    joined = _slice_text(name, facts, clock, "t.head", op and f"o.{op}", args)
-    order = "t.tid, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
-    events = Events(name, source, "start_ns", joins, order, joined)
-    heads = _heads_by_track(connection, name, facts)
-    if heads is None:
-        return events
-    listed = None
-    # Lookups instead of joins.
-    if op:
-        ops = make_lookup(connection, f"export_{name}_op", f"SELECT op_id AS key, {op} AS value FROM export_op")
-        if ops is None:
-            return events
-        listed = ops.of("s.op_id")
-    order = "s.track_id, s.start_ns, s.dur_ns DESC NULLS FIRST, s.depth, s.id"
-    joined = _slice_text(name, facts, clock, heads.of("s.track_id"), listed, args)
-    return Events(name, source, "start_ns", "", order, joined)
-
-
-def _heads_by_track(connection: duckdb.DuckDBPyConnection, name: str, facts: Mapping[str, Facts]) -> Lookup | None:
-    """Return the heads of a table's threads by track; None if a track has several, or a row has none."""
-    [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [name]).fetchall()
-    if moved or facts["track_id"].some_null:
-        return None
-    query = f"SELECT track_id AS key, head AS value FROM export_thread WHERE source = '{name}'"
-    return make_lookup(connection, f"export_{name}_head", query)
-
-
-def _slice_text(name: str, facts: Mapping[str, Facts], clock: Clock, head: str, op: str | None, args: bool) -> str:
-    """Return the text of a slice. `head` and `op` are SQL for the head of its thread and the members of its op."""
-    event = Concat().sql(head)
-    if facts["dur_ns"].some_null:
-        event.sql("CASE WHEN s.dur_ns IS NULL THEN 'B' ELSE 'X' END").literal('","ts":')
-    else:
-        event.literal('X","ts":')
-    event.sql(clock.at("s.start_ns"))
-    if facts["dur_ns"].some_null:
-        event.sql(f"""',"dur":' || {clock.length("s.dur_ns")}""")
-    else:
-        event.literal(',"dur":').sql(clock.length("s.dur_ns"))
-    _titles(event, name, facts)
     if args:
-        _args(event, name, {"track_id", "name", "start_ns", "dur_ns", "category"}, facts)
-        (event.sql(op) if op else event).literal("}")
-    return event.literal("}").build()
+        event.literal(',"args":{')
+        columns += _args(event, name, {"track_id", "name", "start_ns", "dur_ns", "category"})
+        if name in _SHOWN_OPS:
+            joins += " LEFT JOIN export_op AS o ON o.op_id = s.op_id"
+            named, unnamed = _SHOWN_OPS[name]
+            is_named = "CASE WHEN s.name IS DISTINCT FROM o.name THEN"
+            if "op" in shared.lists:
+                places = (_OP_TEXTS.index(one) for one in (named, unnamed))
+                of_op = "{} {} ELSE {} END".format(is_named, *places)
+                columns.append(f"o.place * {len(_OP_TEXTS)} + {of_op} AS _op")
+                event.lookup("_op", "op")
+            else:
+                columns.append(f"{is_named} o.{named} ELSE o.{unnamed} END AS _op")
+                event.put(Kind.RAW, "_op")
+        event.literal("}")
+    chosen = ["t.tid AS _tid", "s.start_ns", "s.dur_ns", "s.depth AS _depth", "s.id AS _id", *columns]
+    order = ("start_ns", "dur_ns", "_depth", "_id")
+    return Events(name, source, "start_ns", ", ".join(chosen), joins, order, event.literal("}"), True)
 
 
-def step_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock, *, args: bool) -> Events:
+def step_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Shared, *, args: bool) -> Events:
     """Steps: slices on the Step Trace of their device; instants if the start is unknown."""
-    facts = collect_facts(connection, source, table("step"))
     start = "coalesce(s.start_ns, s.fp_start_ns)"
+    length = f"TRY_CAST(s.end_ns::HUGEINT - {start} AS BIGINT)"
     is_slice = f"({start} IS NOT NULL AND coalesce(s.end_ns >= {start}, true))"
-    event = Concat().sql("t.head")
-    event.sql(f"CASE WHEN NOT {is_slice} THEN 'i\",\"s\":\"t' WHEN s.end_ns IS NULL THEN 'B' ELSE 'X' END")
-    event.literal('","ts":').sql(clock.at("s.at_ns"))
-    event.sql(f"""CASE WHEN {is_slice} THEN ',"dur":' || {clock.length(f"s.end_ns{clock.cast} - {start}")} END""")
-    event.literal(',"name":"Iteration ').sql("s.iteration").literal('","cat":"step"')
+    phase = f"CASE WHEN NOT {is_slice} THEN 'i\",\"s\":\"t' WHEN {length} IS NULL THEN 'B' ELSE 'X' END"
+    event = shared.template().put(Kind.RAW, "_phase")
+    shared.at(event, "at_ns").put(Kind.MICROSECONDS, "_dur_ns", ',"dur":')
+    event.literal(',"name":"Iteration ').put(Kind.RAW, "_iteration").literal('","cat":"step"')
+    columns = [
+        f"{phase} AS _phase", "s.at_ns", f"CASE WHEN {is_slice} THEN {length} END AS _dur_ns",
+        "s.iteration::VARCHAR AS _iteration",
+    ]  # fmt: skip
     if args:
-        _args(event, "step", {"device_id"}, facts).literal("}")
-    event.literal("}")
+        event.literal(',"args":{')
+        columns += _args(event, "step", {"device_id"})
+        event.literal("}")
     joins = _join_thread(connection, "step", "device_id", "step_id")
-    order = "t.tid, s.at_ns, s.end_ns DESC NULLS FIRST, s.step_id"
-    return Events("step", step_source(source, clock), "at_ns", joins, order, event.build())
+    chosen = ", ".join(["t.tid AS _tid", *columns, "s.step_id AS _step_id"])
+    order = ("at_ns", "_dur_ns", "_step_id", "_step_id")
+    return Events("step", step_source(source, shared.base_ns), "at_ns", chosen, joins, order, event.literal("}"), True)
 
 
-def step_source(source: str, clock: Clock) -> str:
+def step_source(source: str, base_ns: int) -> str:
     """Return the steps with `at_ns`: their start, or the first known time."""
-    first = f"coalesce(start_ns, fp_start_ns, bp_end_ns, end_ns, {clock.base_ns})"
+    first = f"coalesce(start_ns, fp_start_ns, bp_end_ns, end_ns, {base_ns})"
     return f"(SELECT *, {first} AS at_ns FROM {source})"
 
 
-def marker_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock, *, args: bool) -> Events:
+def marker_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Shared, *, args: bool) -> Events:
     """Markers with a timestamp: instants."""
     source = f"(SELECT * FROM {source} WHERE ts_ns IS NOT NULL)"
-    facts = collect_facts(connection, source, table("marker"))
-    event = Concat().sql("t.head").literal('i","s":"')
-    event.sql("CASE s.scope WHEN 'process' THEN 'p' WHEN 'global' THEN 'g' ELSE 't' END")
-    event.literal('","ts":').sql(clock.at("s.ts_ns"))
-    _titles(event, "marker", facts)
+    event = shared.template().literal('i","s":"').put(Kind.RAW, "_scope")
+    shared.at(event, "ts_ns")
+    scope = "CASE s.scope WHEN 'process' THEN 'p' WHEN 'global' THEN 'g' ELSE 't' END AS _scope"
+    columns = [scope, "s.ts_ns", "s.id AS _id", *_titles(event, "marker")]
     if args:
-        _args(event, "marker", {"track_id", "ts_ns", "category", "name"}, facts).literal("}")
-    event.literal("}")
+        event.literal(',"args":{')
+        columns += _args(event, "marker", {"track_id", "ts_ns", "category", "name"})
+        event.literal("}")
     joins = _join_thread(connection, "marker", "track_id")
-    return Events("marker", source, "ts_ns", joins, "t.tid, s.ts_ns, s.id", event.build())
+    chosen = ", ".join(["t.tid AS _tid", *columns])
+    return Events("marker", source, "ts_ns", chosen, joins, ("ts_ns", "_id"), event.literal("}"))
 
 
-def table_sources(run_id: int, sources: Mapping[str, str]) -> dict[str, str]:
-    """Return the FROM clauses of the ROW_TABLES. `sources`: those of the timeline, by table."""
+def table_sources(run_id: int, sources: Mapping[str, str], *, filtered: bool) -> dict[str, str]:
+    """Return the FROM clauses of the ROW_TABLES. `sources`: those of the timeline, by table, `filtered` by device."""
     found = {name: f'(SELECT * FROM "{name}" WHERE run_id = {run_id})' for name in ROW_TABLES}
-    found["task_pmu"] = f"(SELECT * FROM {found['task_pmu']} WHERE id IN (SELECT id FROM {sources['task']}))"
+    if filtered:
+        found["task_pmu"] = f"(SELECT * FROM {found['task_pmu']} WHERE id IN (SELECT id FROM {sources['task']}))"
     return found
 
 
-def row_events(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> str | None:
-    """Return the SELECT of a table's rows as metadata events, which viewers ignore; None if there are none."""
-    found = row_texts(connection, name, source, f',\n{{"pid":1,"ph":"M","name":"{name}","args":', "}")
-    return found and f"{found} ORDER BY ALL"
+def row_events(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> tuple[str, Template]:
+    """Return the SELECT of a table's rows and their template: metadata events, which viewers ignore."""
+    event = Template().literal(f',\n{{"pid":1,"ph":"M","name":"{name}","args":{{')
+    query = row_objects(connection, event, name, source)
+    return query, event.literal("}}")
 
 
-def row_texts(
-    connection: duckdb.DuckDBPyConnection, name: str, source: str, before: str, after: str = ""
-) -> str | None:
-    """Return the SELECT of a table's rows as JSON objects with text around each; None if there are none."""
-    facts = collect_facts(connection, source, table(name))
-    if facts["run_id"].all_null:
-        return None
-    event = Concat().literal(before + "{")
-    event.members(table(name).columns[:1], "s", facts, first=True).members(table(name).columns[1:], "s", facts)
-    return f"SELECT {event.literal('}' + after).build()} AS text FROM {source} AS s"
+def row_objects(connection: duckdb.DuckDBPyConnection, event: Template, name: str, source: str) -> str:
+    """Append all members of a table's rows but the run; return the SELECT of the rows."""
+    names = [column.name for column in table(name).columns]
+    counts = ", ".join(f"count({quote_identifier(column)})" for column in names)
+    [found] = connection.execute(f"SELECT {counts} FROM {source}").fetchall()
+    # Of many columns, few have values.
+    empty = {column for column, count in zip(names, found, strict=True) if not count}
+    columns = _members(event, name, {"run_id", *empty}) or ["run_id"]
+    return f"SELECT {', '.join(columns)} FROM {source} AS s"
 
 
-def counter_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock) -> Events:
+def counter_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Shared) -> Events:
     """Counters: the number is in args under the name of its series, or `value`.
 
     Integers are written exactly; `value` is added next to args if the table's value is a different number.
     """
+    number = f"coalesce({double('s.value')}, 'null')"
     differs = "s.value_int IS NOT NULL AND s.value IS DISTINCT FROM s.value_int::DOUBLE"
-    event = Concat().sql("t.head").literal('C","ts":').sql(clock.at("s.ts_ns"))
-    event.literal(',"name":').sql("t.label").literal(',"args":{')
-    event.sql(f"coalesce({text('s.series')}, '\"value\"')").literal(":")
-    event.sql(f"coalesce(s.value_int::VARCHAR, {double('s.value')}, 'null')").literal("}")
-    event.sql(f"""CASE WHEN {differs} THEN ',"value":' || coalesce({double("s.value")}, 'null') END""")
-    event.sql("""CASE WHEN s.series = 'value' THEN ',"series":"value"' END""").literal("}")
-    joins = _join_thread(connection, "counter", "track_id")
-    return Events("counter", source, "ts_ns", joins, "t.tid, s.ts_ns, s.series", event.build())
-
-
-def memory_events(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock, *, args: bool) -> Events:
-    """Memory blocks: an instant for the allocation, or `held` if before the recording, and one for the free."""
-    facts = collect_facts(connection, source, table("memory"))
-    names = {column.name: column for column in table("memory").columns}
-    instants = (
-        f"(SELECT *, coalesce(alloc_ns, {clock.base_ns}) AS at_ns, false AS is_free FROM {source} "
-        f"UNION ALL SELECT *, free_ns AS at_ns, true AS is_free FROM {source} WHERE free_ns IS NOT NULL)"
+    event = shared.template().literal("C")
+    shared.at(event, "ts_ns").literal(',"name":').lookup("_tid", "label").literal(',"args":{')
+    event.put(Kind.STRING, "series").when_null("series", Template().literal('"value"')).literal(":")
+    event.put(Kind.INTEGER, "value_int", number=1).put(Kind.RAW, "_value").literal("}")
+    event.put(Kind.RAW, "_other", ',"value":').unless_null("_is_value", Template().literal(',"series":"value"'))
+    columns = (
+        "t.tid AS _tid, s.ts_ns, s.series, s.value_int, "
+        f"CASE WHEN s.value_int IS NULL THEN {number} END AS _value, CASE WHEN {differs} THEN {number} END AS _other, "
+        "CASE WHEN s.series = 'value' THEN 1::BIGINT END AS _is_value"
     )
-    event = Concat().sql("t.head").literal('i","s":"t","ts":').sql(clock.at("s.at_ns")).literal(',"name":"')
-    event.sql("CASE WHEN s.is_free THEN 'free' WHEN s.alloc_ns IS NULL THEN 'held' ELSE 'alloc' END")
-    event.literal('","cat":"memory"')
+    joins = _join_thread(connection, "counter", "track_id")
+    return Events("counter", source, "ts_ns", columns, joins, ("ts_ns", "_tid"), event.literal("}"))
+
+
+def memory_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Shared, *, args: bool) -> Events:
+    """Memory blocks: an instant for the allocation, or `held` if before the recording, and one for the free."""
+    others = [column.name for column in table("memory").columns if column.name not in _MEMORY_PLACED]
+    listed = ", ".join(map(quote_identifier, others))
+    none = ", ".join(f"NULL AS {quote_identifier(name)}" for name in others)
+    instants = (
+        f"(SELECT block_id, device_id, {listed}, coalesce(alloc_ns, {shared.base_ns}) AS at_ns, "
+        f"CASE WHEN alloc_ns IS NULL THEN 'held' ELSE 'alloc' END AS _what, 1::BIGINT AS _last FROM {source} UNION ALL "
+        f"SELECT block_id, device_id, {none}, free_ns, 'free', 0 FROM {source} WHERE free_ns IS NOT NULL)"
+    )
+    event = shared.template().literal('i","s":"t')
+    shared.at(event, "at_ns").literal(',"name":"').put(Kind.RAW, "_what").literal('","cat":"memory"')
+    columns = ["s.at_ns", "s._what", "s._last", "s.block_id AS _block_id"]
     if args:
-        _args(event, "memory", set(names) - {"block_id"}, facts)
-        others = [column for name, column in names.items() if name not in _MEMORY_PLACED]
-        event.sql(f"CASE WHEN NOT s.is_free THEN {Concat().members(others, 's', facts).build()} END").literal("}")
-    event.literal("}")
+        event.literal(',"args":{')
+        columns += _members(event, "memory", _MEMORY_PLACED - {"block_id"})
+        event.literal("}")
     joins = _join_thread(connection, "memory", "device_id")
-    order = "t.tid, s.at_ns, s.is_free DESC, s.block_id"
-    return Events("memory", instants, "at_ns", joins, order, event.build())
+    chosen = ", ".join(["t.tid AS _tid", *columns])
+    return Events("memory", instants, "at_ns", chosen, joins, ("at_ns", "_last", "_block_id"), event.literal("}"))
 
 
 #: Columns of memory that need no member, or are in both events of a block.
 _MEMORY_PLACED = frozenset({"run_id", "block_id", "device_id", "alloc_ns"})
 
 
-def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, source: str, clock: Clock) -> Events:
-    """Bytes in blocks (`used`) and segments (`reserved`) of each device, at every change.
+def memory_counter_events(
+    connection: duckdb.DuckDBPyConnection, run_id: int, source: str, shared: Shared
+) -> tuple[str, Template]:
+    """Return the SELECT of the bytes in blocks and segments of each device at every change, and their template.
 
     Memory allocated before the recording counts from the start. Without segments the series `reserved` is omitted, and
     devices whose source has these counters itself are skipped.
@@ -238,131 +262,151 @@ def memory_counter_events(connection: duckdb.DuckDBPyConnection, run_id: int, so
     )
     totals = (
         f"(SELECT device_id, ts_ns, {running} FROM (SELECT device_id, ts_ns, {series} FROM "
-        f"({memory_changes(device_memory(run_id, source), str(clock.base_ns))}) GROUP BY device_id, ts_ns))"
+        f"({memory_changes(device_memory(run_id, source), str(shared.base_ns))}) GROUP BY device_id, ts_ns))"
     )
-    event = Concat().sql("t.head").literal('C","ts":').sql(clock.at("s.ts_ns"))
-    event.literal(',"name":"Memory (byte)","args":{')
-    event.sql("""concat_ws(',', '"used":' || s.used::VARCHAR, '"reserved":' || s.reserved::VARCHAR)""")
+    event = shared.template().literal("C")
+    shared.at(event, "ts_ns").literal(',"name":"Memory (byte)","args":{')
+    event.put(Kind.RAW, "used", ',"used":').put(Kind.RAW, "reserved", ',"reserved":').literal("}}")
+    columns = "t.tid AS _tid, s.ts_ns, s.used::VARCHAR AS used, s.reserved::VARCHAR AS reserved"
     joins = _join_thread(connection, "memory", "device_id")
-    return Events("memory", totals, None, joins, "t.tid, s.ts_ns", event.literal("}}").build())
+    return f"SELECT {columns} FROM {totals} AS s {joins} ORDER BY t.tid, s.ts_ns", event
 
 
-def load_counter_query(counter: LoadCounter, thread: Thread, clock: Clock) -> str:
-    """Return the SELECT of the samples of a counter, on a thread of its device."""
-    event = Concat().literal(f',\n{{"pid":{thread.pid},"tid":{thread.tid},"ph":"C","ts":').sql(clock.at("s.ts_ns"))
-    event.literal(f',"name":{json_text(f"{counter.name} ({counter.unit})")},"args":{{"value":')
-    event.sql("s.value::VARCHAR" if counter.is_whole else double("s.value")).literal("}}")
-    return f"SELECT {event.build()} AS text FROM ({counter.sql}) AS s ORDER BY s.ts_ns"
+def load_counter_event(counter: LoadCounter, thread: Thread, shared: Shared) -> Template:
+    """Return the template of the samples of a counter, on a thread of its device; doubles are text."""
+    event = Template().literal(f',\n{{"pid":{thread.pid},"tid":{thread.tid},"ph":"C')
+    shared.at(event, "ts_ns").literal(f',"name":{json_text(f"{counter.name} ({counter.unit})")},"args":{{"value":')
+    return event.put(Kind.INTEGER if counter.is_whole else Kind.RAW, "value", number=1).literal("}}")
 
 
-def flow_query(connection: duckdb.DuckDBPyConnection, source: str, clock: Clock, *, args: bool) -> str:
-    """Return the SELECT of each flow of the temporary table `export_flow`: a start and a finish event.
+def flow_events(shared: Shared, source: str, *, args: bool) -> Events:
+    """Flows: a start and a finish event.
 
-    Its columns start_tid and finish_tid are the threads of its ends; NULL is an unknown event, which goes to
-    the thread of unbound flows, and sets the second column. A flow without a known end has no finish. Viewers drop
-    arrows that lead back in time, so such a flow (`reversed`) is written from its end to its start, as its args note.
+    The columns START_TID and FINISH_TID are added to the query's: the threads of its ends. A flow without a known end
+    has no finish. Viewers drop arrows that lead back in time, so such a flow (`_reversed`) is written from its end to
+    its start, as its args note.
     """
-    facts = collect_facts(connection, source, table("flow"))
-    heads = make_lookup(
-        connection, "export_head", "SELECT tid AS key, any_value(head) AS value FROM export_thread GROUP BY tid"
-    )
-    [(loose,)] = connection.execute("SELECT tid FROM export_thread WHERE source = 'flow'").fetchall()
-    if heads is None:
-        raise StoreError(
-            f"{loose} threads exceed the limit of a Chrome trace; "
-            f"select one device with {option('--device N', 'device=N')}"
-        )
-    titles = _flow_titles(facts)
-    event = Concat().sql(heads.of(f"coalesce(s.start_tid, {loose})")).literal('s","ts":').sql(clock.at("s.at_ns"))
-    event.extend(titles)
+    columns = [
+        "s.src_id AS _src_id", "s.dst_id AS _dst_id", "s.at_ns", "s.dst_ns", "s.flow_id AS _flow_id",
+        "CASE WHEN s.dst_ns < s.src_ns THEN 1::BIGINT END AS _reversed",
+        "CASE WHEN s.dst_ns < s.src_ns THEN s.src_ns ELSE s.dst_ns END AS _finish_ns",
+        "coalesce(s.category, s.kind, 'flow') AS _category", "coalesce(s.name, s.kind, 'flow') AS _name",
+    ]  # fmt: skip
+    titles = Template().put(Kind.STRING, "_category", ',"cat":').put(Kind.STRING, "_name", ',"name":')
+    titles.put(Kind.INTEGER, "_flow_id", ',"id":')
+    event = Template(shared.lists).lookup(START_TID, "head").literal("s")
+    shared.at(event, "at_ns").extend(titles)
     if args:
-        _args(event, "flow", {"src_ns", "dst_ns"}, facts)
-        event.sql("CASE WHEN s.reversed THEN ',\"reversed\":true' END")
-        if facts["src_ns"].some_null:
-            event.sql("CASE WHEN s.src_ns IS NULL THEN ',\"src_ns\":null' END")
-        event.literal("}")
-    event.literal("}")
-    if not facts["dst_ns"].all_null:
-        finish = Concat().sql(heads.of(f"coalesce(s.finish_tid, {loose})")).literal('f","bp":"e","ts":')
-        finish.sql(clock.at("s.finish_ns")).extend(titles).literal("}")
-        if facts["dst_ns"].some_null:
-            event.sql(f"CASE WHEN s.dst_ns IS NOT NULL THEN {finish.build()} END")
-        else:
-            event.extend(finish)
-    unbound = "s.start_tid IS NULL OR (s.dst_ns IS NOT NULL AND s.finish_tid IS NULL)"
-    return f"SELECT {event.build()} AS text, {unbound} AS unbound FROM export_flow AS s"
+        event.literal(',"args":{')
+        columns += _members(event, "flow", {"run_id", "src_ns", "dst_ns"})
+        event.unless_null("_reversed", Template().literal(',"reversed":true'))
+        event.unless_null("_no_start", Template().literal(',"src_ns":null')).literal("}")
+        columns += ["CASE WHEN s.src_ns IS NULL THEN 1::BIGINT END AS _no_start"]
+    finish = Template(shared.lists).lookup(FINISH_TID, "head").literal('f","bp":"e')
+    shared.at(finish, "_finish_ns").extend(titles).literal("}")
+    event.literal("}").unless_null("dst_ns", finish)
+    at_ns = f"coalesce(least(src_ns, dst_ns), src_ns, dst_ns, {shared.base_ns})"
+    source = f"(SELECT *, {at_ns} AS at_ns FROM {source})"
+    return Events("flow", source, "at_ns", ", ".join(columns), "", ("at_ns", "_flow_id"), event)
 
 
-def _flow_titles(facts: Mapping[str, Facts]) -> Concat:
-    """Return the members that both events of a flow share: cat, name and id."""
-    columns = table("flow")
-    titles = Concat()
-    for key, column in (("cat", "category"), ("name", "name")):
-        if facts[column].all_null and not facts["kind"].some_null:
-            titles.member(key, columns.column("kind"), "s", facts["kind"])
-        elif facts[column].some_null:
-            titles.literal(f',"{key}":').sql(text(f"coalesce(s.{column}, s.kind, 'flow')"))
-        else:
-            titles.member(key, columns.column(column), "s", facts[column])
-    return titles.member("id", columns.column("flow_id"), "s", facts["flow_id"])
+#: The columns that `with_ends` adds.
+START_TID, FINISH_TID = "_start_tid", "_finish_tid"
 
 
-def flow_source(source: str, clock: Clock) -> str:
-    """Return the flows with `at_ns`, the time of their start event, and `reversed`: whether that is their later end."""
-    return (
-        "(SELECT *, dst_ns < src_ns IS TRUE AS reversed, "
-        f"coalesce(least(src_ns, dst_ns), src_ns, dst_ns, {clock.base_ns}) AS at_ns FROM {source})"
-    )
+def with_ends(batch: pa.RecordBatch, source_tid: Int64, target_tid: Int64, loose: int) -> pa.RecordBatch:
+    """Add the threads of the ends of flows; `loose` is that of unknown ends, which are 0."""
+    is_reversed = batch.column("_reversed").is_valid().to_numpy(zero_copy_only=False)
+    ends = [np.where(found == 0, loose, found) for found in (source_tid, target_tid)]
+    for name, tids in ((START_TID, np.where(is_reversed, *ends[::-1])), (FINISH_TID, np.where(is_reversed, *ends))):
+        batch = batch.append_column(name, pa.array(tids, pa.int64()))
+    return batch
 
 
-def flow_end_query(sources: Mapping[str, str]) -> str:
-    """Return the SELECT of the ends of the flows in `export_flow_window` that are in the trace: id and thread."""
+def end_threads(
+    connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], ids: pa.Array
+) -> tuple[Int64, NDArray[np.bool_]]:
+    """Return the thread of each slice or marker with these IDs, 0 if it isn't in the trace, and which IDs are known."""
+    known = ids.is_valid().to_numpy(zero_copy_only=False)
+    values = ids.fill_null(0).to_numpy()
+    listed, places = np.unique(values[known], return_inverse=True)
+    tids = np.zeros(len(listed), np.int64)
     slices = " UNION ALL ".join(
         f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range", "marker")
     )
-    ends = "SELECT src_id FROM export_flow_window UNION ALL SELECT dst_id FROM export_flow_window"
-    return (
-        f"SELECT s.id, t.tid FROM (SELECT * FROM ({slices}) WHERE id IN ({ends})) AS s "
-        "LEFT JOIN export_lane AS l ON l.source = s.source AND l.id = s.id "
-        "JOIN export_thread AS t ON t.source = s.source AND t.track_id = s.track_id "
-        "AND t.lane = coalesce(l.lane, 0)"
-    )
+    if len(listed):
+        # IDs increase with time, so their bounds exclude most rows.
+        found = connection.sql(
+            "SELECT s.id, t.tid FROM "
+            f"(SELECT * FROM ({slices}) WHERE id BETWEEN {listed[0]} AND {listed[-1]}) AS s "
+            "LEFT JOIN export_lane AS l ON l.source = s.source AND l.id = s.id "
+            "JOIN export_thread AS t ON t.source = s.source AND t.track_id = s.track_id "
+            "AND t.lane = coalesce(l.lane, 0)"
+        )
+        for batch in found.to_arrow_reader(1 << 16):
+            id_, tid = (column.to_numpy() for column in batch.columns)
+            at = np.minimum(np.searchsorted(listed, id_), len(listed) - 1)
+            is_end = listed[at] == id_
+            tids[at[is_end]] = tid[is_end]
+    of_ids = np.zeros(len(values), np.int64)
+    of_ids[known] = tids[places]
+    return of_ids, known
 
 
-def op_query(run_id: int) -> str:
-    """Return the SELECT of op_id and the members that describe the op, for `export_op`."""
+#: Columns of `export_op` with the op's name, all its members, or those but the name.
+_OP_TEXTS = ("named", "described", "unnamed", "nothing")
+#: What a slice has of its op: if its name is another, and if it is the same.
+_SHOWN_OPS = {"task": ("described", "unnamed"), "api": ("named", "nothing")}
+
+
+def _op_query(run_id: int) -> str:
+    """Return the SELECT of op_id, name, a place from 0 on, and the members that describe the op.
+
+    The type is omitted if it is the name.
+    """
     named = """',"op_name":' || to_json(o.name)::VARCHAR"""
-    others = [f"""',"{name}":' || to_json(o.{name})::VARCHAR""" for name in OP_MEMBERS[1:]]
+    op_type = (
+        """CASE WHEN o.op_type <> o.name OR o.name IS NULL THEN ',"op_type":' || to_json(o.op_type)::VARCHAR END"""
+    )
+    others = ", ".join([op_type, *(f"""',"{name}":' || to_json(o.{name})::VARCHAR""" for name in OP_MEMBERS[2:])])
     return (
-        f"SELECT o.op_id, {named} AS named, concat({', '.join([named, *others])}) AS described "
+        f"SELECT o.op_id, o.name, row_number() OVER () - 1 AS place, {named} AS named, "
+        f"concat({named}, {others}) AS described, concat({others}) AS unnamed, NULL::VARCHAR AS nothing "
         f"FROM op AS o WHERE o.run_id = {run_id}"
     )
 
 
-def _titles(event: Concat, name: str, facts: Mapping[str, Facts]) -> None:
-    columns = table(name)
-    if facts["name"].some_null:
-        event.literal(',"name":').sql(f"coalesce({text('s.name')}, '{json_text(NO_NAME)}')")
-    else:
-        event.member("name", columns.column("name"), "s", facts["name"])
-    shown, category = SHOWN_CATEGORY.get(name), facts["category"]
-    if shown is None or not category.some_null:
-        event.member("cat", columns.column("category"), "s", category)
-    elif category.all_null:
-        event.member("cat", columns.column(shown), "s", facts[shown])
-    else:
-        event.sql(f"""',"cat":' || {text(f"coalesce(s.category, s.{shown})")}""")
-
-
-def _args(event: Concat, name: str, placed: Iterable[str], facts: Mapping[str, Facts]) -> Concat:
-    """Add the start of args: the run, and every column that is not elsewhere in the event."""
-    event.literal(',"args":{').members(table(name).columns[:1], "s", facts, first=True)
-    if "name" in placed and facts["name"].some_null:
-        event.sql("CASE WHEN s.name IS NULL THEN ',\"name\":null' END")
+def _titles(event: Template, name: str) -> list[str]:
+    """Append the name and the category; return their columns."""
     shown = SHOWN_CATEGORY.get(name)
-    if shown is not None and facts["category"].some_null and not facts[shown].all_null:
-        event.sql(f"CASE WHEN s.category IS NULL AND s.{shown} IS NOT NULL THEN ',\"category\":null' END")
-    return event.members([column for column in table(name).columns[1:] if column.name not in placed], "s", facts)
+    event.put(Kind.STRING, "name", ',"name":')
+    event.when_null("name", Template().literal(f',"name":{json_text(NO_NAME)}'))
+    event.put(Kind.STRING, "_category", ',"cat":')
+    return ["s.name", f"{f'coalesce(s.category, s.{shown})' if shown else 's.category'} AS _category"]
+
+
+def _args(event: Template, name: str, placed: Iterable[str]) -> list[str]:
+    """Append every column that is not elsewhere in the event; return the columns."""
+    placed = {"run_id", *placed}
+    columns = _members(event, name, placed)
+    if "name" in placed:
+        event.when_null("name", Template().literal(',"name":null'))
+    shown = SHOWN_CATEGORY.get(name)
+    if shown is not None:
+        event.unless_null("_no_category", Template().literal(',"category":null'))
+        columns.append(f"CASE WHEN s.category IS NULL AND s.{shown} IS NOT NULL THEN 1::BIGINT END AS _no_category")
+    return columns
+
+
+def _members(event: Template, name: str, placed: Iterable[str]) -> list[str]:
+    """Append the columns of a table but those in `placed`; return the columns."""
+    columns = []
+    for column in table(name).columns:
+        if column.name not in placed:
+            chosen = f"s.{quote_identifier(column.name)}"
+            columns.append(f"{double(chosen)} AS {quote_identifier(column.name)}" if column.type == "f64" else chosen)
+            event.put(JSON_KINDS[column.type], column.name, f',"{column.name}":')
+    return columns
 
 
 def _join_thread(connection: duckdb.DuckDBPyConnection, source: str, track: str, id_: str | None = None) -> str:

@@ -7,19 +7,27 @@ time from its first task to the end of its last, cut into 100 equal parts; a sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from traceconv.export.chrome_layout import Layout, Thread
 
 _WINDOWS = 100
+_BATCH_ROWS = 1 << 16
+Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadCounter:
-    """A counter of one device: `source` is the table it belongs to, `sql` a SELECT of ts_ns and value, in order."""
+    """A counter of one device: `source` is the table it belongs to, `sql` a SELECT of ts_ns and value, in order.
+
+    Of counts, `sql` is a SELECT of ts_ns and change instead, in any order.
+    """
 
     name: str
     unit: str
@@ -30,6 +38,38 @@ class LoadCounter:
     def is_whole(self) -> bool:
         """Whether the values are integers, not doubles."""
         return self.unit == "count"
+
+    def samples(self, connection: duckdb.DuckDBPyConnection, value: str = "value") -> Iterator[pa.RecordBatch]:
+        """Yield ts_ns and value, in order. `value`: SQL of a double."""
+        if self.is_whole:
+            query = f"SELECT ts_ns, change::BIGINT AS change FROM ({self.sql}) ORDER BY ts_ns"
+            yield from _running_sums(connection.sql(query).to_arrow_reader(_BATCH_ROWS))
+        else:
+            query = f"SELECT ts_ns, {value} AS value FROM ({self.sql}) ORDER BY ts_ns"
+            yield from connection.sql(query).to_arrow_reader(_BATCH_ROWS)
+
+
+def _running_sums(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the sum at each time when it changes. The last time of a batch may go on in the next one."""
+    level, last_time, last_change = 0, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        times = np.concatenate([last_time, batch.column(0).to_numpy()])
+        sums = level + np.cumsum(np.concatenate([last_change, batch.column(1).to_numpy()]))
+        ends = np.flatnonzero(times[1:] != times[:-1])
+        yield _changed(times[ends], sums[ends], level)
+        level = int(sums[ends[-1]]) if len(ends) else level
+        last_time, last_change = times[-1:], sums[-1:] - level
+    yield _changed(last_time, level + last_change, level)
+
+
+def _changed(times: Int64, sums: Int64, level: int) -> pa.RecordBatch:
+    """Return the samples that differ from the previous one. `level`: the one before the first."""
+    differs = np.diff(sums, prepend=np.int64(level)) != 0
+    return pa.RecordBatch.from_arrays(
+        [pa.array(times[differs], pa.int64()), pa.array(sums[differs], pa.int64())], ["ts_ns", "value"]
+    )
 
 
 def load_counters(
@@ -56,12 +96,12 @@ def _of_device(sources: Mapping[str, str], device_id: int, first: str) -> list[L
     tasks = f"(SELECT * FROM {sources['task']} WHERE device_id = {device_id} AND start_ns IS NOT NULL)"
     ops = f"(SELECT * FROM {tasks} WHERE op_id IS NOT NULL AND submit_ns IS NOT NULL)"
     # The clocks of host and device differ by their error.
-    pending = _level(
+    pending = (
         f"SELECT submit_ns AS ts_ns, 1 AS change FROM {ops} "
-        f"UNION ALL SELECT greatest(start_ns, submit_ns), -1 FROM {ops}"
+        f"UNION ALL SELECT greatest(start_ns, submit_ns) AS ts_ns, -1 AS change FROM {ops}"
     )
     tensors = f"(SELECT * FROM {sources['memory']} WHERE device_id = {device_id} AND kind = 'block' AND {_IS_TENSOR})"
-    live = _level(
+    live = (
         f"SELECT coalesce(alloc_ns, {first}) AS ts_ns, 1 AS change FROM {tensors} "
         f"UNION ALL SELECT free_ns, -1 FROM {tensors} WHERE free_ns IS NOT NULL"
     )
@@ -73,13 +113,6 @@ def _of_device(sources: Mapping[str, str], device_id: int, first: str) -> list[L
 
 
 _IS_TENSOR = "purpose IN ('weight', 'input', 'output', 'activation')"
-
-
-def _level(changes: str) -> str:
-    return (
-        "SELECT ts_ns, (sum(change) OVER (ORDER BY ts_ns))::BIGINT AS value FROM (SELECT ts_ns, sum(change) AS change "
-        f"FROM ({changes}) GROUP BY ts_ns HAVING sum(change) <> 0) ORDER BY ts_ns"
-    )
 
 
 def _utilisation(tasks: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import duckdb
 
 from traceconv.export import msprof_events as events
-from traceconv.export.chrome import FLOW_WINDOW_ROWS, check_written, write_query
+from traceconv.export.chrome import check_written
 from traceconv.export.msprof_layout import (
     APPLICATION,
     CANN,
@@ -24,7 +24,7 @@ from traceconv.export.msprof_layout import (
     Track,
     head,
 )
-from traceconv.export.output import CountedFile
+from traceconv.export.output import CountedFile, text_bytes
 from traceconv.export.windows import condition, time_windows
 from traceconv.reports.catalog import define_report
 from traceconv.reports.run import find_report
@@ -45,6 +45,10 @@ _ROWS = {
     "marker": ("ts_ns", events.marker_events),
     "counter": ("ts_ns", events.counter_events),
 }
+#: Rows fetched at once: some MB of text.
+_BATCH_ROWS = 16_384
+#: Flows of a window. Only their ids and times are in memory, no texts.
+_FLOW_WINDOW_ROWS = 400_000
 _HAS_OP = ("task", "api")
 
 
@@ -67,7 +71,7 @@ class Timeline:
         file.write(("[\n" + ",\n".join(self._layout.metadata())).encode())
         counts = {name: self._write_rows(file, name) for name in _ROWS}
         if self._overlaps:
-            write_query(self._connection, file, self._overlap_texts())
+            _write_query(self._connection, file, self._overlap_texts())
         counts["step"] = self._write_steps(file)
         counts["flow"] = sum(self._write_flows(file))
         file.write(b"\n]\n")
@@ -122,7 +126,7 @@ class Timeline:
         last = "s.track_id, s.series" if name == "counter" else "s.id"
         query = f"SELECT {make()} AS text FROM {joined} WHERE {{}} ORDER BY s.{time}, {last}"
         written = sum(
-            write_query(self._connection, file, query.replace("{}", condition(f"s.{time}", window), 1))
+            _write_query(self._connection, file, query.replace("{}", condition(f"s.{time}", window), 1))
             for window in time_windows(self._connection, source, time)
         )
         check_written(self._connection, name, source, written)
@@ -141,7 +145,7 @@ class Timeline:
             "AND p.track_id IS NOT DISTINCT FROM t.device_id AND p.detail = coalesce(t.model_id::VARCHAR, ''))"
         )
         query = f"SELECT {events.step_events()} AS text FROM {source} AS s ORDER BY s.number"
-        return write_query(self._connection, file, query) if self.steps else 0
+        return _write_query(self._connection, file, query) if self.steps else 0
 
     def _write_flows(self, file: CountedFile) -> Iterator[int]:
         source = (
@@ -150,7 +154,7 @@ class Timeline:
         )
         slices = " UNION ALL ".join(f"SELECT id, head FROM {self._placed(name)}" for name in _ROWS if name != "counter")
         ids = "SELECT src_id FROM export_flow_window UNION ALL SELECT dst_id FROM export_flow_window"
-        for window in time_windows(self._connection, source, "src_ns", FLOW_WINDOW_ROWS):
+        for window in time_windows(self._connection, source, "src_ns", _FLOW_WINDOW_ROWS):
             self._connection.execute(
                 "CREATE OR REPLACE TEMP TABLE export_flow_window AS "
                 f"SELECT * FROM {source} WHERE {condition('src_ns', window)}"
@@ -158,7 +162,7 @@ class Timeline:
             self._connection.execute(
                 f"CREATE OR REPLACE TEMP TABLE export_flow_end AS SELECT * FROM ({slices}) WHERE id IN ({ids})"
             )
-            yield write_query(
+            yield _write_query(
                 self._connection,
                 file,
                 f"SELECT {events.flow_events()} AS text FROM export_flow_window AS f JOIN export_flow_end AS a "
@@ -276,3 +280,12 @@ class Timeline:
         name = track.name or "counter"
         memory = "NPU MEM" if track.unit in _MEMORY_UNITS else name
         return self._layout.of_device(_COUNTER_PROCESSES.get(name, memory), track.device_id)
+
+
+def _write_query(connection: duckdb.DuckDBPyConnection, file: CountedFile, query: str) -> int:
+    """Write the single text column of a query; return the number of rows."""
+    written = 0
+    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+        file.write(text_bytes(batch.column(0)))
+        written += batch.num_rows
+    return written

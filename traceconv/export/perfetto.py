@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
-from traceconv.export.chrome_events import row_texts, table_sources
+from traceconv.export.chrome_events import row_objects, table_sources
 from traceconv.export.json_sql import json_text
-from traceconv.export.output import CountedFile, open_output, text_bytes
+from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_flows import NO_FLOWS, Flows, flow_column, reversed_column
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
+from traceconv.export.records import Template, filled
 from traceconv.export.registry import Written
 from traceconv.export.row_order import rows_of_window, slice_order
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources
@@ -81,12 +82,16 @@ def export_perfetto(
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
         find_lanes(connection, sources)
         with open_output(output) as file:
-            return _Export(connection, run_id, sources, timeless, CountedFile(file), args).write()
+            return _Export(connection, run_id, sources, timeless, CountedFile(file), args, device is not None).write()
 
 
 @dataclass
 class _Export:
-    """One export: the file, the interned texts, the tracks and the flows. `timeless`: markers without a time."""
+    """One export: the file, the interned texts, the tracks and the flows.
+
+    timeless  markers without a time
+    filtered  whether a device was selected
+    """
 
     connection: duckdb.DuckDBPyConnection
     run_id: int
@@ -94,6 +99,7 @@ class _Export:
     timeless: str
     file: CountedFile
     with_args: bool
+    filtered: bool
 
     def __post_init__(self) -> None:
         self.rows: dict[str, int] = {}
@@ -161,19 +167,18 @@ class _Export:
 
     def _tables(self) -> None:
         """Write the rows of tables that viewers don't show, or show in another form."""
-        sources = table_sources(self.run_id, self.sources)
+        sources = table_sources(self.run_id, self.sources, filtered=self.filtered)
         sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
-            query = row_texts(self.connection, name, source, ",")
-            if query is None:
-                continue
+            row = Template().literal(",{")
+            query = row_objects(self.connection, row, name, source)
+            row.literal("}")
             # A marker has an ID, which is that of its event.
             most = 1 if name == TIMELESS else _BATCH_ROWS
             for batch in _pieces(self.connection, query):
                 for at in range(0, batch.num_rows, most):
-                    listed = text_bytes(batch.column(0).slice(at, most))
-                    self._put_own(ROWS, b"[" + bytes(listed[1:]) + b"]", name)
+                    self._put_own(ROWS, b"[" + filled(row, batch.slice(at, most))[1:] + b"]", name)
         self._put_own(ROWS, f"[{self.samples}]".encode(), DRAWN)
 
     def _clock(self) -> None:

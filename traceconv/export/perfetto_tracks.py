@@ -91,7 +91,7 @@ class TrackPlan:
     def load(self, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64, pa.Array]]:
         """Yield the counters of the devices' load: tracks, times, values (integers or doubles)."""
         for uuid, counter in self._load:
-            for batch in connection.sql(counter.sql).to_arrow_reader(1 << 16):
+            for batch in counter.samples(connection):
                 if batch.num_rows:
                     yield np.full(batch.num_rows, uuid, np.int64), batch.column(0).to_numpy(), batch.column(1)
 

@@ -6,18 +6,24 @@ a window function over all rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.export.windows import condition, time_windows
 
 Int64 = NDArray[np.int64]
+Places = NDArray[np.intp]
 #: Rows whose numbers are in memory together.
 _NUMBERS_ROWS = 262_144
+#: Tracks times depths.
+_MOST_LINES = 1 << 20
+#: Rows in an array of a window.
+BATCH_ROWS = 16_384
 #: Size of a window's slices and of a slice without args, and the maximum number of slices in a window.
 _WINDOW_BYTES = 16 << 20
 _ROW_BYTES = 200
@@ -25,7 +31,7 @@ _WINDOW_ROWS = 131_072
 _SAMPLE_ROWS = 2048
 
 
-def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.intp] | None:
+def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> Places | None:
     """Return the sort order of the rows by the first key, then the second and so on; None if they are sorted."""
     first = keys[0]
     order = None
@@ -47,13 +53,36 @@ def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> NDArray[np.intp] | No
 
 def slice_order(
     start_ns: pa.ChunkedArray, dur_ns: pa.ChunkedArray, depth: pa.ChunkedArray, ids: pa.ChunkedArray
-) -> NDArray[np.intp] | None:
+) -> Places | None:
     """Return the order of slices in a trace; None if they are sorted.
 
     Slices are ordered by start, then the longest first (an unknown end is the latest), then the outermost.
     """
     lengths = dur_ns.fill_null(2**63 - 1).to_numpy()
     return order_of([start_ns.to_numpy(), -lengths, depth.fill_null(0).to_numpy(), ids.to_numpy()])
+
+
+def ordered_batches(
+    connection: duckdb.DuckDBPyConnection, query: str, order: Callable[[pa.Table], Places | None]
+) -> Iterator[tuple[pa.RecordBatch, Places | None]]:
+    """Yield the rows of a window in batches, each with the order of its rows (None: as they are).
+
+    `order` returns that of all rows.
+    """
+    found = connection.sql(query).to_arrow_table(BATCH_ROWS)
+    places = order(found)
+    if places is None:
+        yield from ((batch, None) for batch in found.to_batches() if batch.num_rows)
+        return
+    joined = found.combine_chunks()
+    del found
+    batches = joined.to_batches()
+    if len(batches) == 1:
+        yield batches[0], places
+        return
+    # Texts of more than 2 GB are in several arrays.
+    for at in range(0, len(places), BATCH_ROWS):
+        yield from ((batch, None) for batch in joined.take(pa.array(places[at : at + BATCH_ROWS])).to_batches())
 
 
 def rows_of_window(connection: duckdb.DuckDBPyConnection, source: str) -> int:
@@ -79,41 +108,38 @@ def has_no_overlaps(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
 
     Also False if that can't be checked cheaply: values are NULL, or there are too many tracks or depths.
     """
-    query = f"SELECT track_id, depth, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM {source}"
-    last: dict[int, int] = {}
-    seen = 0
+    found = connection.execute(
+        "SELECT min(track_id), max(track_id), min(depth), max(depth), count(*), count(track_id), count(depth), "
+        f"count(start_ns), bool_or(TRY(start_ns + coalesce(dur_ns, 0)) IS NULL) FROM {source}"
+    ).fetchall()
+    [(first_track, last_track, first_depth, last_depth, count, *counts, unknown_end)] = found
+    if count == 0:
+        return True
+    if unknown_end or any(known < count for known in counts):
+        return False
+    depths = last_depth - first_depth + 1
+    if (last_track - first_track + 1) * depths > _MOST_LINES:
+        return False
+    last = np.full((last_track - first_track + 1) * depths, -(2**63), np.int64)
+    query = (
+        f"SELECT (track_id - ({first_track})) * {depths} + (depth - ({first_depth})) AS line, start_ns, "
+        f"start_ns + coalesce(dur_ns, 0) AS end_ns FROM {source}"
+    )
     for window in time_windows(connection, source, "start_ns", _NUMBERS_ROWS):
         batch = connection.sql(f"{query} WHERE {condition('start_ns', window)}").to_arrow_table()
-        if any(column.null_count for column in batch.columns):
-            return False
-        seen += batch.num_rows
-        track, depth, start, end = (column.to_numpy().astype(np.int64, copy=False) for column in batch.columns)
-        if min(track.min(), depth.min()) < 0 or track.max() >= 1 << 40 or depth.max() >= 1 << 20:
-            return False
+        line, start, end = (column.to_numpy() for column in batch.columns)
         order = order_of([start, end])
-        if order is not None:
-            track, depth, start, end = track[order], depth[order], start[order], end[order]
-        if not _no_overlaps(track, depth, start, end, last):
+        if not _are_apart(line, start, end, np.arange(len(line)) if order is None else order, last):
             return False
-    [(count,)] = connection.execute(f"SELECT count(*) FROM {source}").fetchall()
-    return bool(count == seen)
+    return True
 
 
-def _no_overlaps(track: Int64, depth: Int64, start: Int64, end: Int64, last: dict[int, int]) -> bool:
-    """Check slices in time order. `last` has the end of the previous slice of each track and depth."""
-    line = track << 20 | depth
-    first_track, depths = int(track.min()), int(depth.max()) + 1
-    # Narrow numbers are radix-sorted, several times as fast.
-    narrow = (int(track.max()) - first_track + 1) * depths <= 1 << 16
-    order = np.argsort(((track - first_track) * depths + depth).astype(np.uint16) if narrow else line, kind="stable")
-    line, start, end = line[order], start[order], end[order]
-    same = line[1:] == line[:-1]
-    if bool((same & (start[1:] < end[:-1])).any()):
-        return False
-    firsts = np.flatnonzero(np.append(True, ~same))
-    ends = np.append(firsts[1:], len(line)) - 1
-    for number, first, stop in zip(line[firsts].tolist(), firsts.tolist(), ends.tolist(), strict=True):
-        if start[first] < last.get(number, start[first]):
+def _are_apart(line: Int64, start: Int64, end: Int64, order: Places, last: Int64) -> bool:
+    """Check slices in time order. `last` has the end of the previous slice of each line."""
+    if native.AVAILABLE:
+        return native.apart(line, start, end, order, last)
+    for row in order.tolist():
+        if start[row] < last[line[row]]:
             return False
-        last[number] = int(end[stop])
+        last[line[row]] = end[row]
     return True

@@ -11,6 +11,7 @@ import os
 try:
     from traceconv.native._native import (
         Nester,
+        apart,
         end_of_bracketed,
         events,
         fields,
@@ -19,6 +20,7 @@ try:
         messages,
         nest,
         patch,
+        records,
         series,
         take,
         times,
@@ -32,6 +34,7 @@ else:
 __all__ = [
     "AVAILABLE",
     "Nester",
+    "apart",
     "end_of_bracketed",
     "events",
     "fields",
@@ -40,6 +43,7 @@ __all__ = [
     "messages",
     "nest",
     "patch",
+    "records",
     "series",
     "take",
     "times",

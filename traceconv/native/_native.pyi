@@ -5,6 +5,14 @@ from numpy.typing import NDArray
 
 Bytes: TypeAlias = bytes | NDArray[np.generic]
 
+def apart(
+    lines: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    order: NDArray[np.int64],
+    last: NDArray[np.int64],
+    /,
+) -> bool: ...
 def end_of_bracketed(text: bytes, at: int, stop: int, /) -> int | None: ...
 def events(
     text: bytes, lines: bool, labels: tuple[bytes, ...], raws: tuple[bytes, ...], partly: bool, /
@@ -25,6 +33,14 @@ def nest(
     /,
 ) -> tuple[int, int, int, int, int]: ...
 def patch(text: bytes, deepest: int, /) -> tuple[bytes, int, int, int, int] | None: ...
+def records(
+    parts: tuple[tuple[int, int, int, int, bytes, bytes], ...],
+    columns: tuple[tuple[object, object, object, int, int], ...],
+    order: NDArray[np.int64],
+    first: int,
+    out: bytearray,
+    /,
+) -> tuple[int, int]: ...
 def series(offsets: Bytes, data: Bytes, /) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes] | None: ...
 def take(offsets: Bytes, data: Bytes, rows: Bytes, /) -> tuple[bytes, bytes]: ...
 def times(offsets: Bytes, data: Bytes, places: int, /) -> tuple[bytes, bytes, int]: ...

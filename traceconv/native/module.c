@@ -4,6 +4,8 @@
 #include "distinct.h"
 
 static PyMethodDef methods[] = {
+    {"apart", native_apart, METH_VARARGS,
+        "apart(lines, starts, ends, order, last): whether each slice starts after the last one of its line ended."},
     {"end_of_bracketed", native_end_of_bracketed, METH_VARARGS,
         "end_of_bracketed(text, at, stop): the end of an object or array, or None."},
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
@@ -13,6 +15,8 @@ static PyMethodDef methods[] = {
     {"nest", native_nest, METH_VARARGS,
         "nest(threads, keys, halves, ns, ids, child_ns, rows): slices of begin and end events, and what was not paired."},
     {"patch", native_patch, METH_VARARGS, "patch(text, deepest): non-standard JSON repaired, or None."},
+    {"records", native_records, METH_VARARGS,
+        "records(parts, columns, order, first, out): rows as JSON or protobuf; the next row, and the size."},
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},

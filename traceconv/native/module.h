@@ -11,6 +11,7 @@
 #define SIZE(type, size) _Static_assert(sizeof(type) == size, #type " is not its dtype")
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 
+PyObject *native_apart(PyObject *module, PyObject *args);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_fields(PyObject *module, PyObject *args);
@@ -18,6 +19,7 @@ PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_messages(PyObject *module, PyObject *args);
 PyObject *native_nest(PyObject *module, PyObject *args);
 PyObject *native_patch(PyObject *module, PyObject *args);
+PyObject *native_records(PyObject *module, PyObject *args);
 PyObject *native_series(PyObject *module, PyObject *args);
 PyObject *native_take(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);

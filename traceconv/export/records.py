@@ -1,0 +1,418 @@
+"""Records of timelines, JSON text or Perfetto packets: templates that are filled from columns, row by row.
+
+A template lists the parts of a record in order. The loop over the rows is in C (`native/records.c`); without C,
+`_records` here does the same, one row at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv import native
+from traceconv.export.json_sql import EXACT_LIMIT
+from traceconv.export.output import CountedFile
+
+Int64 = NDArray[np.int64]
+#: kind, column, texts to look up in, number, bytes before the value, bytes after its length; columns by their place.
+_Part: TypeAlias = "tuple[int, int, int, int, bytes, bytes]"
+#: Validity bits, values or offsets, data of texts, the first row in them, and the number of rows.
+_Buffers: TypeAlias = "tuple[pa.Buffer | None, pa.Buffer | bytes, pa.Buffer | bytes | None, int, int]"
+
+#: Rows that are written at once: some MB.
+BATCH_ROWS = 16_384
+_THREADS = 2
+#: Batches that are being written or wait for it.
+_MOST_WAITING = 4
+_BUFFER_BYTES = 4 << 20
+
+
+class Kind(IntEnum):
+    """The kinds of parts. Except for SKIP_IF_NULL, a part whose column is NULL is omitted, bytes before it too.
+
+    A comma at the start of a part is omitted after `{`, so that any member of an object can be the first.
+
+    INTEGER             a JSON integer; a string beyond ±2^53, unless the part's number is 1
+    UNSIGNED            the same, without a sign
+    BOOLEAN             true or false
+    MICROSECONDS        nanoseconds since the part's number, as microseconds with three decimals
+    STRING              a JSON string
+    JSON                JSON text unchanged if it is strict JSON; otherwise, and if it is a string or null, as a string
+    RAW                 the bytes of a text
+    LOOKUP              the text at this place of a list
+    VARINT              a varint of protobuf
+    NOTE, NOTE_BYTES    a length, bytes of the part, then a varint, or a text and its length
+    FIXED64             eight bytes
+    OPEN, CLOSE         the length of what is between them
+    SKIP_IF_NULL, SKIP_UNLESS_NULL  skip as many parts as the part's number
+    """
+
+    LITERAL = 0
+    INTEGER = 1
+    UNSIGNED = 2
+    BOOLEAN = 3
+    MICROSECONDS = 4
+    STRING = 5
+    JSON = 6
+    RAW = 7
+    LOOKUP = 8
+    VARINT = 9
+    NOTE = 10
+    NOTE_BYTES = 11
+    FIXED64 = 12
+    OPEN = 13
+    CLOSE = 14
+    SKIP_IF_NULL = 15
+    SKIP_UNLESS_NULL = 16
+
+
+_SKIPS = (Kind.SKIP_IF_NULL, Kind.SKIP_UNLESS_NULL)
+#: JSON of columns by their type in the schema; doubles are text from SQL.
+JSON_KINDS = {
+    "i32": Kind.INTEGER, "i64": Kind.INTEGER, "u64": Kind.UNSIGNED, "f64": Kind.RAW, "bool": Kind.BOOLEAN,
+    "str": Kind.STRING, "json": Kind.JSON,
+}  # fmt: skip
+
+
+class Template:
+    """The parts of a record. `lists`: the texts that LOOKUP parts refer to, by name."""
+
+    def __init__(self, lists: Mapping[str, pa.Array] | None = None) -> None:
+        self._parts: list[tuple[Kind, str, str, int, bytes, bytes, Template | None]] = []
+        self._lists = lists or {}
+
+    def literal(self, text: str | bytes) -> Template:
+        """Append the same bytes for all rows."""
+        return self.put(Kind.LITERAL, "", text)
+
+    def put(self, kind: Kind, column: str, before: str | bytes = b"", inner: bytes = b"", number: int = 0) -> Template:
+        """Append a part."""
+        self._parts.append((kind, column, "", number, _bytes(before), inner, None))
+        return self
+
+    def lookup(self, column: str, texts: str) -> Template:
+        """Append the text of a list at the place that the column has."""
+        self._parts.append((Kind.LOOKUP, column, texts, 0, b"", b"", None))
+        return self
+
+    def when_null(self, column: str, parts: Template) -> Template:
+        """Append parts for the rows in which the column is NULL."""
+        self._parts.append((Kind.SKIP_UNLESS_NULL, column, "", 0, b"", b"", parts))
+        return self
+
+    def unless_null(self, column: str, parts: Template) -> Template:
+        """Append parts for the rows in which the column is not NULL."""
+        self._parts.append((Kind.SKIP_IF_NULL, column, "", 0, b"", b"", parts))
+        return self
+
+    def extend(self, other: Template) -> Template:
+        """Append all parts of another template."""
+        self._parts += other._parts
+        return self
+
+    def length(self, before: bytes, parts: Template) -> Template:
+        """Append parts with their length before them."""
+        self._parts.append((Kind.OPEN, "", "", 0, before, b"", None))
+        return self.extend(parts).put(Kind.CLOSE, "")
+
+    def bind(self, batch: pa.RecordBatch) -> Bound:
+        """Return the parts that the rows of a batch need, with their columns."""
+        bound = Bound(batch.num_rows)
+        bound.add(self._flat(batch, bound))
+        return bound
+
+    def _flat(self, batch: pa.RecordBatch, bound: Bound) -> Iterator[_Part]:
+        for kind, name, texts, number, before, inner, parts in self._parts:
+            if not name:
+                yield (kind, -1, -1, number, before, inner)
+                continue
+            column = batch.column(name)
+            some, every = column.null_count > 0, column.null_count == len(column)
+            if parts is None:
+                if not every:
+                    listed = bound.place(texts, self._lists[texts]) if texts else -1
+                    yield (kind, bound.place(name, column), listed, number, before, inner)
+            elif every if kind == Kind.SKIP_UNLESS_NULL else not some:
+                yield from parts._flat(batch, bound)
+            elif some and not every:
+                inside = joined(parts._flat(batch, bound), bound.nullable)
+                yield (kind, bound.place(name, column), -1, len(inside), b"", b"")
+                yield from inside
+
+
+class Bound:
+    """Parts with their columns, for `records`."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.parts: tuple[_Part, ...] = ()
+        self.columns: list[_Buffers] = []
+        self.nullable: list[bool] = []
+        self._places: dict[str, int] = {}
+
+    def add(self, parts: Iterator[_Part]) -> None:
+        """Set the parts."""
+        self.parts = tuple(joined(parts, self.nullable))
+
+    def place(self, name: str, column: pa.Array) -> int:
+        """Return the place of a column in `columns`."""
+        if name not in self._places:
+            self._places[name] = len(self.columns)
+            self.columns.append(_buffers(column))
+            self.nullable.append(column.null_count > 0)
+        return self._places[name]
+
+
+def joined(parts: Iterator[_Part], nullable: Sequence[bool]) -> list[_Part]:
+    """Return the parts with literals joined to the next part that is in all records."""
+    found: list[_Part] = []
+    for part in parts:
+        kind, column, texts, number, before, inner = part
+        follows = kind not in (*_SKIPS, Kind.LOOKUP, Kind.CLOSE) and (column < 0 or not nullable[column])
+        if found and follows and found[-1][0] == Kind.LITERAL and not _is_skipped(found):
+            literal = found.pop()[4]
+            before = literal + _first_member(before, literal)
+        found.append((kind, column, texts, number, before, inner))
+    return found
+
+
+def _is_skipped(parts: Sequence[_Part]) -> bool:
+    """Whether the last part can be skipped."""
+    last = len(parts) - 1
+    return any(part[0] in _SKIPS and at + part[3] >= last for at, part in enumerate(parts[:-1]))
+
+
+def _first_member(text: bytes, previous: bytes | bytearray) -> bytes:
+    """Return text that follows other text: without its comma if that begins an object."""
+    return text[1:] if text[:1] == b"," and previous[-1:] == b"{" else text
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
+
+
+def _buffers(column: pa.Array) -> _Buffers:
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type) or column.type.bit_width == 64):
+        column = column.cast(pa.int64())
+    valid, values, *data = column.buffers()
+    texts = (data[0] or b"") if data else None
+    return (valid if column.null_count else None, values or b"\0" * 8, texts, column.offset, len(column))
+
+
+class RecordFile:
+    """Writes records to a file, in order; two threads fill the templates."""
+
+    def __init__(self, file: CountedFile, pool: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._pool = pool
+        self._waiting: deque[Future[list[tuple[bytearray, int]]]] = deque()
+        self._free: list[bytearray] = []
+
+    def write(self, data: bytes) -> None:
+        """Write bytes after the records."""
+        self.flush()
+        self._file.write(data)
+
+    def rows(self, template: Template, batch: pa.RecordBatch, order: Int64 | None = None) -> int:
+        """Write a record for each row of a batch, or for those in `order`; return their number."""
+        bound = template.bind(batch)
+        rows = np.arange(batch.num_rows, dtype=np.int64) if order is None else order
+        for at in range(0, len(rows), BATCH_ROWS):
+            while len(self._waiting) >= _MOST_WAITING:
+                self._finish()
+            self._waiting.append(self._pool.submit(self._filled, bound, rows[at : at + BATCH_ROWS]))
+        return len(rows)
+
+    def query(self, connection: duckdb.DuckDBPyConnection, template: Template, query: str) -> int:
+        """Write a record for each row of a query; return their number."""
+        batches = connection.sql(query).to_arrow_reader(BATCH_ROWS)
+        return sum(self.rows(template, batch) for batch in batches)
+
+    def flush(self) -> None:
+        """Write all records."""
+        while self._waiting:
+            self._finish()
+
+    def _finish(self) -> None:
+        for buffer, size in self._waiting.popleft().result():
+            self._file.write(memoryview(buffer)[:size])
+            if len(buffer) == _BUFFER_BYTES:
+                self._free.append(buffer)
+
+    def _filled(self, bound: Bound, order: Int64) -> list[tuple[bytearray, int]]:
+        """Return buffers with records and their sizes. Runs in a thread."""
+        found: list[tuple[bytearray, int]] = []
+        at, needed = 0, _BUFFER_BYTES
+        while at < len(order):
+            try:
+                buffer = self._free.pop() if needed == _BUFFER_BYTES else bytearray(needed)
+            except IndexError:
+                buffer = bytearray(_BUFFER_BYTES)
+            next_at, size = _fill(bound, order, at, buffer)
+            if next_at == at:
+                needed *= 2
+                continue
+            needed = _BUFFER_BYTES
+            found.append((buffer, size))
+            at = next_at
+        return found
+
+
+@contextmanager
+def record_file(file: CountedFile) -> Iterator[RecordFile]:
+    """Write records to a file, all of them by the end of the `with` block."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        records = RecordFile(file, pool)
+        try:
+            yield records
+            records.flush()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def filled(template: Template, batch: pa.RecordBatch) -> bytes:
+    """Return the records of all rows."""
+    bound, order = template.bind(batch), np.arange(batch.num_rows, dtype=np.int64)
+    found, at, buffer = [], 0, bytearray(_BUFFER_BYTES)
+    while at < len(order):
+        next_at, size = _fill(bound, order, at, buffer)
+        if next_at == at:
+            buffer = bytearray(2 * len(buffer))
+        found.append(bytes(memoryview(buffer)[:size]))
+        at = next_at
+    return b"".join(found)
+
+
+def _fill(bound: Bound, order: Int64, first: int, buffer: bytearray) -> tuple[int, int]:
+    """Write records from row `first` of the order on; return the first one that didn't fit, and the size."""
+    if native.AVAILABLE:
+        return native.records(bound.parts, tuple(bound.columns), order, first, buffer)
+    at, size = first, 0
+    for record in _records(bound, order[first:]):
+        if size + len(record) > len(buffer):
+            break
+        buffer[size : size + len(record)] = record
+        at, size = at + 1, size + len(record)
+    return at, size
+
+
+# -- without C --
+
+
+def _records(bound: Bound, order: Int64) -> Iterator[bytes]:
+    columns = [_values(column) for column in bound.columns]
+    for row in order.tolist():
+        out = bytearray()
+        opened: list[int] = []
+        skip = 0
+        for kind, place, listed, number, before, inner in bound.parts:
+            if skip:
+                skip -= 1
+                continue
+            value = columns[place](row) if place >= 0 else None
+            if kind in _SKIPS:
+                skip = number if (value is None) == (kind == Kind.SKIP_IF_NULL) else 0
+                continue
+            if kind == Kind.LOOKUP and value is not None:
+                value = columns[listed](value) if 0 <= value < bound.columns[listed][4] else None
+            if place >= 0 and value is None:
+                continue
+            out += _first_member(before, out)
+            if kind == Kind.OPEN:
+                opened.append(len(out))
+            elif kind == Kind.CLOSE:
+                start = opened.pop()
+                out[start:start] = _varint(len(out) - start)
+            elif kind != Kind.LITERAL:
+                out += _FORMS[Kind(kind)](value, number, inner)
+        yield bytes(out)
+
+
+def _values(column: _Buffers) -> Callable[[int], Any]:
+    valid, values, data, offset, count = column
+    bits = None
+    if valid is not None:
+        bits = np.unpackbits(np.frombuffer(valid, np.uint8), count=offset + count, bitorder="little")[offset:]
+    if data is None:
+        numbers = np.frombuffer(values, np.int64)[offset : offset + count]
+        return lambda row: None if bits is not None and not bits[row] else int(numbers[row])
+    ends, texts = np.frombuffer(values, np.int32)[offset:], memoryview(data)
+    return lambda row: None if bits is not None and not bits[row] else bytes(texts[ends[row] : ends[row + 1]])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _unsigned(value: int) -> int:
+    return value & (1 << 64) - 1
+
+
+def _integer(value: int, number: int, _: bytes) -> bytes:
+    return b"%d" % value if number or abs(value) <= EXACT_LIMIT else b'"%d"' % value
+
+
+def _microseconds(ns: int, base_ns: int, _: bytes) -> bytes:
+    whole, rest = divmod(abs(ns - base_ns), 1000)
+    return b"%s%d.%03d" % (b"-" if ns < base_ns else b"", whole, rest)
+
+
+def _string(text: bytes, *_: object) -> bytes:
+    return json.dumps(text.decode(), ensure_ascii=False).encode()
+
+
+def _refused(_: str) -> None:
+    raise ValueError
+
+
+def _json(text: bytes, *_: object) -> bytes:
+    if text[:1].isspace() or text[-1:].isspace() or text[:1] in (b'"', b"n"):
+        return _string(text)
+    try:
+        # Lone surrogates can't be encoded. Numbers are not converted.
+        value = json.loads(text.decode(), parse_constant=_refused, parse_int=len, parse_float=len)
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return _string(text)
+    return text
+
+
+def _note(value: int, _: int, inner: bytes) -> bytes:
+    encoded = _varint(_unsigned(value))
+    return _varint(len(inner) + len(encoded)) + inner + encoded
+
+
+def _note_bytes(text: bytes, _: int, inner: bytes) -> bytes:
+    encoded = _varint(len(text)) + text
+    return _varint(len(inner) + len(encoded)) + inner + encoded
+
+
+_FORMS: Mapping[Kind, Callable[[Any, int, bytes], bytes]] = {
+    Kind.INTEGER: _integer,
+    Kind.UNSIGNED: lambda value, number, inner: _integer(_unsigned(value), number, inner),
+    Kind.BOOLEAN: lambda value, *_: b"true" if value else b"false",
+    Kind.MICROSECONDS: _microseconds,
+    Kind.STRING: _string,
+    Kind.JSON: _json,
+    Kind.RAW: lambda text, *_: text,
+    Kind.LOOKUP: lambda text, *_: text,
+    Kind.VARINT: lambda value, *_: _varint(_unsigned(value)),
+    Kind.NOTE: _note,
+    Kind.NOTE_BYTES: _note_bytes,
+    Kind.FIXED64: lambda value, *_: _unsigned(value).to_bytes(8, "little"),
+}

@@ -1,0 +1,428 @@
+/* Rows of columns → records of a timeline: JSON text, or Perfetto packets. A template lists the parts of a record. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdlib.h>
+
+#include "json.h"
+#include "module.h"
+
+/* The kinds of parts; `Kind` in traceconv/export/records.py describes them. */
+enum {
+    LITERAL, INTEGER, UNSIGNED, BOOLEAN, MICROSECONDS, STRING, JSON, RAW, LOOKUP, VARINT, NOTE, NOTE_BYTES, FIXED64,
+    OPEN, CLOSE, SKIP_IF_NULL, SKIP_UNLESS_NULL, KINDS
+};
+enum { MOST_OPEN = 8, LENGTH_ROOM = 5, MOST_VARINT = 10, MOST_NUMBER = 26, MOST_ESCAPED = 6 };
+
+static const int64_t EXACT = (int64_t)1 << 53;
+
+typedef struct {
+    int kind, column, lookup;
+    long long number;
+    Text literal, inner;
+    Py_ssize_t literal_size, inner_size;
+} Part;
+
+/* A column of 64-bit numbers, or of texts if there is `data`. */
+typedef struct {
+    Py_buffer valid, values, data;
+    Py_ssize_t offset, count;
+} Column;
+
+typedef struct {
+    Part *parts;
+    Column *columns;
+    Py_ssize_t part_count, column_count;
+    Py_buffer order, out;
+} Records;
+
+static inline int has_texts(const Column *column)
+{
+    return column->data.buf != NULL;
+}
+
+static inline int is_null(const Column *column, Py_ssize_t row)
+{
+    const uint8_t *valid = column->valid.buf;
+    row += column->offset;
+    return valid != NULL && !(valid[row >> 3] >> (row & 7) & 1);
+}
+
+static inline int64_t number_at(const Column *column, Py_ssize_t row)
+{
+    int64_t number;
+    memcpy(&number, (Text)column->values.buf + (size_t)(column->offset + row) * sizeof number, sizeof number);
+    return number;
+}
+
+/* The bytes of a text; 0 if it is outside of the data. */
+static inline int text_at(const Column *column, Py_ssize_t row, Text *at, Text *end)
+{
+    int32_t bounds[2];
+    memcpy(bounds, (Text)column->values.buf + (size_t)(column->offset + row) * sizeof *bounds, sizeof bounds);
+    if (bounds[0] < 0 || bounds[1] < bounds[0] || bounds[1] > column->data.len)
+        return 0;
+    *at = (Text)column->data.buf + bounds[0];
+    *end = (Text)column->data.buf + bounds[1];
+    return 1;
+}
+
+static inline uint8_t *put(uint8_t *out, Text text, size_t size)
+{
+    if (size)
+        memcpy(out, text, size);
+    return out + size;
+}
+
+static const char PAIRS[] =
+    "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354"
+    "555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+
+static inline uint8_t *put_decimal(uint8_t *out, uint64_t value)
+{
+    uint8_t digits[20], *at = digits + sizeof digits;
+    while (value >= 100) {
+        at -= 2;
+        memcpy(at, PAIRS + value % 100 * 2, 2);
+        value /= 100;
+    }
+    if (value >= 10) {
+        at -= 2;
+        memcpy(at, PAIRS + value * 2, 2);
+    } else
+        *--at = (uint8_t)('0' + value);
+    return put(out, at, (size_t)(digits + sizeof digits - at));
+}
+
+static inline uint8_t *put_signed(uint8_t *out, int64_t value)
+{
+    if (value < 0)
+        *out++ = '-';
+    return put_decimal(out, value < 0 ? -(uint64_t)value : (uint64_t)value);
+}
+
+/* The difference of two times, which may need 65 bits. */
+static inline uint8_t *put_microseconds(uint8_t *out, int64_t ns, int64_t base_ns)
+{
+    uint64_t size = ns < base_ns ? (uint64_t)base_ns - (uint64_t)ns : (uint64_t)ns - (uint64_t)base_ns;
+    if (ns < base_ns)
+        *out++ = '-';
+    out = put_decimal(out, size / 1000);
+    unsigned rest = (unsigned)(size % 1000);
+    *out++ = '.';
+    *out++ = (uint8_t)('0' + rest / 100);
+    return put(out, (Text)PAIRS + rest % 100 * 2, 2);
+}
+
+static uint8_t *put_string(uint8_t *out, Text at, Text end)
+{
+    static const char hex[] = "0123456789abcdef";
+    *out++ = '"';
+    for (;;) {
+        Text stop = past_plain(at, end);
+        out = put(out, at, (size_t)(stop - at));
+        if (stop == end)
+            break;
+        *out++ = '\\';
+        switch (*stop) {
+        case '"': case '\\': *out++ = *stop; break;
+        case '\b': *out++ = 'b'; break;
+        case '\f': *out++ = 'f'; break;
+        case '\n': *out++ = 'n'; break;
+        case '\r': *out++ = 'r'; break;
+        case '\t': *out++ = 't'; break;
+        default:
+            out = put(out, (Text)"u00", 3);
+            *out++ = (uint8_t)hex[*stop >> 4];
+            *out++ = (uint8_t)hex[*stop & 15];
+        }
+        at = stop + 1;
+    }
+    *out++ = '"';
+    return out;
+}
+
+/* Whether JSON text can be part of a document, and can't be mistaken for text that is not JSON, which becomes a string. */
+static inline int is_embeddable(Text at, Text end)
+{
+    return at < end && *at != '"' && *at != 'n' && past_value(at, end, 0) == end;
+}
+
+static inline uint8_t *put_varint(uint8_t *out, uint64_t value)
+{
+    while (value >= 0x80) {
+        *out++ = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    *out++ = (uint8_t)value;
+    return out;
+}
+
+static inline Py_ssize_t varint_size(uint64_t value)
+{
+    Py_ssize_t size = 1;
+    while (value >>= 7)
+        size++;
+    return size;
+}
+
+/* Fill in the length before what was written since `start`, where there is room for it. */
+static inline uint8_t *put_length(uint8_t *start, uint8_t *out)
+{
+    size_t size = (size_t)(out - start) - LENGTH_ROOM;
+    uint8_t *body = put_varint(start, size);
+    memmove(body, start + LENGTH_ROOM, size);
+    return body + size;
+}
+
+/* Write one record; *room becomes 0 if it doesn't fit. NULL: also if an array is invalid. */
+static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out, const uint8_t *stop, int *room)
+{
+    uint8_t *open[MOST_OPEN], *first = out;
+    int depth = 0;
+    for (const Part *part = records->parts, *last = part + records->part_count; part < last; part++) {
+        const Column *column = part->column < 0 ? NULL : &records->columns[part->column];
+        Text at = NULL, end = NULL;
+        int64_t number = 0;
+        if (part->kind == SKIP_IF_NULL || part->kind == SKIP_UNLESS_NULL) {
+            if (is_null(column, row) == (part->kind == SKIP_IF_NULL))
+                part += part->number;
+            continue;
+        }
+        if (column != NULL) {
+            if (is_null(column, row))
+                continue;
+            if (!has_texts(column))
+                number = number_at(column, row);
+            else if (!text_at(column, row, &at, &end))
+                return NULL;
+        }
+        if (part->kind == LOOKUP) {
+            const Column *texts = &records->columns[part->lookup];
+            if (number < 0 || number >= texts->count || is_null(texts, (Py_ssize_t)number))
+                continue;
+            if (!text_at(texts, (Py_ssize_t)number, &at, &end))
+                return NULL;
+        }
+        Py_ssize_t size = end - at, most = part->literal_size + part->inner_size + MOST_NUMBER;
+        most += part->kind == STRING || part->kind == JSON ? size * MOST_ESCAPED : size;
+        if (most > stop - out) {
+            *room = 0;
+            return NULL;
+        }
+        int has_comma = part->literal_size && *part->literal == ',' && out > first && out[-1] == '{';
+        out = put(out, part->literal + has_comma, (size_t)(part->literal_size - has_comma));
+        switch (part->kind) {
+        case INTEGER:
+            if (part->number || (number >= -EXACT && number <= EXACT)) {
+                out = put_signed(out, number);
+                break;
+            }
+            *out++ = '"';
+            out = put_signed(out, number);
+            *out++ = '"';
+            break;
+        case UNSIGNED:
+            if (part->number || (uint64_t)number <= (uint64_t)EXACT) {
+                out = put_decimal(out, (uint64_t)number);
+                break;
+            }
+            *out++ = '"';
+            out = put_decimal(out, (uint64_t)number);
+            *out++ = '"';
+            break;
+        case BOOLEAN:
+            out = number ? put(out, (Text)"true", 4) : put(out, (Text)"false", 5);
+            break;
+        case MICROSECONDS:
+            out = put_microseconds(out, number, part->number);
+            break;
+        case STRING:
+            out = put_string(out, at, end);
+            break;
+        case JSON:
+            out = is_embeddable(at, end) ? put(out, at, (size_t)size) : put_string(out, at, end);
+            break;
+        case RAW: case LOOKUP:
+            out = put(out, at, (size_t)size);
+            break;
+        case VARINT:
+            out = put_varint(out, (uint64_t)number);
+            break;
+        case NOTE:
+            out = put_varint(out, (uint64_t)(part->inner_size + varint_size((uint64_t)number)));
+            out = put(out, part->inner, (size_t)part->inner_size);
+            out = put_varint(out, (uint64_t)number);
+            break;
+        case NOTE_BYTES:
+            out = put_varint(out, (uint64_t)(part->inner_size + varint_size((uint64_t)size) + size));
+            out = put(out, part->inner, (size_t)part->inner_size);
+            out = put_varint(out, (uint64_t)size);
+            out = put(out, at, (size_t)size);
+            break;
+        case FIXED64:
+            for (int byte = 0; byte < 8; byte++)
+                *out++ = (uint8_t)((uint64_t)number >> 8 * byte);
+            break;
+        case OPEN:
+            open[depth++] = out;
+            out += LENGTH_ROOM;
+            break;
+        case CLOSE:
+            depth--;
+            out = put_length(open[depth], out);
+            break;
+        default:
+            break;
+        }
+    }
+    return out;
+}
+
+/* Parse the columns; 0 with an exception set if one is no array. */
+static int parse_columns(Records *records, PyObject *list)
+{
+    Py_ssize_t count = PyTuple_Size(list);
+    records->columns = calloc((size_t)count + 1, sizeof *records->columns);
+    if (records->columns == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    for (Py_ssize_t place = 0; place < count; place++) {
+        Column *column = &records->columns[place];
+        if (!PyArg_ParseTuple(PyTuple_GetItem(list, place), "z*y*z*nn", &column->valid, &column->values, &column->data,
+                &column->offset, &column->count))
+            return 0;
+        records->column_count = place + 1;
+        Py_ssize_t last = column->offset + column->count;
+        Py_ssize_t least = has_texts(column) ? (last + 1) * (Py_ssize_t)sizeof(int32_t) : last * (Py_ssize_t)sizeof(int64_t);
+        if (column->offset < 0 || column->count < 0 || column->offset > INT32_MAX || column->count > INT32_MAX ||
+            column->values.len < least || (column->valid.buf != NULL && column->valid.len < (last + 7) / 8)) {
+            PyErr_SetString(PyExc_ValueError, "not an array");
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int needs_texts(int kind)
+{
+    return kind == STRING || kind == JSON || kind == RAW || kind == NOTE_BYTES;
+}
+
+/* Whether a part refers to what there is, with `depth` lengths open. */
+static int is_sound(const Records *records, const Part *part, Py_ssize_t place, int depth)
+{
+    int is_skip = part->kind == SKIP_IF_NULL || part->kind == SKIP_UNLESS_NULL;
+    if (part->kind < 0 || part->kind >= KINDS || part->column >= records->column_count)
+        return 0;
+    if (part->kind == LITERAL || part->kind == OPEN || part->kind == CLOSE)
+        return part->column < 0 && (part->kind != OPEN || depth < MOST_OPEN) && (part->kind != CLOSE || depth > 0);
+    if (part->column < 0)
+        return 0;
+    if (is_skip)
+        return part->number >= 0 && part->number < records->part_count - place;
+    if (needs_texts(part->kind) != has_texts(&records->columns[part->column]))
+        return 0;
+    return part->kind != LOOKUP || (part->lookup >= 0 && part->lookup < records->column_count &&
+        has_texts(&records->columns[part->lookup]));
+}
+
+/* Whether no skip leads into or out of a length: each part that can be skipped to has the depth of the skip. */
+static int are_skips_sound(const Records *records)
+{
+    for (Py_ssize_t place = 0; place < records->part_count; place++) {
+        const Part *part = &records->parts[place];
+        if (part->kind != SKIP_IF_NULL && part->kind != SKIP_UNLESS_NULL)
+            continue;
+        int depth = 0;
+        for (Py_ssize_t next = 1; next <= part->number; next++) {
+            depth += (part[next].kind == OPEN) - (part[next].kind == CLOSE);
+            if (depth < 0)
+                return 0;
+        }
+        if (depth)
+            return 0;
+    }
+    return 1;
+}
+
+/* Parse the parts; 0 with an exception set if they don't fit the columns. */
+static int parse_parts(Records *records, PyObject *list)
+{
+    int depth = 0;
+    records->part_count = PyTuple_Size(list);
+    records->parts = calloc((size_t)records->part_count + 1, sizeof *records->parts);
+    if (records->parts == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    for (Py_ssize_t place = 0; place < records->part_count; place++) {
+        Part *part = &records->parts[place];
+        const char *literal, *inner;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(list, place), "iiiLy#y#", &part->kind, &part->column, &part->lookup,
+                &part->number, &literal, &part->literal_size, &inner, &part->inner_size))
+            return 0;
+        part->literal = (Text)literal;
+        part->inner = (Text)inner;
+        if (!is_sound(records, part, place, depth)) {
+            PyErr_SetString(PyExc_ValueError, "a part without its column");
+            return 0;
+        }
+        depth += (part->kind == OPEN) - (part->kind == CLOSE);
+    }
+    if (depth || !are_skips_sound(records)) {
+        PyErr_SetString(PyExc_ValueError, "a length that is not closed");
+        return 0;
+    }
+    return 1;
+}
+
+PyObject *native_records(PyObject *module, PyObject *args)
+{
+    Records records;
+    PyObject *parts, *columns, *found = NULL;
+    Py_ssize_t next, count, rows = INT32_MAX;
+    int has_room = 1, is_valid = 1;
+    (void)module;
+    memset(&records, 0, sizeof records);
+    if (!PyArg_ParseTuple(args, "O!O!y*nw*:records", &PyTuple_Type, &parts, &PyTuple_Type, &columns, &records.order, &next,
+            &records.out))
+        return NULL;
+    if (!parse_columns(&records, columns) || !parse_parts(&records, parts))
+        goto done;
+    for (Py_ssize_t place = 0; place < records.part_count; place++)
+        if (records.parts[place].column >= 0 && records.columns[records.parts[place].column].count < rows)
+            rows = records.columns[records.parts[place].column].count;
+    count = records.order.len / (Py_ssize_t)sizeof(int64_t);
+    uint8_t *out = records.out.buf, *stop = out + records.out.len;
+    Py_BEGIN_ALLOW_THREADS
+    for (; next >= 0 && next < count; next++) {
+        int64_t row;
+        memcpy(&row, (Text)records.order.buf + (size_t)next * sizeof row, sizeof row);
+        uint8_t *after = row < 0 || row >= rows ? NULL :
+            put_record(&records, (Py_ssize_t)row, out, stop, &has_room);
+        if (after == NULL) {
+            is_valid = !has_room;
+            break;
+        }
+        out = after;
+    }
+    Py_END_ALLOW_THREADS
+    if (is_valid)
+        found = Py_BuildValue("nn", next, (Py_ssize_t)(out - (uint8_t *)records.out.buf));
+    else
+        PyErr_SetString(PyExc_ValueError, "a row outside of the array");
+done:
+    for (Py_ssize_t place = 0; place < records.column_count; place++) {
+        PyBuffer_Release(&records.columns[place].valid);
+        PyBuffer_Release(&records.columns[place].values);
+        PyBuffer_Release(&records.columns[place].data);
+    }
+    free(records.parts);
+    free(records.columns);
+    PyBuffer_Release(&records.order);
+    PyBuffer_Release(&records.out);
+    return found;
+}
