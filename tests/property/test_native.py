@@ -21,6 +21,7 @@ from traceconv.formats.chrome_json.patch import Patched, patch
 from traceconv.formats.chrome_json.scan import end_of_bracketed
 from traceconv.formats.perfetto_proto import rows, translate
 from traceconv.normalize.trace.arg_columns import ArgColumns
+from traceconv.normalize.trace.args import merged
 from traceconv.normalize.trace.binary import parsed_integers, taken
 from traceconv.normalize.trace.column_builder import Numbers, Values, new_column
 from traceconv.normalize.trace.complete_nesting import (
@@ -120,6 +121,31 @@ def test_members(objects: list[dict[str, object] | None], ascii_only: bool, some
         patch.setattr(native, "AVAILABLE", False)
         slow = read()
     assert read() == slow
+
+
+@given(st.lists(st.tuples(OBJECTS, OBJECTS), min_size=1, max_size=5), st.booleans(), st.sampled_from(["", " ", "\n\t"]))
+def test_merged_args(pairs: list[tuple[dict[str, object], dict[str, object]]], ascii_only: bool, blank: str) -> None:
+    separators = f"{blank},{blank}", f"{blank}:{blank}"
+    texts = [[json.dumps(one, ensure_ascii=ascii_only, separators=separators) for one in pair] for pair in pairs]
+    twice = '{"a":1,"aa":2,"a":[3]}'
+    begins, ends = (pa.array([*own, twice]) for own in zip(*texts, strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "AVAILABLE", False)
+        slow = merged(begins, ends.take(pa.array([*range(1, len(ends)), 0])))
+    assert merged(begins, ends.take(pa.array([*range(1, len(ends)), 0]))).equals(slow)
+
+
+def test_objects_that_cannot_be_merged_are_declined() -> None:
+    sound = b'{"a":1}'
+    assert native.merge(np.array([0, 7], np.int32), sound, np.array([0, 7], np.int32), sound) is not None
+    for text in (b'{"a":1', b'{"a" 1}', b"[1]", b'{"\\u0061":1}', '{"é":1}'.encode(), b'{"a":"\x01"}', b'{"a":1} 2'):
+        ends = np.array([0, len(text)], np.int32)
+        assert native.merge(ends, text, np.array([0, 7], np.int32), sound) is None
+        assert native.merge(np.array([0, 7], np.int32), sound, ends, text) is None
+    for outside in ([0, 8], [-1, 7], [7, 0], [0, 2**31 - 1]):
+        assert native.merge(np.array(outside, np.int32), sound, np.array([0, 7], np.int32), sound) is None
+    with pytest.raises(ValueError, match="lengths"):
+        native.merge(np.array([0, 7], np.int32), sound, np.array([0], np.int32), b"")
 
 
 WORDS = ["NaN", "+NaN", "-inf", "Infinity", "-Infinity", "INF", "N/A", "None", "True", "False", "undefined", "nanx"]

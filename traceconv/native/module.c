@@ -11,6 +11,7 @@ static PyMethodDef methods[] = {
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
     {"fields", native_fields, METH_VARARGS, "fields(data, bounds): fields of protobuf messages, and which are sound."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
+    {"merge", native_merge, METH_VARARGS, "merge(offsets, data, other_offsets, other_data): objects with the members of both, or None."},
     {"messages", native_messages, METH_VARARGS, "messages(data, at, tag, most): bounds of messages, and where they end."},
     {"nest", native_nest, METH_VARARGS,
         "nest(threads, keys, halves, ns, ids, child_ns, rows): slices of begin and end events, and what was not paired."},

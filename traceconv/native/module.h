@@ -16,6 +16,7 @@ PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_fields(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
+PyObject *native_merge(PyObject *module, PyObject *args);
 PyObject *native_messages(PyObject *module, PyObject *args);
 PyObject *native_nest(PyObject *module, PyObject *args);
 PyObject *native_patch(PyObject *module, PyObject *args);

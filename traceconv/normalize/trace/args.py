@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.normalize.trace.binary import offsets_of
 
 #: Key in args for the content of an event outside of its `args` that has no column.
@@ -115,9 +116,24 @@ def merged(begins: pa.Array, ends: pa.Array, *, in_depth: bool = False) -> pa.Ar
         differ = pc.and_(begins.is_valid(), ends.is_valid())
     if not pc.any(differ).as_py():
         return found
-    pairs = zip(*(_OBJECTS.decode(joined_objects(args.filter(differ))) for args in (begins, ends)), strict=True)
-    texts = [_object(_merged_in_depth(one, two) if in_depth else one | two) for one, two in pairs]
-    return pc.replace_with_mask(found, differ, pa.array(texts, pa.string()))
+    both = begins.filter(differ), ends.filter(differ)
+    texts = None if in_depth else _merged_at_once(*both)
+    if texts is None:
+        pairs = zip(*(_OBJECTS.decode(joined_objects(args)) for args in both), strict=True)
+        merged = [_object(_merged_in_depth(one, two) if in_depth else one | two) for one, two in pairs]
+        texts = pa.array(merged, pa.string())
+    return pc.replace_with_mask(found, differ, texts)
+
+
+def _merged_at_once(begins: pa.Array, ends: pa.Array) -> pa.Array | None:
+    """Merge columns without NULL; None if it must be done one by one."""
+    if not native.AVAILABLE:
+        return None
+    buffers = [(offsets_of(args), args.buffers()[2] or b"") for args in (begins, ends)]
+    merged = native.merge(*buffers[0], *buffers[1])
+    if merged is None:
+        return None
+    return pa.Array.from_buffers(pa.string(), len(begins), [None, *map(pa.py_buffer, merged)], null_count=0)
 
 
 def _object(members: Mapping[str, bytes]) -> bytes:
