@@ -19,7 +19,7 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     **{(table, "parent_id"): tuple((other, "id") for other in SLICES) for table in SLICES},
     **{
         (table, "device_id"): (("device", "device_id"),)
-        for table in ("device_busy", "stream_busy", "memory_interval", "task_memory")
+        for table in ("device_busy", "device_gap", "stream_busy", "memory_interval", "task_memory")
     },
     ("task_memory", "id"): (("task", "id"),),
     ("task_memory", "step_id"): (("step", "step_id"),),

@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from recount.idle import idle_gaps
 from shared_data import shared
 
 from traceconv.pipeline.ingest import ingest
@@ -212,6 +213,15 @@ def test_waits_of_streams(traced: Traced) -> None:
     assert [row[0] for row in rows] == list(found.idle)
     for row, wanted in zip(rows, found.idle.values(), strict=True):
         assert row[1:] == near(*wanted)
+
+
+def test_gaps_and_their_causes_equal_a_recount(traced: Traced) -> None:
+    store, _ = traced
+    columns = "run_id, device_id, start_ns, end_ns, cause, host_wait_ns, launch_delay_ns, host_id, task_id"
+    rows = store.execute(f"SELECT {columns} FROM idle_gaps").fetchall()
+    assert rows == sorted(idle_gaps(store), key=lambda row: row[1:3])
+    sums = store.execute("SELECT sum(gap_count), sum(idle_ns), sum(host_wait_ns) FROM idle_causes").fetchall()
+    assert sums == [(len(rows), sum(row[3] - row[2] for row in rows), sum(row[5] for row in rows))]
 
 
 def test_launches(traced: Traced) -> None:

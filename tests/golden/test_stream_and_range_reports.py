@@ -76,6 +76,69 @@ def test_unfinished_tasks_are_counted_separately_and_unknown_streams_are_kept(ma
     assert ask(store, "SELECT run_id FROM stream_utilisation(run := 2, step := 4)") == [(2,)]
 
 
+def call(id_: int, name: str, start_ns: int, dur_ns: int, **more: object) -> dict[str, object]:
+    return {"id": id_, "name": name, "start_ns": start_ns, "dur_ns": dur_ns, "track_id": 1, **more}
+
+
+def test_gaps_of_a_device_and_their_causes(make_store: MakeStore) -> None:
+    us = 1000
+
+    def launched(id_: int, start: int, submit: int | None, **more: object) -> dict[str, object]:
+        submit_ns = None if submit is None else submit * us
+        return task(id_, start * us, us, submit_ns, **{"correlation_id": id_, "name": f"k{id_}", **more})
+
+    store = make_store(
+        task=[
+            launched(1, 0, None),
+            launched(2, 5, 2),  # a gap of 4 µs is not listed
+            launched(3, 16, 1, stream_wait_ns=10 * us),  # the gap is its own stream's: it started late
+            launched(4, 27, 1, stream_id=8, stream_wait_ns=0),  # the first on its stream waited for the other
+            launched(5, 48, 30),  # 2 of 20 µs for the host, the rest for the launch
+            launched(6, 149, 140),  # aten::item ran for most of 91 µs
+            launched(7, 250, 240),  # the host had waited for the device before
+            launched(8, 351, 341),  # a data loader
+            launched(9, 452, 443, correlation_id=1),  # no call with this ID
+            launched(10, 500, None),
+            task(11, 505 * us, 20 * us, None, kind="sync"),  # a wait is not work
+            launched(12, 520, 514),
+            launched(13, 9, 1, device_id=1),
+        ],
+        api=[
+            *(call(100 + n, "launch", at * us, us, correlation_id=n) for n, at in ((6, 140), (7, 240), (8, 341))),
+            call(110, "cudaStreamSynchronize", 100 * us, 51 * us, track_id=2),  # another thread
+            call(111, "cudaStreamSynchronize", 144 * us, 7 * us),
+        ],
+        range=[
+            call(200, "forward", 0, 900 * us, kind="annotation"),
+            call(201, "aten::item", 60 * us, 70 * us, kind="host_op"),
+            call(202, "aten::copy_", 90 * us, 10 * us, kind="host_op"),
+            call(203, "enumerate(DataLoader)#__next__", 252 * us, 80 * us, kind="host_op"),
+        ],
+    )
+    columns = "gap_ns // 1000, cause, host_wait_ns // 1000, launch_delay_ns // 1000, host_name, task_name, thread_id"
+    assert ask(store, f"SELECT {columns} FROM idle_gaps") == [
+        (10, "launch", 0, 15, None, "k3", None),
+        (10, "dependency", 0, 26, None, "k4", None),
+        (20, "launch", 2, 18, None, "k5", None),
+        (100, "host", 91, 9, "aten::item", "k6", 1),
+        (100, "synchronisation", 90, 10, "forward", "k7", 1),
+        (100, "data_loading", 90, 10, "enumerate(DataLoader)#__next__", "k8", 1),
+        (100, "host", 91, 9, None, "k9", None),
+        (47, None, None, None, None, "k10", None),
+        (19, "host", 13, 6, None, "k12", None),
+    ]
+    assert ask(store, "SELECT task_name FROM idle_gaps(from_ns := 453000)") == [("k10",), ("k12",)]
+    sums = "SELECT cause, gap_count, idle_ns, max_gap_ns, host_wait_ns, launch_delay_ns FROM idle_causes"
+    assert ask(store, f"{sums} ORDER BY cause") == [
+        ("data_loading", 1, 100 * us, 100 * us, 90 * us, 10 * us),
+        ("dependency", 1, 10 * us, 10 * us, 0, 10 * us),
+        ("host", 3, 219 * us, 100 * us, 195 * us, 24 * us),
+        ("launch", 2, 30 * us, 20 * us, 2 * us, 28 * us),
+        ("synchronisation", 1, 100 * us, 100 * us, 90 * us, 10 * us),
+        (None, 1, 47 * us, 47 * us, None, None),
+    ]
+
+
 def span(id_: int, name: str, dur_ns: int | None, self_ns: int | None, **more: object) -> dict[str, object]:
     place = {"kind": "host_op", "category": "cpu_op", **more}
     return {"id": id_, "name": name, "start_ns": id_, "dur_ns": dur_ns, "self_ns": self_ns, **place}

@@ -80,11 +80,13 @@ def test_reports_equal_a_count_of_nanoseconds(
         for n, (a, b) in enumerate(pairwise(sorted(draw.sample(range(-20, END + 80), 8))), 1)
     ]
     monkeypatch.setattr(busy_points, "POINT_TASKS", draw.choice([2, 3, 5]))
+    monkeypatch.setattr(busy_points, "GAP_NS", 3)
     monkeypatch.setattr(busy_tables, "_BATCH_ROWS", draw.choice([7, 32_768]))
     windows = [(None, None), (200, 201), (201, None), *(sorted(draw.sample(range(END + 50), 2)) for _ in range(6))]
     with traceconv.open_store(make_store(task=tasks, step=steps)) as store:
         for table in ("device_busy", "stream_busy"):
             assert store.query(f"FROM {table}").fetchall(), table
+        gaps = store.query("FROM device_gap ORDER BY ALL").fetchall()
         for start, end in windows:
             low, high = -100 if start is None else start, 1000 if end is None else end
             for row in store.report("breakdown", from_ns=start, to_ns=end):
@@ -106,3 +108,22 @@ def test_reports_equal_a_count_of_nanoseconds(
                 check_parts(row, mine, *bounds)  # type: ignore[arg-type]
                 assert row["window_ns"] == bounds[1] - bounds[0]  # type: ignore[operator]
     assert not found
+    spans: dict[tuple[Any, Any], list[tuple[Any, Any]]] = {}
+    for task in tasks:
+        if task["kind"] != "sync" and task["dur_ns"] is not None:
+            span = task["start_ns"], task["start_ns"] + task["dur_ns"]  # type: ignore[operator]
+            spans.setdefault((task["run_id"], task["device_id"]), []).append(span)
+    wanted = []
+    for of, mine in spans.items():
+        busy = {ns for start, end in mine for ns in range(start, end)}
+        starts, ends = {start for start, _ in mine}, sorted({end for _, end in mine})
+        for end in ends:
+            after = min((start for start in starts if start > end), default=None)
+            if (
+                after is not None
+                and after - end >= 3
+                and not busy & set(range(end, after))
+                and not any(end < other < after for other in ends)
+            ):
+                wanted.append((*of, end, after))
+    assert sorted(gaps, key=str) == sorted(wanted, key=str)

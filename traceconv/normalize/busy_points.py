@@ -23,6 +23,8 @@ from traceconv.base.int64 import LARGEST, Int64, Mask
 POINT_TASKS = 1024
 #: Gaps before tasks that were launched in time are their start delay below this limit (the default of HTA).
 START_WAIT_NS = 30_000
+#: Shorter gaps between the tasks of a device are not kept.
+GAP_NS = 10_000
 #: The bit of each kind of work; other kinds have none.
 KIND_BITS = {"compute": 1, "copy": 2, "collective": 4}
 
@@ -72,6 +74,15 @@ class DevicePoints:
         self._bounds = bounds
         self._last_ns = _NO_NS
         self._unions = dict.fromkeys(_UNIONS.values(), (0, _NO_NS))
+
+    def gaps(self, tasks: Tasks) -> tuple[Int64, Int64]:
+        """Return starts and ends of the gaps before these tasks, which `take` gets next."""
+        _, end_ns = self._unions[_ANY]
+        reached = np.maximum.accumulate(np.concatenate(([end_ns], tasks.end_ns[:-1])))
+        begins = np.maximum(tasks.start_ns, reached)
+        # Nothing runs before the first task.
+        places = np.flatnonzero(((begins - reached).view(np.uint64) >= GAP_NS) & (reached != _NO_NS))
+        return reached[places], begins[places]
 
     def take(self, tasks: Tasks) -> dict[str, pa.Array]:
         """Return the points up to the last start of these tasks, of which there is at least one."""

@@ -1,9 +1,9 @@
-"""Fill the tables device_busy and stream_busy from the tasks and steps of stored runs."""
+"""Fill the tables device_busy, device_gap and stream_busy from the tasks and steps of stored runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeAlias
 
 import duckdb
@@ -11,15 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.int64 import Int64, Mask
-from traceconv.normalize import busy_points
 from traceconv.normalize.busy_points import KIND_BITS, DevicePoints, Places, StreamPoints, Tasks
+from traceconv.normalize.sort.spool import Spool
 
 _BATCH_ROWS = 32_768
-#: Runs with points: only those with more tasks than a report reads without them, or with steps.
-_RUNS = (
-    "SELECT run_id FROM task WHERE {where} GROUP BY run_id HAVING count(*) > {limit} "
-    "UNION SELECT run_id FROM step WHERE {where}"
-)
+_RUNS = "SELECT DISTINCT run_id FROM task WHERE {where}"
 _BOUNDS = (
     "SELECT DISTINCT run_id, device_id, unnest([coalesce(start_ns, fp_start_ns), end_ns]) AS ts_ns FROM step "
     "WHERE run_id IN ({runs}) ORDER BY ts_ns"
@@ -30,17 +26,24 @@ _TASKS = (
     "WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync' AND start_ns IS NOT NULL AND dur_ns IS NOT NULL "
     "ORDER BY run_id, device_id, start_ns, end_ns"
 )
+#: A gap of a device; `known`: whether the device is.
+_GAP = np.dtype([("run_id", "<i8"), ("device_id", "<i8"), ("start_ns", "<i8"), ("end_ns", "<i8"), ("known", "?")])
 
 #: A run and a device, which may be unknown.
 _Device: TypeAlias = "tuple[int, int | None]"
 
 
-def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> list[tuple[str, int, pa.RecordBatch]]:
-    """Return rows of device_busy and stream_busy for runs that have none, as (table, run, rows without the run)."""
+def busy_rows(
+    connection: duckdb.DuckDBPyConnection, runs: Iterable[int]
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """Return rows of the three tables for runs that have none, as (table, run, rows without the run).
+
+    The tasks are read before the first row is returned.
+    """
     where = f"run_id IN ({', '.join(f'{run_id:d}' for run_id in runs)})"
-    found = connection.execute(_RUNS.format(where=where, limit=busy_points.POINT_TASKS)).fetchall()
+    found = connection.execute(_RUNS.format(where=where)).fetchall()
     if not found:
-        return []
+        return iter(())
     chosen = ", ".join(f"{run_id:d}" for (run_id,) in found)
     bounds: dict[_Device, list[int]] = {}
     for run_id, device_id, ts_ns in connection.execute(_BOUNDS.format(runs=chosen)).fetchall():
@@ -48,11 +51,13 @@ def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> lis
             bounds.setdefault((run_id, device_id), []).append(ts_ns)
     kinds = " ".join(f"WHEN '{kind}' THEN {bit}" for kind, bit in KIND_BITS.items())
     tasks = connection.sql(_TASKS.format(bits=kinds, runs=chosen)).to_arrow_reader(_BATCH_ROWS)
-    return list(_points(tasks, bounds))
+    gaps = Spool(_GAP)
+    points = list(_points(tasks, bounds, gaps))
+    return chain(points, _gap_rows(gaps))
 
 
 def _points(
-    batches: Iterable[pa.RecordBatch], bounds: dict[_Device, list[int]]
+    batches: Iterable[pa.RecordBatch], bounds: dict[_Device, list[int]], gaps: Spool
 ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
     current: _Device | None = None
     device = DevicePoints(np.zeros(0, np.int64))
@@ -67,12 +72,27 @@ def _points(
                 times = {*bounds.get(of, ()), *bounds.get((of[0], None), ())}
                 device = DevicePoints(np.array(sorted(times), np.int64))
             tasks = _tasks(part)
+            starts, ends = device.gaps(tasks)
+            found = np.zeros(len(starts), _GAP)
+            found["run_id"], found["device_id"], found["known"] = of[0], of[1] or 0, of[1] is not None
+            found["start_ns"], found["end_ns"] = starts, ends
+            gaps.append(found)
             yield from _rows("device_busy", of, device.take(tasks))
             for stream_id, rows in _by_stream(part):
                 points = streams.setdefault(stream_id, StreamPoints())
                 yield from _rows("stream_busy", of, points.take(tasks[rows]), stream_id=stream_id)
     if current is not None:
         yield from _rows("device_busy", current, device.rest())
+
+
+def _gap_rows(gaps: Spool) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    for first in range(0, gaps.count, Spool.CHUNK_ROWS):
+        rows = gaps.read(first, min(Spool.CHUNK_ROWS, gaps.count - first))
+        for run_id in np.unique(rows["run_id"]).tolist():
+            own = rows[rows["run_id"] == run_id]
+            columns = {"device_id": pa.array(own["device_id"], mask=~own["known"])}
+            columns |= {name: pa.array(own[name]) for name in ("start_ns", "end_ns")}
+            yield "device_gap", run_id, pa.RecordBatch.from_pydict(columns)
 
 
 def _rows(

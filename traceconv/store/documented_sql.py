@@ -10,6 +10,7 @@
     -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
     SELECT …
 
+A line {{NAME}} in the query is replaced by the query of another file in the folder, whose parameters it shares.
 Comments in the store, --help, reference pages and checks are generated from the header.
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 import tomli
@@ -33,6 +35,7 @@ _UNITS = frozenset(
     {"id", "index", "count", "byte", "ns", "us²", "cycle", "hz", "flop", "GiB/s", "flop/s", "byte/s", "flop/byte"}
     | {"ratio", "percent", "text", "json", "enum", "flag"}
 )
+_INCLUDE = re.compile(r"^ *\{\{([a-z][a-z0-9_]*)\}\}$", re.MULTILINE)
 _LEFT_JOIN = re.compile(r"\bLEFT\s+JOIN\s+(?:(?P<place>[\w.\"]+)\s+AS\b)?")
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 #: Conversions to msprof's output: see reports/msprof_csv.py.
@@ -141,8 +144,13 @@ class _SqlFolder(Mapping[str, DocumentedSql]):
 
     def __getitem__(self, name: str) -> DocumentedSql:
         if name not in self._parsed:
-            self._parsed[name] = parse(name, self._files[name].read_text("utf-8"))
+            text = _INCLUDE.sub(lambda match: self._query(match[1]), self._files[name].read_text("utf-8"))
+            self._parsed[name] = parse(name, text)
         return self._parsed[name]
+
+    def _query(self, name: str) -> str:
+        lines = self._files[name].read_text("utf-8").splitlines()
+        return "\n".join(dropwhile(lambda line: line.startswith("--"), lines))
 
     def __contains__(self, name: object) -> bool:
         return name in self._files

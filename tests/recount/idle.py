@@ -1,0 +1,67 @@
+"""Gaps between the tasks of each device and their causes, from rows of a store, one after another."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+
+import duckdb
+
+_LOADS, _SYNCS = re.compile("data_?loader|get_?next", re.IGNORECASE), re.compile("synchroni[sz]e", re.IGNORECASE)
+LIMIT_NS = 10_000
+
+#: A slice: start, end, ID, name.
+Slice = tuple[int, int, int, str]
+
+
+def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
+    """Yield run, device, start, end, cause, host wait, launch delay, host_id and next task of each gap."""
+    slices: dict[tuple[int, int], list[Slice]] = defaultdict(list)
+    for table in ("range", "api"):
+        for run, track, id_, name, start, dur in store.execute(
+            f'SELECT run_id, track_id, id, name, start_ns, dur_ns FROM "{table}" WHERE dur_ns >= 2500'
+        ).fetchall():
+            slices[run, track].append((start, start + dur, id_, name or ""))
+    for rows in slices.values():
+        rows.sort()
+    threads: dict[tuple[int, int, int], int] = {}
+    for run, correlation, start, track in store.execute(
+        "SELECT run_id, correlation_id, start_ns, track_id FROM api WHERE correlation_id IS NOT NULL"
+    ).fetchall():
+        threads[run, correlation, start] = min(track, threads.get((run, correlation, start), track))
+    ends: dict[tuple[int, int | None], int] = {}
+    for run, device, id_, start, dur, submit, correlation, wait in store.execute(
+        "SELECT run_id, device_id, id, start_ns, dur_ns, submit_ns, correlation_id, stream_wait_ns FROM task "
+        "WHERE kind IS DISTINCT FROM 'sync' AND dur_ns IS NOT NULL ORDER BY start_ns, id"
+    ).fetchall():
+        end = ends.get((run, device))
+        ends[run, device] = max(start + dur, start + dur if end is None else end)
+        if end is None or start - end < LIMIT_NS:
+            continue
+        gap, cause, inner = start - end, None, None
+        if submit is not None:
+            around = slices[run, threads.get((run, correlation, submit), -1)]
+            if submit <= end and wait is not None and wait != gap:
+                cause = "dependency"
+            elif submit - end < start - submit:
+                cause = "launch"
+            else:
+                halves = [one for one in _at(around, end + (submit - end) // 2) if _is_half(one, end, submit)]
+                inner = max(halves, key=lambda one: (one[0], -one[1], one[2]))[2] if halves else None
+                syncs = [one for one in (*halves, *_at(around, end)) if _SYNCS.search(one[3])]
+                loads = any(_LOADS.search(one[3]) for one in halves)
+                cause = "data_loading" if loads else "synchronisation" if syncs else "host"
+        waited = None if submit is None else max(0, min(submit, start) - end)
+        yield run, device, end, start, cause, waited, None if submit is None else start - submit, inner, id_
+
+
+def _at(slices: list[Slice], at_ns: int) -> list[Slice]:
+    """The slices that run at a time."""
+    return [one for one in slices[: bisect_right(slices, (at_ns + 1,))] if one[1] > at_ns]
+
+
+def _is_half(one: Slice, start_ns: int, end_ns: int) -> bool:
+    """Whether a slice covers half of an interval."""
+    return 2 * (min(one[1], end_ns) - max(one[0], start_ns)) >= end_ns - start_ns
