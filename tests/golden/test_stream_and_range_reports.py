@@ -139,6 +139,47 @@ def test_gaps_of_a_device_and_their_causes(make_store: MakeStore) -> None:
     ]
 
 
+def test_launches_with_the_queue_of_their_stream(make_store: MakeStore) -> None:
+    store = make_store(
+        device=[{"clock_error_ns": 5}],
+        task=[
+            task(1, 10, 4, 2, correlation_id=1, name="a"),
+            task(2, 14, 9, 6, correlation_id=2, name="b"),  # two tasks of one call
+            task(3, 23, 9, 6, correlation_id=2, name="b"),
+            task(4, 25, None, 20, correlation_id=3, name="a", stream_id=8, kind="copy"),
+            task(5, 26, 1, 20, correlation_id=3, name="wait", kind="sync"),
+            task(6, 40, 1, None, name="a"),
+            task(7, 30, 9, 10, correlation_id=4, name="b", step_id=2),  # launched when the first one starts
+        ],
+        api=[
+            call(100 + n, "launch", at, dur, correlation_id=n)
+            for n, at, dur in ((1, 2, 5), (2, 6, 3), (3, 20, 2), (4, 10, 1))
+        ],
+    )
+    columns = "id, api_id, call_ns, delay_ns, after_call_ns, queue_length, is_short, certain"
+    assert ask(store, f"SELECT {columns} FROM launch") == [
+        (1, 101, 5, 8, 3, 1, True, True),
+        (2, 102, 3, 8, 5, 2, False, True),
+        (3, 102, 3, 17, 14, 3, False, True),
+        (7, 104, 1, 20, 19, 4, False, True),
+        (4, 103, 2, 5, 3, 1, None, False),
+    ]
+    assert ask(store, "SELECT id, queue_length FROM launch(step := 2)") == [(7, 4)]
+    assert ask(store, "SELECT id FROM launch(from_ns := 6, to_ns := 10)") == [(2,), (3,)]
+    columns = "name, count, short_count, uncertain_count, total_call_ns, total_ns, total_delay_ns, p50_delay_ns"
+    assert ask(store, f"SELECT {columns} FROM launch_statistic") == [
+        ("b", 3, 0, 0, 7, 27, 45, 17),
+        ("a", 1, 1, 0, 5, 4, 8, 8),
+        ("a", 1, 0, 1, 2, None, 5, 5),
+    ]
+    columns = "stream_id, task_count, avg_length, min_length, p50_length, max_length, time_avg_length, empty_percent"
+    assert ask(store, f"SELECT {columns} FROM launch_queue") == [
+        # The lengths 1 2 3 4 3 2 1 0 for 4 0 4 0 4 9 7 ns.
+        (7, 4, 2.0, 0, 2.0, 4, 53 / 28, 0.0),
+        (8, 1, 0.5, 0, 0.5, 1, 1.0, 0.0),
+    ]
+
+
 def span(id_: int, name: str, dur_ns: int | None, self_ns: int | None, **more: object) -> dict[str, object]:
     place = {"kind": "host_op", "category": "cpu_op", **more}
     return {"id": id_, "name": name, "start_ns": id_, "dur_ns": dur_ns, "self_ns": self_ns, **place}
