@@ -175,7 +175,7 @@ def test_launches_with_the_queue_of_their_stream(make_store: MakeStore) -> None:
     columns = "stream_id, task_count, avg_length, min_length, p50_length, max_length, time_avg_length, empty_percent"
     assert ask(store, f"SELECT {columns} FROM launch_queue") == [
         # The lengths 1 2 3 4 3 2 1 0 for 4 0 4 0 4 9 7 ns.
-        (7, 4, 2.0, 0, 2.0, 4, 53 / 28, 0.0),
+        (7, 4, 2.0, 0, 2.0, 4, 1.893, 0.0),
         (8, 1, 0.5, 0, 0.5, 1, 1.0, 0.0),
     ]
 

@@ -33,9 +33,7 @@ _GAP = np.dtype([("run_id", "<i8"), ("device_id", "<i8"), ("start_ns", "<i8"), (
 _Device: TypeAlias = "tuple[int, int | None]"
 
 
-def busy_rows(
-    connection: duckdb.DuckDBPyConnection, runs: Iterable[int]
-) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
     """Return rows of the three tables for runs that have none, as (table, run, rows without the run).
 
     The tasks are read before the first row is returned.

@@ -22,7 +22,7 @@
 -- p50_length = { type = "DOUBLE", unit = "count", doc = "Median of the lengths, interpolated." }
 -- p75_length = { type = "DOUBLE", unit = "count", doc = "75th percentile of the lengths, interpolated." }
 -- max_length = { type = "BIGINT", unit = "count", doc = "Largest length." }
--- time_avg_length = { type = "DOUBLE", unit = "count", doc = "Mean length over the time from the first to the last change; NULL if that is no time." }
+-- time_avg_length = { type = "DOUBLE", unit = "count", doc = "Mean length over the time from the first to the last change, rounded to 0.001; NULL if that is no time." }
 -- empty_percent = { type = "DOUBLE", unit = "percent", doc = "Share of that time with an empty queue; NULL if that is no time." }
 WITH launched AS (
   SELECT d.run_id, d.device_id, d.stream_id, d.id, d.submit_ns, d.start_ns
@@ -43,7 +43,7 @@ WITH launched AS (
 SELECT run_id, device_id, stream_id, count(*) // 2 AS task_count, avg(queued) AS avg_length,
        stddev_samp(queued) AS std_length, min(queued) AS min_length, quantile_cont(queued, 0.25) AS p25_length,
        quantile_cont(queued, 0.5) AS p50_length, quantile_cont(queued, 0.75) AS p75_length, max(queued) AS max_length,
-       sum(queued * lasts)::DOUBLE / nullif(sum(lasts), 0) AS time_avg_length,
+       round(sum(queued * lasts)::DOUBLE / nullif(sum(lasts), 0), 3) AS time_avg_length,
        100 * coalesce(sum(lasts) FILTER (WHERE queued = 0), 0)::DOUBLE / nullif(sum(lasts), 0) AS empty_percent
 FROM queue
 GROUP BY run_id, device_id, stream_id
