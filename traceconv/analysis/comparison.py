@@ -360,7 +360,7 @@ def _op_change(sides: _Sides, pair: Pair, change: Change, ours: Int64, theirs: I
         0 if one is None else int(times.count[list(one.ops)].sum())
         for one, times in ((pair.base, sides.one), (pair.new, sides.other))
     ]
-    medians = [int(np.median(row // times.windows)) for row, times in ((ours, sides.one), (theirs, sides.other))]
+    medians = [_median(row // times.windows) for row, times in ((ours, sides.one), (theirs, sides.other))]
     return OpChange(
         status="new" if pair.base is None else "vanished" if pair.new is None else "matched",
         paired_by=pair.paired_by, name=_name(unit), op_type=unit.op.op_type if not unit.by_operator else None,
@@ -377,7 +377,7 @@ def _name(unit: Unit) -> str:
     if unit.by_operator:
         return unit.op.path[-1 if unit.joined == 1 else 0]
     more = f" and {unit.joined - 1} more" if unit.joined > 1 else ""
-    return (unit.op.name if unit.op.name is not None else "(other ops)") + more
+    return (unit.op.name if unit.op.name is not None else "(unnamed)") + more
 
 
 def _kernels(times: StepTimes, unit: Unit | None) -> tuple[str, ...]:
@@ -397,5 +397,11 @@ def _summary(side: Side, times: StepTimes) -> RunSummary:
     return RunSummary(
         side.name, side.run_id, times.unit, times.steps, times.left_out, tuple(map(_device, times.devices)),
         times.model_name, mean_ns=(2 * int(times.span_ns.sum()) + windows) // (2 * windows),
-        p50_ns=int(np.median(times.span_ns // times.windows)),
+        p50_ns=_median(times.span_ns // times.windows),
     )  # fmt: skip
+
+
+def _median(values: Int64) -> int:
+    """Median in whole ns, rounded down."""
+    ordered = np.sort(values)
+    return (int(ordered[(len(ordered) - 1) // 2]) + int(ordered[len(ordered) // 2])) // 2

@@ -22,7 +22,7 @@ from traceconv.base.int64 import Int64
 
 #: Windows are grouped into at most this many samples of consecutive steps.
 MAX_SAMPLES = 512
-#: Ops beyond the ones with the most time are one op, without a name.
+#: Ops beyond the ones with the most time are one op.
 MAX_OPS = 10_000
 #: Separates the names of a path.
 SEPARATOR = "\x1f"
@@ -44,13 +44,19 @@ WHERE s.run_id = {run} AND TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)) >
   AND ({first} IS NULL OR s.step_id >= {first}) AND ({last} IS NULL OR s.step_id <= {last})
 ORDER BY d.device_index, start_ns, s.end_ns
 """
+_LAUNCHES = """
+CREATE TEMP TABLE compare_launch AS
+SELECT id, range_id
+FROM launching_range
+WHERE run_id = {run} AND range_kind = 'host_op' AND found_by <> 'graph'
+"""
 #: The framework's operators that launched tasks, with those around them from the outermost to the innermost.
 _OPERATORS = """
 CREATE TEMP TABLE compare_operator AS
 WITH RECURSIVE launched AS (
-  SELECT DISTINCT l.range_id
-  FROM launching_range AS l
-  WHERE l.run_id = {run} AND l.range_kind = 'host_op' AND l.found_by <> 'graph'
+  SELECT range_id, count(*) AS task_count
+  FROM compare_launch
+  GROUP BY range_id
 ), climb AS (
   SELECT l.range_id, l.range_id AS next_id, NULL::VARCHAR AS path, NULL::VARCHAR AS scope
   FROM launched AS l
@@ -61,19 +67,18 @@ WITH RECURSIVE launched AS (
   FROM climb AS c
   JOIN "range" AS r ON r.run_id = {run} AND r.id = c.next_id
 )
-SELECT c.range_id, max_by(c.path, length(c.path)) AS path, max_by(c.scope, length(c.scope)) AS scope,
-       any_value(TRY(r.args ->> '$."Input Dims"')) AS shapes
-FROM climb AS c
-JOIN "range" AS r ON r.run_id = {run} AND r.id = c.range_id
-GROUP BY c.range_id
+SELECT l.range_id, p.path, p.scope, TRY(r.args ->> '$."Input Dims"') AS shapes, l.task_count
+FROM launched AS l
+JOIN (
+  SELECT c.range_id, max_by(c.path, length(c.path)) AS path, max_by(c.scope, length(c.scope)) AS scope
+  FROM climb AS c
+  GROUP BY c.range_id
+) AS p ON p.range_id = l.range_id
+JOIN "range" AS r ON r.run_id = {run} AND r.id = l.range_id
 """
-_LAUNCHES = """
-CREATE TEMP TABLE compare_launch AS
-SELECT l.id, o.path, o.scope, o.shapes, count(*) OVER (PARTITION BY l.range_id) AS task_count
-FROM launching_range AS l
-JOIN compare_operator AS o ON o.range_id = l.range_id
-WHERE l.run_id = {run}
-"""
+_WITH_OPERATOR = (
+    "LEFT JOIN compare_launch AS c ON c.id = t.id LEFT JOIN compare_operator AS l ON l.range_id = c.range_id "
+)
 #: Names of tasks without an op end with numbers that differ between executions.
 _NAME = (
     "CASE WHEN t.op_id IS NULL THEN CASE WHEN right(t.name, 1) BETWEEN '0' AND '9' "
@@ -205,7 +210,7 @@ def _measured(
     texts = connection.execute(_KEY_TEXTS.format(run=f"{run_id:d}")).fetchall()
     order = {row[0]: place for place, row in enumerate(connection.execute(
         "SELECT key FROM compare_key GROUP BY key ORDER BY min(first_ns), key").fetchall())}  # fmt: skip
-    ops: list[Op] = [Op(None, None, None, "", (), None, 1)] * len(order)
+    ops: list[Op] = [Op(None, "(other ops)", None, "", (), None, 1)] * len(order)
     shared = len(texts) > len(order)
     for key, kind, name, op_type, scope, path, shapes, task_count in texts:
         if not (shared and key == MAX_OPS - 1):
@@ -272,10 +277,10 @@ def _create_keys(connection: duckdb.DuckDBPyConnection, run_id: int, tasks: str)
     ).fetchall()[0][0]
     operator = "NULL::VARCHAR AS path, NULL::VARCHAR AS scope, NULL::VARCHAR AS shapes, 1 AS task_count"
     if by_operator:
-        connection.execute(_OPERATORS.format(run=run))
         connection.execute(_LAUNCHES.format(run=run))
+        connection.execute(_OPERATORS.format(run=run))
         operator = "l.path, l.scope, l.shapes, max(l.task_count) AS task_count"
-        tasks = tasks.replace("task AS t", "task AS t LEFT JOIN compare_launch AS l ON l.id = t.id", 1)
+        tasks = tasks.replace("task AS t", f"task AS t {_WITH_OPERATOR}", 1)
     connection.execute(_KEYS.format(name=_NAME, operator=operator, tasks=tasks, most=MAX_OPS))
 
 
@@ -288,7 +293,7 @@ def _pieces(connection: duckdb.DuckDBPyConnection, tasks: str) -> Iterator[tuple
     match = f"k.op_id IS NOT DISTINCT FROM t.op_id AND k.name IS NOT DISTINCT FROM {_NAME} "
     match += "AND k.kind IS NOT DISTINCT FROM t.kind"
     if by_operator:
-        joined += "LEFT JOIN compare_launch AS l ON l.id = t.id "
+        joined += _WITH_OPERATOR
         match += "".join(f" AND k.{one} IS NOT DISTINCT FROM l.{one}" for one in ("path", "scope", "shapes"))
     joined += f"JOIN compare_key AS k ON {match}"
     sql = _PIECES.format(tasks=tasks.replace("task AS t", joined, 1))

@@ -88,6 +88,6 @@ def compare(
         else:
             lines = (markdown_lines if chosen == "markdown" else text_lines)(comparison, top or SHOWN_OPS)
             write_text((line + "\n" for line in lines), output)
-    if comparison.failed:
-        print_message(f"the steps of {sides[1].name} are slower than {limit:g} % allow")
-        raise typer.Exit(EXIT_LIMIT_EXCEEDED)
+        if comparison.failed:
+            print_message(f"the steps of {sides[1].name} are slower than {limit:g} % allow")
+            raise typer.Exit(EXIT_LIMIT_EXCEEDED)
