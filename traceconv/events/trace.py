@@ -93,10 +93,13 @@ class Coded(Sequence[Any]):
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=null), texts)
 
 
-def coded(values: Sequence[Any], *, typed: bool = False) -> Coded:
+def coded(values: Sequence[Any] | pa.Array, *, typed: bool = False) -> Coded:
     """Return a coded column of hashable values. `typed`: 1, 1.0 and true are different values."""
     if isinstance(values, Coded):
         return values
+    if isinstance(values, pa.Array):
+        encoded = values.dictionary_encode("encode")
+        return Coded(encoded.indices.to_numpy(), encoded.dictionary.to_pylist())
     keys = list(zip(map(type, values), values, strict=True)) if typed else values
     known = {key: code for code, key in enumerate(dict.fromkeys(keys))}
     if len(keys) > 1:
@@ -106,6 +109,18 @@ def coded(values: Sequence[Any], *, typed: bool = False) -> Coded:
     else:
         codes = np.zeros(len(keys), np.int32)
     return Coded(codes, [key[1] for key in known] if typed else list(known))
+
+
+def combined(columns: Sequence[Coded]) -> Coded:
+    """Return the tuples of the values in each row, as a coded column; its distinct values are in order of first use."""
+    codes = columns[0].codes.astype(np.int64)
+    for column in columns[1:]:
+        # Renumbered, so that products can't overflow.
+        codes = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
+        codes = codes * len(column.distinct) + column.codes
+    encoded = pa.array(codes).dictionary_encode().indices.to_numpy()
+    _, firsts = np.unique(encoded, return_index=True)
+    return Coded(encoded, list(zip(*(column.take(firsts) for column in columns), strict=True)))
 
 
 def join_coded(parts: Sequence[Coded]) -> Coded:
@@ -208,7 +223,7 @@ class EventFlows:
     keys: NDArray[np.int64]
     steps: NDArray[np.int32]
     category: str | None
-    texts: Sequence[str]
+    texts: Sequence[str] | pa.Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ def nest(
     rows: NDArray[np.int64],
     /,
 ) -> tuple[int, int, int, int, int]: ...
+def objects(
+    keys: tuple[tuple[bytes, Bytes, Bytes | None, Bytes | None, Bytes | None], ...], rows: int, /
+) -> tuple[bytes, bytes]: ...
 def patch(text: bytes, deepest: int, /) -> tuple[bytes, int, int, int, int] | None: ...
 def records(
     parts: tuple[tuple[int, int, int, int, bytes, bytes], ...],
@@ -43,6 +46,17 @@ def records(
     /,
 ) -> tuple[int, int]: ...
 def series(offsets: Bytes, data: Bytes, /) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes] | None: ...
+def sqlite_rows(
+    pages: bytes,
+    page_bytes: int,
+    usable_bytes: int,
+    wanted: Bytes,
+    columns: int,
+    first: int,
+    most: int,
+    after: int,
+    /,
+) -> tuple[int, int, list[tuple[bytes, bytes, list[bytes]]]] | None: ...
 def take(offsets: Bytes, data: Bytes, rows: Bytes, /) -> tuple[bytes, bytes]: ...
 def times(offsets: Bytes, data: Bytes, places: int, /) -> tuple[bytes, bytes, int]: ...
 def track_events(

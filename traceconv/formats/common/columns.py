@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -13,21 +14,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.base.int64 import differences
-from traceconv.events.trace import TOO_LONG, coded
+from traceconv.events.trace import TOO_LONG, Coded, coded
 
 _ENCODER = msgspec.json.Encoder()
 
 
-def integers(values: Sequence[Any]) -> pa.Array:
-    """Return an int64 column; null for values that are not integers of that size."""
+def integers(values: Sequence[Any] | pa.Array) -> pa.Array:
+    """Return an int64 column, which may be given as an array; null for values that are not integers of that size."""
+    if isinstance(values, pa.Array):
+        return values
     try:
         return pa.array(values, pa.int64())
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array([value if _is_int64(value) else None for value in values], pa.int64())
 
 
-def integer_array(values: Sequence[Any]) -> NDArray[np.int64]:
+def integer_array(values: Sequence[Any] | pa.Array) -> NDArray[np.int64]:
     """Return the same as an array, with -1 for null."""
     found: NDArray[np.int64] = integers(values).fill_null(-1).to_numpy()
     return found
@@ -41,12 +45,12 @@ def exact_decimal(text: str) -> Decimal | str:
         return text
 
 
-def durations(start: pa.Array, ends: Sequence[Any]) -> pa.Array:
+def durations(start: pa.Array, ends: Sequence[Any] | pa.Array) -> pa.Array:
     """Return end minus start; null where either is unknown, TOO_LONG where it doesn't fit 64 bits."""
     end = integers(ends)
     unknown = start.is_null().to_numpy(zero_copy_only=False) | end.is_null().to_numpy(zero_copy_only=False)
     found, beyond = differences(end.fill_null(0).to_numpy(), start.fill_null(0).to_numpy())
-    for row in np.flatnonzero(unknown).tolist():
+    for row in [] if isinstance(ends, pa.Array) else np.flatnonzero(unknown).tolist():
         if type(ends[row]) is int and not _is_int64(ends[row]):
             beyond[row], unknown[row] = True, False
     return pa.array(np.where(beyond, TOO_LONG, found), mask=unknown)
@@ -54,42 +58,68 @@ def durations(start: pa.Array, ends: Sequence[Any]) -> pa.Array:
 
 def json_objects(keys: Sequence[str], columns: Sequence[Sequence[Any] | pa.Array], count: int) -> pa.Array:
     """Return each of `count` rows as a JSON object of its values that are not NULL: a binary array."""
-    members = [_members(key, values) for key, values in zip(keys, columns, strict=True)]
-    found = [one for one in members if one is not None]
-    if not found:
+    members = [one for key, values in zip(keys, columns, strict=True) if (one := _members(key, values)) is not None]
+    if not members:
         return pa.array([b"{}"] * count, pa.binary())
-    joined = pc.binary_join_element_wise(*found, "")
+    if native.AVAILABLE:
+        ends, data = native.objects(tuple(map(_native_members, members)), count)
+        return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)], null_count=0)
+    joined = pc.binary_join_element_wise(*map(_texts, members), "")
     # Each member begins with a comma: the first one's becomes the bracket.
     objects = pc.binary_join_element_wise(pc.binary_replace_slice(joined, 0, 1, "{"), "}", "")
     return objects.cast(pa.binary())
 
 
-def _members(key: str, values: Sequence[Any] | pa.Array) -> pa.Array | None:
-    """`,"key":value` of each row, nothing where the value is NULL; None when all are."""
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """`,"key":value` of each row, nothing where the value is NULL.
+
+    lead   `,"key":`
+    rows   int64: the values of rows, or the places of their texts
+    texts  with their keys; None for integers
+    """
+
+    lead: str
+    rows: pa.Array
+    texts: pa.Array | None
+
+
+def _members(key: str, values: Sequence[Any] | pa.Array) -> _Members | None:
+    """Return the members of one key; None when all values are NULL."""
     lead = "," + json.dumps(key) + ":"
-    try:
-        numbers = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
-        if numbers.null_count == len(numbers):
-            return None
-        texts = pc.binary_join_element_wise(lead, numbers.cast(pa.string()), "")
-        return texts.fill_null("") if numbers.null_count else texts
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        pass
-    if set(map(type, values)) <= {str, type(None)}:
-        words = coded(values)
-        texts = pa.array(["" if word is None else lead + _json(word) for word in words.distinct], pa.string())
-        return texts.take(pa.array(words.codes))
-    known: dict[Any, str] = {None: ""}
-    found = []
-    for value in values:
-        # 1, 1.0 and True are the same key of a dict, but differ as text.
-        text = known.get(value) if type(value) is str or value is None else None
-        if text is None:
-            text = lead + _json(value)
-            if type(value) is str and len(known) < 4096:
-                known[value] = text
-        found.append(text)
-    return pa.array(found, pa.string())
+    if not isinstance(values, Coded):
+        try:
+            numbers = _integers_only(values)
+            return None if numbers.null_count == len(numbers) else _Members(lead, numbers, None)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            pass
+    # 1, 1.0 and True are the same key of a dict, but differ as text.
+    words = coded(values, typed=True)
+    if all(word is None for word in words.distinct):
+        return None
+    texts = pa.array(["" if word is None else lead + _json(word) for word in words.distinct], pa.string())
+    return _Members(lead, pa.array(words.codes.astype(np.int64)), texts)
+
+
+def _integers_only(values: Sequence[Any] | pa.Array) -> pa.Array:
+    """Return an int64 column. Raises an error of Arrow, or OverflowError, if there are other values."""
+    return values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
+
+
+def _texts(members: _Members) -> pa.Array:
+    if members.texts is not None:
+        return members.texts.take(members.rows)
+    texts = pc.binary_join_element_wise(members.lead, members.rows.cast(pa.string()), "")
+    return texts.fill_null("") if members.rows.null_count else texts
+
+
+def _native_members(members: _Members) -> tuple[bytes, NDArray[np.int64], NDArray[np.bool_] | None, Any, Any]:
+    null = members.rows.is_null().to_numpy(zero_copy_only=False) if members.rows.null_count else None
+    rows = members.rows.fill_null(0).to_numpy()
+    if members.texts is None:
+        return members.lead.encode(), rows, null, None, None
+    _, offsets, data = members.texts.buffers()
+    return members.lead.encode(), rows, null, offsets, data if data is not None else b""
 
 
 def _json(value: Any) -> str:

@@ -1,7 +1,8 @@
-"""An untrusted SQLite file → rows of its plain tables, read-only, as far as they can be read."""
+"""An untrusted SQLite file → rows of its plain tables, or columns of many rows, as far as they can be read."""
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
+from traceconv import native
 from traceconv.base.errors import InputError, printable
+from traceconv.formats.nsys.pages import Pages, Values
 
 Row: TypeAlias = "tuple[Any, ...]"
 
@@ -21,6 +24,8 @@ ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 ROWS = 16384
 #: Largest value; names and JSON payloads are far smaller.
 _VALUE_BYTES = 64 << 20
+#: Parts of types by which SQLite stores and reads floats.
+_FLOATS = ("REAL", "FLOA", "DOUB")
 #: Statements may only read: no functions, no attaching, no writing.
 _ALLOWED = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA))
 
@@ -34,6 +39,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        self._pages: Pages | None = None
         try:
             # immutable: no journal, no locks, and no files next to it.
             uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
@@ -50,12 +56,21 @@ class Database:
             raise InputError(
                 f"can't read {printable(str(path))} as SQLite: {printable(str(error)) or 'it is damaged'}"
             ) from error
+        self._roots = {name: page for name, kind, page in found if kind == "table" and page}
         self.tables = [name for name, kind, page in found if kind == "table" and page and isinstance(name, str)]
         self.views = [name for name, kind, page in found if kind == "view" or (kind == "table" and not page)]
         self._columns: dict[str, list[str]] = {}
+        #: Tables that `Pages` can read: the place of each column, and whether it has floats.
+        self._places: dict[str, dict[str, tuple[int, bool]]] = {}
+        if native.AVAILABLE:
+            with contextlib.suppress(OSError, ValueError):
+                self._pages = Pages(path)
 
     def close(self) -> None:
         """Close the file."""
+        if self._pages is not None:
+            self._pages.close()
+            self._pages = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -74,6 +89,9 @@ class Database:
             except ERRORS:
                 listed = []
             self._columns[table] = [row[1] for row in listed if row[6] == 0]
+            # A computed column is not stored, and an integer key is stored as the rowid.
+            if all(row[6] == 0 and not row[5] for row in listed):
+                self._places[table] = {row[1]: (row[0], _has_floats(row[2])) for row in listed}
         return self._columns[table]
 
     def row_count(self, table: str) -> int:
@@ -84,6 +102,39 @@ class Database:
             return 0
         return int(row[0]) if row is not None and isinstance(row[0], int) and 0 < row[0] < 1 << 48 else 0
 
+    def columns_of(
+        self, table: str, columns: Sequence[str], on_damage: Callable[[Damage], None] = lambda damage: None
+    ) -> Iterator[tuple[int, list[Values]]]:
+        """Yield the same rows as `scan` as columns: the number of rows, and the values of each column."""
+        have = self.columns(table)
+        stored = [column for column in columns if column in have]
+        last: int | None = None
+        done = 0
+        if self._pages is not None and stored and table in self._places:
+            wanted = [self._places[table][column] for column in stored]
+            for count, until, values in self._pages.rows(self._roots[table], wanted, ROWS):
+                if values is None:
+                    rows = self._between(table, stored, last, until) if count else []
+                    if not count or len(rows) != count:
+                        break
+                    values = list(zip(*rows, strict=True))
+                last, done = until, done + count
+                by_name = dict(zip(stored, values, strict=True))
+                yield count, [by_name.get(column, (None,) * count) for column in columns]
+            else:
+                return
+        for rows in self.scan(table, columns, on_damage, after=(last, done)):
+            yield len(rows), list(zip(*rows, strict=True))
+
+    def _between(self, table: str, columns: Sequence[str], after: int | None, until: int) -> list[Row]:
+        """Return the rows with rowids after one up to another; none if they can't be read."""
+        wanted = ", ".join(map(_quoted, columns))
+        sql = f"SELECT {wanted} FROM {_quoted(table)} WHERE rowid > ? AND rowid <= ? ORDER BY rowid"  # noqa: S608 - quoted
+        try:
+            return self._execute(sql, (-(2**63) if after is None else after, until)).fetchall()
+        except ERRORS:
+            return []
+
     def scan(
         self,
         table: str,
@@ -91,19 +142,23 @@ class Database:
         on_damage: Callable[[Damage], None] = lambda damage: None,
         *,
         numbered: bool = False,
+        after: tuple[int | None, int] = (None, 0),
     ) -> Iterator[list[Row]]:
         """Yield all readable rows, in lists of tuples. Columns that the table doesn't have are None.
 
         After a damaged page, reading continues from the end of the table; `on_damage` is called for the rows between.
-        `numbered`: each row begins with its rowid.
+        `numbered`: each row begins with its rowid. `after`: the last rowid and the number of the rows to skip.
         """
         have = set(self.columns(table))
         wanted = ", ".join(("rowid", *(_quoted(column) if column in have else "NULL" for column in columns)))
         sql = f"SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted names of the file's own tables
-        last: int | None = None
+        last = after[0]
         skip = 0 if numbered else 1
         try:
-            cursor = self._execute(sql)
+            # Damaged tables may not be in the order of their rowids.
+            cursor = (
+                self._execute(f"{sql} NOT INDEXED LIMIT -1 OFFSET ?", (after[1],)) if after[1] else self._execute(sql)
+            )
             while rows := cursor.fetchmany(ROWS):
                 last = rows[-1][0]
                 yield rows if numbered else [row[1:] for row in rows]
@@ -161,6 +216,11 @@ def _authorize(action: int, *_: str | None) -> int:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
+
+
+def _has_floats(kind: str) -> bool:
+    """Whether a column of this type may have floats that are stored as integers."""
+    return any(part in kind.upper() for part in _FLOATS)
 
 
 def _quoted(name: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
-from traceconv.events.trace import TrackName
+from traceconv.events.trace import Coded, TrackName, coded
 from traceconv.formats.nsys.database import Damage, Database
+from traceconv.formats.nsys.pages import Values
 from traceconv.formats.nsys.tables import LABELS, STRINGS
 
 #: Maximum size of all names in memory; further names are unknown.
@@ -97,9 +98,9 @@ class Names:
         """The text of an id; None for an unknown id."""
         return self._texts.get(number)
 
-    def texts(self, numbers: Sequence[Any]) -> list[str | None]:
+    def texts(self, numbers: Values) -> Coded:
         """The texts of several ids."""
-        return list(map(self._texts.get, numbers))
+        return renamed(coded(numbers), self._texts.get)
 
     def gpu(self, device: Any) -> str | None:
         """The name of a device."""
@@ -155,3 +156,9 @@ class Names:
         """The names of the tracks that were looked up since the last call."""
         names, self._track_names = tuple(self._track_names), []
         return names
+
+
+def renamed(column: Coded, name_of: Callable[[Any], Any]) -> Coded:
+    """The names of a column's values, each name once."""
+    names = coded([name_of(value) for value in column.distinct])
+    return Coded(names.codes[column.codes], names.distinct)

@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from traceconv.events.trace import Label, NamedTrack
+from traceconv.base.int64 import Mask
+from traceconv.events.trace import Coded, Label, NamedTrack, coded, combined
 from traceconv.formats.common.columns import json_objects
-from traceconv.formats.nsys.database import Database, Row
-from traceconv.formats.nsys.names import Names
+from traceconv.formats.nsys.database import Database
+from traceconv.formats.nsys.names import Names, renamed
+from traceconv.formats.nsys.pages import Values
 from traceconv.formats.nsys.tables import NVTX
 
 CATEGORY, MARK, THREAD, PUSH_POP, START_END, DOMAIN, END_DOMAIN = 33, 34, 39, 59, 60, 75, 76
 _TORCH_PUSH_POP, _TORCH_START_END = 70, 71
+_RANGES = (PUSH_POP, START_END, _TORCH_PUSH_POP, _TORCH_START_END)
 #: Rows that name something and are not events.
 NAMING = (CATEGORY, DOMAIN, END_DOMAIN, THREAD)
 _FIRST = ("start", "end", "eventType", "globalTid", "text", "textId", "domainId", "category")
@@ -29,8 +35,8 @@ class Events:
     names: Sequence[str]
     pids: Sequence[Label]
     tids: Sequence[Label | NamedTrack]
-    starts: Sequence[Any]
-    ends: Sequence[Any]
+    starts: Values
+    ends: Values
     args: pa.Array
 
 
@@ -43,43 +49,78 @@ class NvtxRanges:
         self.columns = (*_FIRST, *self._others)
         self._domains: dict[tuple[int, Any], str] = {}
         self._categories: dict[tuple[int, Any, Any], str] = {}
-        for rows in db.scan(NVTX, _FIRST):  # damage is reported when the events are read
-            for row in rows:
-                if row[2] == DOMAIN:
-                    self._domains[self._process(row), row[6]] = self._text(row)
-                elif row[2] == CATEGORY:
-                    self._categories[self._process(row), row[6], row[7]] = self._text(row)
-
-    def _process(self, row: Row) -> int:
-        return self._names.process_index(row[3])
-
-    def _text(self, row: Row) -> str:
-        return row[4] if isinstance(row[4], str) else self._names.text(row[5]) or ""
-
-    def events(self, rows: Sequence[Row]) -> Events:
-        """The events of some rows; rows that only name a domain, a category or a thread are not events."""
-        events: list[tuple[Any, ...]] = []
-        args = []
-        json_text = self._others.index("jsonTextId") if "jsonTextId" in self._others else None
-        for row in rows:
-            kind = row[2]
-            if kind in NAMING:
+        for _, columns in db.columns_of(NVTX, _FIRST):  # damage is reported when the events are read
+            kinds = coded(columns[2])
+            naming = np.flatnonzero(_is_one_of(kinds, (DOMAIN, CATEGORY)))
+            if not len(naming):
                 continue
-            pid, tid = self._names.thread(row[3])
-            domain = self._domains.get((self._process(row), row[6]))
-            track: Label | NamedTrack = tid
-            if kind in (START_END, _TORCH_START_END):
-                # They may cross each other, and end on another thread.
-                track = NamedTrack("async", domain or "NVTX ranges")
-            is_range = kind in (PUSH_POP, START_END, _TORCH_PUSH_POP, _TORCH_START_END) or (kind is None and row[1])
-            phase = "i" if not is_range else "B" if row[1] is None else "X"
-            events.append((phase, self._text(row), pid, track, row[0], row[1] if is_range else None))
-            category = self._categories.get((self._process(row), row[6], row[7]), row[7])
-            others = list(row[len(_FIRST) :])
-            if json_text is not None:
-                others[json_text] = self._names.text(others[json_text])
-            args.append((kind, row[6], domain, category, *others))
+            for kind, thread, text, text_id, domain, category in zip(
+                *(coded(column).take(naming) for column in columns[2:8]), strict=True
+            ):
+                process, name = self._names.process_index(thread), self._text((text, text_id))
+                if kind == DOMAIN:
+                    self._domains[process, domain] = name
+                else:
+                    self._categories[process, domain, category] = name
+
+    def _text(self, texts: tuple[Any, Any]) -> str:
+        """The text of a row, from its columns text and textId."""
+        return texts[0] if isinstance(texts[0], str) else self._names.text(texts[1]) or ""
+
+    def events(self, columns: Sequence[Values]) -> Events:
+        """The events of some rows; rows that only name a domain, a category or a thread are not events."""
+        kinds = coded(columns[2])
+        naming = _is_one_of(kinds, NAMING)
+        if naming.any():
+            kept = np.flatnonzero(~naming)
+            columns = [_taken(column, kept) for column in columns]
+            kinds = coded(columns[2])
+        starts, ends = columns[:2]
+        no_end, is_zero = _unknown_and_zero(ends)
+        is_range = _is_one_of(kinds, _RANGES) | (_is_one_of(kinds, (None,)) & ~no_end & ~is_zero)
+        phases = renamed(coded(pa.array(np.where(~is_range, 0, np.where(no_end, 1, 2)))), "iBX".__getitem__)
+        threads, domain_ids = coded(columns[3]), coded(columns[6])
+        pids = renamed(threads, lambda thread: self._names.thread(thread)[0])
+        tids = renamed(threads, lambda thread: self._names.thread(thread)[1])
+        processes = renamed(threads, self._names.process_index)
+        domains = renamed(combined([processes, domain_ids]), self._domains.get)
+        own = combined([processes, domain_ids, coded(columns[7])])
+        categories = renamed(own, lambda key: self._categories.get(key, key[2]))
+        # These may cross each other, and end on another thread.
+        is_async = Coded(_is_one_of(kinds, (START_END, _TORCH_START_END)).astype(np.int32), [False, True])
+        tracks = renamed(
+            combined([is_async, domains, tids]),
+            lambda key: NamedTrack("async", key[1] or "NVTX ranges") if key[0] else key[2],
+        )
+        names = renamed(combined([coded(columns[4]), coded(columns[5])]), self._text)
+        others = [
+            self._names.texts(column) if name == "jsonTextId" else column
+            for name, column in zip(self._others, columns[len(_FIRST) :], strict=True)
+        ]
         keys = ("eventType", "domainId", "domain", "category", *self._others)
-        found = json_objects(keys, list(zip(*args, strict=True)) or [()] * len(keys), len(args))
-        phases, names, pids, tids, starts, ends = list(zip(*events, strict=True)) or [()] * 6
-        return Events(phases, names, pids, tids, starts, ends, found)
+        args = json_objects(keys, [columns[2], columns[6], domains, categories, *others], len(kinds))
+        return Events(phases, names, pids, tracks, starts, _where(ends, is_range), args)
+
+
+def _is_one_of(column: Coded, values: Sequence[Any]) -> Mask:
+    return np.array([value in values for value in column.distinct], np.bool_)[column.codes]
+
+
+def _taken(column: Values, rows: NDArray[np.intp]) -> Values:
+    if isinstance(column, pa.Array):
+        return column.take(pa.array(rows))
+    return column.take(rows) if isinstance(column, Coded) else [column[row] for row in rows.tolist()]
+
+
+def _unknown_and_zero(column: Values) -> tuple[Mask, Mask]:
+    if isinstance(column, pa.Array):
+        return column.is_null().to_numpy(zero_copy_only=False), column.fill_null(1).to_numpy() == 0
+    values = list(column)
+    return np.array([one is None for one in values], np.bool_), np.array([not one for one in values], np.bool_)
+
+
+def _where(column: Values, mask: Mask) -> Values:
+    """The values of rows that satisfy a condition, NULL in others."""
+    if isinstance(column, pa.Array):
+        return pc.if_else(pa.array(mask), column, None)
+    return [value if is_kept else None for value, is_kept in zip(column, mask.tolist(), strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import Coded, EventColumns, EventFlows, NamedTrack, TraceBatch, TrackName, coded
+from traceconv.events.trace import Coded, EventColumns, EventFlows, NamedTrack, TraceBatch, TrackName, coded, combined
 from traceconv.formats.common.columns import durations, integer_array, integers, json_objects
 from traceconv.formats.common.file_reader import SOURCE_ID, keys_object
 from traceconv.formats.common.files import STDIN, container_of, opened
 from traceconv.formats.format import ReadRequest
-from traceconv.formats.nsys.database import Damage, Database, Row
+from traceconv.formats.nsys.database import Damage, Database
 from traceconv.formats.nsys.format import MAGIC
-from traceconv.formats.nsys.names import Names
+from traceconv.formats.nsys.names import Names, renamed
 from traceconv.formats.nsys.nvtx import Events, NvtxRanges
+from traceconv.formats.nsys.pages import Values
 from traceconv.formats.nsys.tables import (
     CALL_TABLES,
     DESCRIBING,
@@ -124,8 +125,8 @@ class NsysReader:
             yield batch
         self._advance(share - done)
 
-    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[list[Row]]:
-        return self._db.scan(table, columns, self._report)
+    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[int, list[Values]]]:
+        return self._db.columns_of(table, columns, self._report)
 
     def _report(self, damage: Damage) -> None:
         where = f"after row {damage.after}" if damage.after is not None else "from the first row on"
@@ -141,7 +142,7 @@ class NsysReader:
     def _count_unread(self) -> None:
         for table in sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING}):
             if not table.startswith(DESCRIBING_PREFIXES):
-                count = sum(len(rows) for rows in self._rows(table, ()))
+                count = sum(len(rows) for rows in self._db.scan(table, (), self._report))
                 message = f"{printable(table)}: unknown table, not read"
                 if count and not set(TIME_COLUMNS).isdisjoint(self._db.columns(table)):
                     self._lose(table, count, Code.UNKNOWN_RECORD, message)
@@ -157,8 +158,8 @@ class NsysReader:
         """Note the correlation ids of device work, by process."""
         if not {"correlationId"} <= set(self._db.columns(table.table)):
             return
-        for rows in self._db.scan(table.table, ("correlationId", "globalPid")):  # damage is reported later
-            ids, processes = integer_array([row[0] for row in rows]), self._process_indices([row[1] for row in rows])
+        for _, columns in self._db.columns_of(table.table, ("correlationId", "globalPid")):  # damage is reported later
+            ids, processes = integer_array(columns[0]), self._process_indices(columns[1])
             usable = (ids >= 0) & (ids < _MAX_CORRELATION)
             for process in np.unique(processes[usable]).tolist():
                 wanted = ids[usable & (processes == process)]
@@ -171,11 +172,11 @@ class NsysReader:
                     bits = self._launching[process] = grown
                 bits[wanted] = True
 
-    def _process_indices(self, ids: Sequence[Any]) -> Int64:
+    def _process_indices(self, ids: Values) -> Int64:
         """The process index of each global id; 0 if unknown."""
-        distinct, inverse = np.unique(integer_array(ids) >> 24, return_inverse=True)
-        found = np.array([self._names.process_index(one << 24) for one in distinct.tolist()], np.int64)
-        return found[inverse]
+        processes = coded(pa.array(integer_array(ids) >> 24))
+        found = {one: self._names.process_index(one << 24) for one in sorted(processes.distinct)}
+        return np.array([found[one] for one in processes.distinct], np.int64)[processes.codes]
 
     def _device_work(self, table: DeviceTable) -> Iterator[TraceBatch]:
         columns = [name for name in self._db.columns(table.table) if name not in ("start", "end")]
@@ -185,63 +186,53 @@ class NsysReader:
         dropped = {place["demangledName"]} if "demangledName" in place else set()
         if not {"start", "end"} <= set(self._db.columns(table.table)):
             return
-        for rows in self._rows(table.table, ["start", "end", *columns]):
-            by_column = list(zip(*rows, strict=True))
-            nothing: tuple[Any, ...] = (None,) * len(rows)
+        for count, by_column in self._rows(table.table, ["start", "end", *columns]):
+            nothing = pa.nulls(count, pa.int64())
 
-            def column(
-                name: str, by: list[tuple[Any, ...]] = by_column, none: tuple[Any, ...] = nothing
-            ) -> Sequence[Any]:
+            def column(name: str, by: list[Values] = by_column, none: Values = nothing) -> Values:
                 return by[place[name]] if name in place else none
 
             correlations = integer_array(column("correlationId"))
             processes = self._process_indices(column("globalPid"))
-            names = self._work_names(table, rows, name_places, place)
-            shown: list[Sequence[Any]] = list(by_column)
+            names = self._work_names(table, [by_column[at] for at in name_places], column, count)
+            shown = list(by_column)
             for at, _ in strings:
                 shown[at] = self._names.texts(by_column[at])
             kept = [at for at in range(2, len(shown)) if at not in dropped]
             keys = [columns[at - 2] for at in kept]
-            values: list[Sequence[Any] | pa.Array] = [shown[at] for at in kept]
+            values = [shown[at] for at in kept]
             if processes.any():
                 # Makes ids of different processes distinct.
                 keys.append("correlation")
                 values.append(_correlation(processes, correlations))
             pids, tids, track_names = self._streams(
-                table, column("deviceId"), column("globalPid"), column("contextId"), column("streamId")
+                table, [column(name) for name in ("deviceId", "globalPid", "contextId", "streamId")]
             )
             usable = np.flatnonzero(correlations >= 0)
-            args = json_objects(keys, values, len(rows))
-            events = Events(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
+            args = json_objects(keys, values, count)
+            events = Events(_same("X", count), names, pids, tids, by_column[0], by_column[1], args)
             flows = self._flow_ends(usable, processes, correlations, 2) if not table.apart else None
             yield self._batch(table.category, events, flows, track_names)
 
     def _work_names(
-        self, table: DeviceTable, rows: Sequence[Row], places: Sequence[int], place: Mapping[str, int]
-    ) -> list[str]:
-        if places:
-            found = self._names.texts([row[places[0]] for row in rows])
-            if None in found:
-                text = self._names.text
-                found = [next((name for at in places if (name := text(row[at])) is not None), None) for row in rows]
-            return [name if name is not None else table.title for name in found]
-        if table.enum is not None and table.enum[0] in place:
-            labels = self._names.labels(table.enum[1])
-            at = place[table.enum[0]]
-            return [table.title.format(labels.get(row[at], f"{table.enum[0]} {row[at]}")) for row in rows]
-        if table.number is not None and table.number in place:
-            return [table.title.format(row[place[table.number]]) for row in rows]
-        return [table.title.replace("{}", "").strip() or table.category] * len(rows)
+        self, table: DeviceTable, ids: Sequence[Values], column: Callable[[str], Values], count: int
+    ) -> Coded:
+        if ids:
+            found = self._names.texts(ids[0])
+            if None in found.distinct:
+                texts = zip(*map(self._names.texts, ids), strict=True)
+                found = coded([next((name for name in names if name is not None), None) for names in texts])
+            return renamed(found, lambda name: table.title if name is None else name)
+        if table.enum is not None and table.enum[0] in self._db.columns(table.table):
+            field, labels = table.enum[0], self._names.labels(table.enum[1])
+            return renamed(coded(column(field)), lambda kind: table.title.format(labels.get(kind, f"{field} {kind}")))
+        if table.number is not None and table.number in self._db.columns(table.table):
+            return renamed(coded(column(table.number)), table.title.format)
+        return _same(table.title.replace("{}", "").strip() or table.category, count)
 
-    def _streams(
-        self,
-        table: DeviceTable,
-        devices: Sequence[Any],
-        processes: Sequence[Any],
-        contexts: Sequence[Any],
-        streams: Sequence[Any],
-    ) -> tuple[Coded, Coded, tuple[TrackName, ...]]:
-        keys = coded(list(zip(devices, processes, contexts, streams, strict=True)))
+    def _streams(self, table: DeviceTable, ids: Sequence[Values]) -> tuple[Coded, Coded, tuple[TrackName, ...]]:
+        """The tracks of streams, by device, process, context and stream."""
+        keys = combined([coded(one) for one in ids])
         tracks: list[tuple[str, NamedTrack]] = []
         track_names: list[TrackName] = []
         for device, process, context, stream in keys.distinct:
@@ -268,7 +259,7 @@ class NsysReader:
         if not len(places):
             return None
         keys = (processes[places] << 32) + correlations[places]
-        texts = [str(one) for one in correlations[places].tolist()]
+        texts = pa.array(correlations[places]).cast(pa.string())
         return EventFlows(places.astype(np.int64), keys, np.full(len(places), step, np.int32), _FLOWS, texts)
 
     # -- calls of the host --
@@ -280,11 +271,10 @@ class NsysReader:
             return
         columns = [name for name in have if name not in ("start", "end", "globalTid", named)]
         launches = table.category == "cuda_api"
-        for rows in self._rows(table.table, ["start", "end", "globalTid", named or "nameId", *columns]):
-            by_column = list(zip(*rows, strict=True))
+        for count, by_column in self._rows(table.table, ["start", "end", "globalTid", named or "nameId", *columns]):
             processes = self._process_indices(by_column[2])
             keys = list(columns)
-            values: list[Sequence[Any] | pa.Array] = list(by_column[4:])
+            values = list(by_column[4:])
             flows = None
             if launches and "correlationId" in columns:
                 correlations = integer_array(by_column[4 + columns.index("correlationId")])
@@ -294,9 +284,9 @@ class NsysReader:
                 flows = self._flow_ends(self._launchers(processes, correlations), processes, correlations, 0)
             threads = coded(by_column[2])
             pids, tids = _pairs(threads, [self._names.thread(one) for one in threads.distinct])
-            names = [one or table.category for one in self._names.texts(by_column[3])]
-            args = json_objects(keys, values, len(rows))
-            events = Events(_same("X", len(rows)), names, pids, tids, by_column[0], by_column[1], args)
+            names = renamed(self._names.texts(by_column[3]), lambda name: name or table.category)
+            args = json_objects(keys, values, count)
+            events = Events(_same("X", count), names, pids, tids, by_column[0], by_column[1], args)
             yield self._batch(table.category, events, flows, self._names.take_track_names())
 
     def _launchers(self, processes: Int64, correlations: Int64) -> Int64:
@@ -313,35 +303,39 @@ class NsysReader:
         ranges = NvtxRanges(self._db, self._names)
         if "start" not in self._db.columns(NVTX):
             return
-        for rows in self._rows(NVTX, ranges.columns):
-            events = ranges.events(rows)
-            used = len(rows) - len(events.names)
+        for count, columns in self._rows(NVTX, ranges.columns):
+            events = ranges.events(columns)
+            used = count - len(events.names)
             if used:
                 self._accounts[f"{NVTX} rows"].add(used=used)
-            if events.names:
+            if len(events.names):
                 yield self._batch("nvtx", events, track_names=self._names.take_track_names())
 
     def _metrics(self) -> Iterator[TraceBatch]:
         names = self._names.metric_names()
-        for rows in self._rows(GPU_METRICS, ("timestamp", "typeId", "metricId", "value")):
-            titles = [names.get((row[1], row[2]), f"metric {row[2]}") for row in rows]
-            pids = [f"GPU {row[1] & 0xFF}" if isinstance(row[1], int) else "GPU" for row in rows]
-            args = json_objects(("value",), [[row[3] for row in rows]], len(rows))
-            count = len(rows)
-            none, times = [None] * count, [row[0] for row in rows]
-            yield self._batch("gpu_metrics", Events(_same("C", count), titles, pids, none, times, none, args))
+        for count, (times, types, metrics, values) in self._rows(
+            GPU_METRICS, ("timestamp", "typeId", "metricId", "value")
+        ):
+            kinds = combined([coded(types), coded(metrics)])
+            titles = renamed(kinds, lambda kind: names.get(kind, f"metric {kind[1]}"))
+            pids = renamed(kinds, lambda kind: f"GPU {kind[0] & 0xFF}" if isinstance(kind[0], int) else "GPU")
+            args = json_objects(("value",), [values], count)
+            none = pa.nulls(count, pa.int64())
+            events = Events(_same("C", count), titles, pids, _same(None, count), times, none, args)
+            yield self._batch("gpu_metrics", events)
 
     def _memory_usage(self) -> Iterator[TraceBatch]:
         columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid", "name")]
         operations = self._names.labels("ENUM_CUDA_DEV_MEM_EVENT_OPER")
         kind = columns.index("memoryOperationType") if "memoryOperationType" in columns else None
-        for rows in self._rows(MEMORY_USAGE, ["start", "globalPid", *columns]):
-            names = [operations.get(row[2 + kind] if kind is not None else None, "memory") for row in rows]
-            pids = [self._names.process_label(row[1]) for row in rows]
-            args = json_objects(columns, list(zip(*rows, strict=True))[2:], len(rows))
-            count = len(rows)
-            none, times = [None] * count, [row[0] for row in rows]
-            yield self._batch("memory", Events(_same("i", count), names, pids, none, times, none, args))
+        for count, (times, processes, *values) in self._rows(MEMORY_USAGE, ["start", "globalPid", *columns]):
+            kinds = _same(None, count) if kind is None else coded(values[kind])
+            names = renamed(kinds, lambda operation: operations.get(operation, "memory"))
+            pids = renamed(coded(processes), self._names.process_label)
+            args = json_objects(columns, values, count)
+            none = pa.nulls(count, pa.int64())
+            events = Events(_same("i", count), names, pids, _same(None, count), times, none, args)
+            yield self._batch("memory", events)
 
     def _batch(
         self,
@@ -358,7 +352,7 @@ class NsysReader:
         return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), track_names)
 
 
-def _same(value: str, count: int) -> Coded:
+def _same(value: str | None, count: int) -> Coded:
     """A column of one value."""
     return Coded(np.zeros(count, np.int32), [value])
 

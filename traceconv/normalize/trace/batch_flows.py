@@ -46,8 +46,9 @@ def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
     """Return the flow points of events that name a flow, except of lost events. Ends are bound to slices later."""
     kept = np.flatnonzero(events.kind[flows.places] < phases.UNKNOWN)
     places = flows.places[kept]
-    texts = flows.texts if len(kept) == len(flows.places) else [flows.texts[row] for row in kept.tolist()]
-    category, ids = constant(flows.category, len(places)), pa.array(texts, pa.string())
+    ids = flows.texts if isinstance(flows.texts, pa.Array) else pa.array(flows.texts, pa.string())
+    ids = ids if len(kept) == len(flows.places) else ids.take(pa.array(kept))
+    category = constant(flows.category, len(places))
     points = _bound_points(events, places, flows.keys[kept], flows.steps[kept], category, ids)
     is_end = np.isin(events.kind[places], (phases.END, phases.ASYNC_END))
     if is_end.any():
