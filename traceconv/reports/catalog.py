@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,6 +12,9 @@ from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import define
 from traceconv.store.database import view_comments
 from traceconv.store.documented_sql import DocumentedSql, load_folder
+
+#: A report that another one reads; it must come first in the alphabet, so that it exists when the other is created.
+_CALL = re.compile(r"FROM ([a-z_]+)\(run := run\)")
 
 #: A documented query; its parameters are those of its macro.
 Report = DocumentedSql
@@ -53,6 +57,9 @@ def define_report(connection: duckdb.DuckDBPyConnection, report: Report) -> None
 
     It hides the macro in the file, which may be outdated.
     """
+    for name in dict.fromkeys(_CALL.findall(report.body)):
+        if name in reports() and name != report.name:
+            define_report(connection, reports()[name])
     define(connection, " ".join([*report.early, report.body]))
     connection.execute(f"CREATE OR REPLACE TEMP MACRO {_macro(report)}")
 

@@ -84,7 +84,8 @@ class Question:
 def find_report(name: str) -> Report:
     """Return a report by name, with - or _. Raises UsageError with the nearest name."""
     known = reports()
-    sql_name = name.replace("-", "_")
+    # DuckDB has a function `summary`, so the macro has another name.
+    sql_name = "run_summary" if name == "summary" else name.replace("-", "_")
     report = known.get(sql_name) or next((one for one in known.values() if one.formerly == sql_name), None)
     if report is None:
         if sql_name in {*tables(), *views()}:

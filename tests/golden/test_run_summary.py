@@ -1,0 +1,78 @@
+"""The report run-summary: rows worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from traceconv.reports.run import find_report
+from traceconv.store.database import open_store
+
+MakeStore = Callable[..., Path]
+
+
+def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
+    with open_store(store) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_lines_of_a_run(make_store: MakeStore) -> None:
+    task = {"track_id": 1, "kind": "compute"}
+    store = make_store(
+        run=[{"run_id": 1, "label": "train", "start_ns": 1000, "end_ns": 2000, "complete": False}],
+        task=[
+            {**task, "id": 1, "name": "volta_sgemm_64x64_nt", "start_ns": 1000, "dur_ns": 100},
+            {**task, "id": 2, "name": "ncclKernel_AllReduce", "start_ns": 1050, "dur_ns": 100, "kind": "collective"},
+            {**task, "id": 3, "name": "my_kernel", "start_ns": 1300, "dur_ns": 50},
+            {**task, "id": 4, "name": "Event Sync", "start_ns": 1300, "dur_ns": 600, "kind": "sync"},
+        ],
+        step=[{"step_id": n, "start_ns": 1000 + 100 * n, "end_ns": 1000 + 101 * n + 98} for n in range(1, 5)],
+        range=[
+            {"id": 11, "name": "aten::mm", "kind": "host_op", "start_ns": 1000, "dur_ns": 40, "self_ns": 30},
+            {"id": 12, "name": "aten::add", "kind": "host_op", "start_ns": 1100, "dur_ns": 10, "self_ns": 10},
+        ],
+        memory=[{"block_id": 1, "kind": "block", "size_bytes": 512, "alloc_ns": 1500, "free_ns": 1600}],
+        import_log=[
+            {"severity": "data_loss", "code": "truncated", "event_count": 3, "byte_count": 70},
+            {"severity": "data_loss", "code": "truncated", "event_count": 1, "byte_count": 5},
+            {"severity": "info", "code": "fine_time", "event_count": 9},
+        ],
+    )
+    assert ask(store, "SELECT section, item, time_ns, percent, count, size_bytes, note FROM run_summary") == [
+        ("run", "span", 1000, None, None, None, "train"),
+        ("run", "devices", None, None, 1, None, None),
+        ("run", "tasks", None, None, 3, None, None),
+        ("steps", "mean", 101, None, 4, None, None),  # 99, 100, 101, 102
+        ("steps", "p50", 100, None, None, None, None),
+        ("steps", "p95", 102, None, None, None, None),
+        ("steps", "longest: step 4", 102, None, None, None, None),
+        ("device 0", "compute", 150, 100 * 150 / 350, None, None, None),
+        ("device 0", "exposed communication", 50, 100 * 50 / 350, None, None, None),
+        ("device 0", "exposed copies", 0, 0.0, None, None, None),
+        ("device 0", "idle", 150, 100 * 150 / 350, None, None, None),
+        ("category", "communication", 100, 40.0, 1, None, None),
+        ("category", "gemm", 100, 40.0, 1, None, None),
+        ("category", "unknown", 50, 20.0, 1, None, None),
+        ("kernel", "ncclKernel_AllReduce", 100, 40.0, 1, None, "communication"),
+        ("kernel", "volta_sgemm_64x64_nt", 100, 40.0, 1, None, "gemm"),
+        ("kernel", "my_kernel", 50, 20.0, 1, None, "unknown"),
+        ("operator", "aten::mm", 30, 75.0, 1, None, None),
+        ("operator", "aten::add", 10, 25.0, 1, None, None),
+        ("memory", "peak used on device 0", 500, None, None, 512, None),
+        ("losses", "truncated", None, None, 4, 75, "data_loss"),
+        ("losses", "incomplete", None, None, None, None, "the recording is truncated"),
+    ]
+    assert ask(store, "SELECT count(*), max(position) FROM run_summary(run := 1)") == [(22, 22)]
+    assert ask(store, "FROM run_summary(run := 2)") == []
+
+
+def test_a_run_without_anything(make_store: MakeStore) -> None:
+    store = make_store(run=[{"run_id": 1, "label": "empty"}])
+    assert ask(store, "SELECT section, item, time_ns, count FROM run_summary") == [
+        ("run", "span", None, None),
+        ("losses", "none", None, 0),
+    ]
+
+
+def test_its_short_name() -> None:
+    assert find_report("summary").name == "run_summary"

@@ -1,0 +1,126 @@
+-- title = "Summary of a run"
+-- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, the kernels and operators that take most of it, the peaks of memory, and what the import lost."
+-- needs = ["run"]
+-- when_empty = "Ingest a capture or trace: traceconv ingest PATH."
+-- order = ["run_id", "position"]
+-- measure = "time_ns"
+-- shown = ["section", "item", "time_ns", "percent", "count", "size_bytes"]
+-- [parameters]
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- [columns]
+-- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
+-- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the summary, from 1." }
+-- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, category (of kernels), kernel, operator (on the host), memory or losses." }
+-- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of kernels.label, range.name and import_log.code." }
+-- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of kernels and categories their total, of operators their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
+-- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all kernels or operators of the run; NULL if not applicable." }
+-- count = { type = "BIGINT", unit = "count", doc = "Number of devices, tasks, steps, executions, calls or lost events; NULL if not applicable or unknown." }
+-- size_bytes = { type = "BIGINT", unit = "byte", doc = "Peak of memory, or bytes lost; NULL if not applicable or unknown." }
+-- note = { type = "VARCHAR", unit = "text", doc = "Label of the run, category of a kernel, op at the peak, or severity of a loss; NULL if none." }
+WITH chosen AS (
+  SELECT r.run_id, r.label, r.start_ns, TRY(r.end_ns - r.start_ns) AS span_ns, r.complete
+  FROM run AS r
+  WHERE run IS NULL OR r.run_id = run
+), task_count AS (
+  SELECT t.run_id, count(*) AS tasks, count(DISTINCT t.device_id) AS devices
+  FROM task AS t
+  WHERE (run IS NULL OR t.run_id = run) AND t.kind IS DISTINCT FROM 'sync'
+  GROUP BY t.run_id
+), step_time AS (
+  SELECT s.run_id, s.step_id, TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)) AS dur_ns
+  FROM step AS s
+  WHERE run IS NULL OR s.run_id = run
+), step_sum AS (
+  SELECT run_id, count(DISTINCT step_id) AS steps, sum(dur_ns) AS total, count(dur_ns) AS ended,
+         quantile_disc(dur_ns, [0.5, 0.95]) AS percentiles, max(dur_ns) AS longest, max_by(step_id, dur_ns) AS longest_id
+  FROM step_time
+  GROUP BY run_id
+), kernel AS (
+  SELECT run_id, coalesce(label, '-') AS label, coalesce(category, 'unknown') AS category, sum(total_ns) AS total, sum(count) AS executions
+  FROM kernels(run := run)
+  GROUP BY ALL
+), kernel_share AS (
+  SELECT *, sum(total) OVER (PARTITION BY run_id) AS run_total,
+         row_number() OVER (PARTITION BY run_id ORDER BY total DESC, label, category) AS rank
+  FROM kernel
+), category AS (
+  SELECT run_id, category, sum(total) AS total, sum(executions) AS executions, max(run_total) AS run_total,
+         row_number() OVER (PARTITION BY run_id ORDER BY sum(total) DESC, category) AS rank
+  FROM kernel_share
+  GROUP BY run_id, category
+), operator AS (
+  SELECT o.run_id, o.name, sum(o.self_ns) AS total, sum(o.count) AS calls
+  FROM range_statistic(run := run) AS o
+  WHERE o.kind = 'host_op'
+  GROUP BY o.run_id, o.name
+), operator_share AS (
+  SELECT *, sum(total) OVER (PARTITION BY run_id) AS run_total,
+         row_number() OVER (PARTITION BY run_id ORDER BY total DESC, name) AS rank
+  FROM operator
+), peak AS (
+  SELECT p.*, c.start_ns
+  FROM memory_peak(run := run) AS p
+  JOIN chosen AS c ON c.run_id = p.run_id
+  WHERE p.level = 'device'
+), loss AS (
+  SELECT l.run_id, l.code, l.severity, sum(l.event_count) AS events, sum(l.byte_count) AS bytes
+  FROM import_log AS l
+  WHERE (run IS NULL OR l.run_id = run) AND l.severity <> 'info'
+  GROUP BY l.run_id, l.code, l.severity
+), line AS (
+  SELECT run_id, 1 AS part, 'run' AS section, 1 AS place, NULL::BIGINT AS device_id, 'span' AS item, span_ns::HUGEINT AS time_ns, NULL::DOUBLE AS percent, NULL::HUGEINT AS count,
+         NULL::HUGEINT AS size_bytes, label AS note
+  FROM chosen
+  UNION ALL
+  SELECT run_id, 1, 'run', 2, NULL, 'devices', NULL, NULL, devices, NULL, NULL
+  FROM task_count
+  UNION ALL
+  SELECT run_id, 1, 'run', 3, NULL, 'tasks', NULL, NULL, tasks, NULL, NULL
+  FROM task_count
+  UNION ALL
+  SELECT s.run_id, 2, 'steps', v.place, NULL, v.item, v.time_ns, NULL, CASE WHEN v.place = 1 THEN s.steps END, NULL, NULL
+  FROM step_sum AS s,
+       LATERAL (VALUES (1, 'mean', (2 * s.total + s.ended) // nullif(2 * s.ended, 0)), (2, 'p50', s.percentiles[1]::HUGEINT),
+                       (3, 'p95', s.percentiles[2]::HUGEINT), (4, coalesce('longest: step ' || s.longest_id, 'longest'), s.longest::HUGEINT)) AS v(place, item, time_ns)
+  UNION ALL
+  SELECT b.run_id, 3, coalesce('device ' || b.device_id, 'device -'), v.place, b.device_id, v.item, v.time_ns, 100 * v.time_ns::DOUBLE / nullif(b.window_ns, 0), NULL, NULL, NULL
+  FROM breakdown(run := run) AS b,
+       LATERAL (VALUES (1, 'compute', b.compute_ns), (2, 'exposed communication', b.exposed_collective_ns),
+                       (3, 'exposed copies', b.exposed_copy_ns), (4, 'other', b.other_ns), (5, 'idle', b.idle_ns)) AS v(place, item, time_ns)
+  WHERE v.item <> 'other' OR v.time_ns > 0
+  UNION ALL
+  SELECT run_id, 4, 'category', rank, NULL, category, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, NULL
+  FROM category
+  WHERE rank <= 5
+  UNION ALL
+  SELECT run_id, 5, 'kernel', rank, NULL, label, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, category
+  FROM kernel_share
+  WHERE rank <= 5
+  UNION ALL
+  SELECT run_id, 6, 'operator', rank, NULL, name, total, 100 * total::DOUBLE / nullif(run_total, 0), calls, NULL, NULL
+  FROM operator_share
+  WHERE rank <= 5
+  UNION ALL
+  SELECT p.run_id, 7, 'memory', v.place, p.device_id, v.item || CASE WHEN p.device_id >= 0 THEN ' on device ' || p.device_id WHEN p.device_id < 0 THEN ' on the host' ELSE '' END, TRY(v.peak_ns - p.start_ns), NULL, NULL, v.bytes,
+         CASE WHEN v.place = 1 THEN p.peak_op END
+  FROM peak AS p,
+       LATERAL (VALUES (1, 'peak used', p.peak_used_bytes, p.peak_ns), (2, 'peak reserved', p.peak_reserved_bytes, p.peak_reserved_ns))
+         AS v(place, item, bytes, peak_ns)
+  WHERE v.bytes IS NOT NULL
+  UNION ALL
+  SELECT run_id, 8, 'losses', 1, NULL, code, NULL, NULL, events, bytes, severity
+  FROM loss
+  UNION ALL
+  SELECT run_id, 8, 'losses', 2, NULL, 'incomplete', NULL, NULL, NULL, NULL, 'the recording is truncated'
+  FROM chosen
+  WHERE NOT complete
+  UNION ALL
+  SELECT c.run_id, 8, 'losses', 3, NULL, 'none', NULL, NULL, 0, NULL, NULL
+  FROM chosen AS c
+  WHERE c.complete IS DISTINCT FROM false AND c.run_id NOT IN (SELECT run_id FROM loss)
+)
+SELECT run_id, row_number() OVER (PARTITION BY run_id ORDER BY part, device_id, place, item, note) AS position, section, item,
+       TRY_CAST(time_ns AS BIGINT) AS time_ns, percent, TRY_CAST(count AS BIGINT) AS count,
+       TRY_CAST(size_bytes AS BIGINT) AS size_bytes, note
+FROM line
+ORDER BY run_id, position
