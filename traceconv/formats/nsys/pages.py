@@ -119,8 +119,11 @@ class Pages:
                 yield page
                 continue
             ends = _INTERIOR_HEADER + 2 * int.from_bytes(page[3:5], "big")
+            if kind != _INTERIOR or not levels or ends > self._usable_bytes:
+                yield None
+                return
             places = [at for (at,) in struct.iter_unpack(">H", page[_INTERIOR_HEADER:ends])]
-            if kind != _INTERIOR or not levels or ends > self._usable_bytes or max(places, default=0) > len(page) - 4:
+            if max(places, default=0) > len(page) - 4:
                 yield None
                 return
             # The last child is in the header; the first one is to be read next.
