@@ -148,6 +148,26 @@ def test_objects_that_cannot_be_merged_are_declined() -> None:
         native.merge(np.array([0, 7], np.int32), sound, np.array([0], np.int32), b"")
 
 
+def test_members_that_cannot_be_added_are_declined() -> None:
+    ends, text = np.array([0, 7], np.int32), b'{"a":1}'
+    rows, member = np.array([0]), (np.array([0, 5], np.int32), b'"b":2')
+    assert native.extend(ends, text, b'"x":{', ((rows, *member),)) is not None
+    for other in (b"[12345]", b'{"a":12', b"   } "):
+        assert native.extend(np.array([0, len(other)], np.int32), other, b'"x":{', ((rows, *member),)) is None
+    for outside in ([0, 8], [-1, 7], [7, 0], [0, 2**31 - 1]):
+        bad = np.array(outside, np.int32)
+        assert native.extend(bad, text, b'"x":{', ((rows, *member),)) is None
+        assert native.extend(ends, text, b'"x":{', ((rows, bad, member[1]),)) is None
+    for row in (-1, 1, 2**40):
+        assert native.extend(ends, text, b'"x":{', ((np.array([row]), *member),)) is None
+    with pytest.raises(ValueError, match="as many"):
+        native.extend(ends, text, b"", ((np.array([0, 1]), *member),))
+    with pytest.raises(ValueError, match="at most 16"):
+        native.extend(ends, text, b"", ((rows, *member),) * 17)
+    with pytest.raises(ValueError, match="offsets"):
+        native.extend(ends, text, b"", ((np.zeros(0, np.int64), b"", b""),))
+
+
 WORDS = ["NaN", "+NaN", "-inf", "Infinity", "-Infinity", "INF", "N/A", "None", "True", "False", "undefined", "nanx"]
 NUMBERS = ["+5", "007", "-01.5", ".5", "-.5", "5.", "-12.", "0.", "1.5", "-", "+x", "1.2.", "..", "+1:NaN"]
 SOUND = ["true", "false", "null", "{}", "[]", '{"a":1}', "[1,2]", '"text"', '"NaN, ]"', '"é"']

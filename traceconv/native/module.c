@@ -9,6 +9,7 @@ static PyMethodDef methods[] = {
     {"end_of_bracketed", native_end_of_bracketed, METH_VARARGS,
         "end_of_bracketed(text, at, stop): the end of an object or array, or None."},
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
+    {"extend", native_extend, METH_VARARGS, "extend(offsets, data, lead, added): objects with members added to some, or None."},
     {"fields", native_fields, METH_VARARGS, "fields(data, bounds): fields of protobuf messages, and which are sound."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
     {"merge", native_merge, METH_VARARGS, "merge(offsets, data, other_offsets, other_data): objects with the members of both, or None."},

@@ -14,6 +14,7 @@
 PyObject *native_apart(PyObject *module, PyObject *args);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
+PyObject *native_extend(PyObject *module, PyObject *args);
 PyObject *native_fields(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_merge(PyObject *module, PyObject *args);

@@ -85,6 +85,9 @@ def with_members(args: pa.Array, added: Sequence[Members]) -> pa.Array:
     has_any = np.zeros(len(args), np.bool_)
     for one in added:
         has_any[one.rows] = True
+    extended = _extended(args, added, has_any)
+    if extended is not None:
+        return extended
     rows = np.flatnonzero(has_any)
     members = added[0].texts if len(added) == 1 else _joined(added, rows)
     # The existing objects without their closing brace.
@@ -93,6 +96,26 @@ def with_members(args: pa.Array, added: Sequence[Members]) -> pa.Array:
     commas = pc.if_else(pc.equal(bodies, "{"), "", ",")
     extended = pc.binary_join_element_wise(bodies, commas, f'"{EXTRA_KEY}":{{', members, "}}", "")
     return extended if len(rows) == len(args) else pc.replace_with_mask(args, pa.array(has_any), extended)
+
+
+def _extended(args: pa.Array, added: Sequence[Members], has_any: NDArray[np.bool_]) -> pa.Array | None:
+    """Do it in one pass; None if there is no C, or an object doesn't end like one. NULL has at most two bytes."""
+    if not native.AVAILABLE:
+        return None
+    texts = tuple((one.rows.astype(np.int64), *_buffers(one.texts)) for one in added)
+    found = native.extend(*_buffers(args), f'"{EXTRA_KEY}":{{'.encode(), texts)
+    if found is None:
+        return None
+    ends, data = found
+    valid = args.is_valid().to_numpy(zero_copy_only=False) | has_any
+    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+    used = pa.py_buffer(data).slice(0, int.from_bytes(ends[-4:], "little"))
+    return pa.Array.from_buffers(pa.string(), len(args), [bitmap, pa.py_buffer(ends), used])
+
+
+def _buffers(texts: pa.Array) -> tuple[NDArray[np.int32], pa.Buffer | bytes]:
+    """Return offsets and data of a text column."""
+    return offsets_of(texts), texts.buffers()[2] or b""
 
 
 def _joined(added: Sequence[Members], rows: NDArray[np.intp]) -> pa.Array:
@@ -129,8 +152,7 @@ def _merged_at_once(begins: pa.Array, ends: pa.Array) -> pa.Array | None:
     """Merge columns without NULL; None if it must be done one by one."""
     if not native.AVAILABLE:
         return None
-    buffers = [(offsets_of(args), args.buffers()[2] or b"") for args in (begins, ends)]
-    merged = native.merge(*buffers[0], *buffers[1])
+    merged = native.merge(*_buffers(begins), *_buffers(ends))
     if merged is None:
         return None
     return pa.Array.from_buffers(pa.string(), len(begins), [None, *map(pa.py_buffer, merged)], null_count=0)
