@@ -180,6 +180,39 @@ def test_launches_with_the_queue_of_their_stream(make_store: MakeStore) -> None:
     ]
 
 
+def test_late_ranks_and_what_they_are_late_in(make_store: MakeStore) -> None:
+    us = 1000
+    runs = [
+        {"run_id": n, "label": f"r{n}", "rank": rank, "group_label": group, "start_ns": 0}
+        for n, rank, group in ((1, 0, "job"), (2, 1, "job"), (3, 2, "job"), (4, None, "job"), (5, 0, "other"))
+    ]
+    rows: dict[str, list[dict[str, object]]] = {"task": [], "api": [], "range": [], "step": []}
+    # The compute task and the collective of the rank, which ends at 90 µs of 100.
+    for run_id, start, dur in ((1, 10, 30), (2, 10, 55), (3, 45, 25), (4, 0, 80), (5, 0, 80)):
+        rows["step"].append({"step_id": 7, "run_id": run_id, "iteration": 4, "start_ns": 0, "end_ns": 100 * us})
+        end = start + dur
+        of = {"run_id": run_id, "correlation_id": 1}
+        rows["task"] += [
+            task(1, -20 * us, 21 * us, None, run_id=run_id),  # of the step before
+            task(2, start * us, dur * us, (start - 1) * us, **of),
+            task(3, end * us, (90 - end) * us, None, run_id=run_id, kind="collective", stream_id=8),
+        ]
+        rows["api"].append(call(10, "launch", (start - 1) * us, us, **of))
+        rows["range"].append(call(20, "DataLoader.__next__", 0, (start - 2) * us, run_id=run_id, kind="host_op"))
+    columns = (
+        "rank, iteration, window_ns // 1000, exposed_collective_ns // 1000, work_ns // 1000, late_ns // 1000, late_in"
+    )
+    parts = ", ".join(f"{part}_late_ns // 1000" for part in ("compute", "copy", "data_loading", "host"))
+    store = make_store(run=runs, **rows)
+    assert ask(store, f"SELECT {columns}, {parts}, is_last FROM stragglers") == [
+        (0, 4, 100, 50, 50, 0, None, 0, 0, 0, 0, False),
+        (1, 4, 100, 25, 75, 25, "compute", 25, 0, 0, 0, False),
+        # It computes for 5 µs less, and gets its data 35 µs later, in a gap that is now above 10 µs.
+        (2, 4, 100, 20, 80, 30, "data_loading", -5, 0, 44, -9, True),
+    ]
+    assert ask(store, "FROM stragglers(run := 2)") == []
+
+
 def span(id_: int, name: str, dur_ns: int | None, self_ns: int | None, **more: object) -> dict[str, object]:
     place = {"kind": "host_op", "category": "cpu_op", **more}
     return {"id": id_, "name": name, "start_ns": id_, "dur_ns": dur_ns, "self_ns": self_ns, **place}
