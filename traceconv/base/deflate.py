@@ -121,3 +121,8 @@ class GzipMembers:
 def crc32(data: bytes | memoryview, value: int = 0) -> int:
     """Return the CRC-32 of `data`, continuing from `value`."""
     return zlib_ng.crc32(data, value)
+
+
+def compress(data: bytes, level: int) -> bytes:
+    """Return zlib's form of `data`."""
+    return zlib_ng.compress(data, level)

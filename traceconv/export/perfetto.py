@@ -1,24 +1,25 @@
 """A run as a Perfetto trace in protobuf, for Perfetto's viewer and trace processor.
 
-Slices are begin and end events on tracks, with their columns as debug annotations; texts are interned. The records of a
-batch are encoded in bulk as a matrix of bytes, so memory doesn't grow with the run. Timestamps are the store's. Packets
-that viewers skip have the other rows, so that ingest restores the run.
+Slices are begin and end events on tracks, with their columns as debug annotations; texts are interned. Packets are
+templates filled from the columns of a time window, so memory doesn't grow with the run. Timestamps are the store's.
+Packets that viewers skip have the other rows, so that ingest restores the run.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from traceconv._version import __version__
+from traceconv.base.deflate import compress
 from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import row_objects, table_sources
@@ -27,9 +28,9 @@ from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_flows import NO_FLOWS, Flows, flow_column, reversed_column
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
-from traceconv.export.records import Template, filled
+from traceconv.export.records import Kind, RecordFile, Template, filled, record_file
 from traceconv.export.registry import Written
-from traceconv.export.row_order import rows_of_window, slice_order
+from traceconv.export.row_order import Places, ordered_batches, rows_of_window, slice_order
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources
 from traceconv.export.windows import condition, time_windows
 from traceconv.formats.perfetto_proto import field_numbers as pb
@@ -46,7 +47,8 @@ from traceconv.normalize.trace.own_columns import (
 from traceconv.schema import table
 
 Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+#: Columns of a template, by name.
+Columns: TypeAlias = "dict[str, pa.Array | Int64]"
 
 _BATCH_ROWS = 16_384
 #: Text columns have 31-bit offsets.
@@ -82,7 +84,11 @@ def export_perfetto(
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
         find_lanes(connection, sources)
         with open_output(output) as file:
-            return _Export(connection, run_id, sources, timeless, CountedFile(file), args, device is not None).write()
+            counted = CountedFile(file)
+            with record_file(counted) as records:
+                export = _Export(connection, run_id, sources, timeless, records, args, device is not None)
+                export.write()
+            return Written(export.rows, counted.size_bytes, export.omitted)
 
 
 @dataclass
@@ -97,12 +103,13 @@ class _Export:
     run_id: int
     sources: Mapping[str, str]
     timeless: str
-    file: CountedFile
+    file: RecordFile
     with_args: bool
     filtered: bool
 
     def __post_init__(self) -> None:
         self.rows: dict[str, int] = {}
+        self.omitted: dict[str, int] = {}
         #: Counter events written.
         self.samples = 0
         self.texts = Texts(self.file)
@@ -111,11 +118,12 @@ class _Export:
         self.shift_ns = _shift_ns(self.connection, self.sources)
         self._ops = _ops(self.connection, self.run_id) if self.with_args else {}
 
-    def write(self) -> Written:
+    def write(self) -> None:
+        """Write the trace; set `rows` and `omitted`."""
         self.file.write(wire.packet(flags=1))
         self._metadata()
         if self.with_args:
-            self._put_own(HEADER, self._header())
+            self.file.write(_own_packet(HEADER, self._header()))
         self._clock()
         for descriptor in self.plan.descriptors:
             self.file.write(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
@@ -129,11 +137,10 @@ class _Export:
         if self.with_args:
             self._tables()
         [(timeless,)] = self.connection.execute(f"SELECT count(*) FROM {self.timeless}").fetchall()
-        omitted = {
+        self.omitted = {
             "instants of markers without a time": int(timeless),
             "arrows with an end outside the trace": self.flows.loose,
         }
-        return Written(self.rows, self.file.size_bytes, omitted)
 
     def _check(self, name: str) -> None:
         """Raise StoreError if there are slices without a time or a track."""
@@ -160,11 +167,6 @@ class _Export:
         about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": FORM, **self.plan.header()}
         return json_text(about).encode()
 
-    def _put_own(self, number: int, text: bytes, table_name: str = "") -> None:
-        name = wire.bytes_field(TABLE, table_name.encode()) if table_name else b""
-        own = wire.packet(wire.bytes_field(pb.OWN, name + wire.bytes_field(number, text)))
-        self.file.write(wire.packet(wire.bytes_field(pb.PACKED, zlib.compress(own, _ROWS_LEVEL))))
-
     def _tables(self) -> None:
         """Write the rows of tables that viewers don't show, or show in another form."""
         sources = table_sources(self.run_id, self.sources, filtered=self.filtered)
@@ -178,8 +180,8 @@ class _Export:
             most = 1 if name == TIMELESS else _BATCH_ROWS
             for batch in _pieces(self.connection, query):
                 for at in range(0, batch.num_rows, most):
-                    self._put_own(ROWS, b"[" + filled(row, batch.slice(at, most))[1:] + b"]", name)
-        self._put_own(ROWS, f"[{self.samples}]".encode(), DRAWN)
+                    self.file.write_later(partial(_rows_packet, row, batch.slice(at, most), name))
+        self.file.write(_own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
 
     def _clock(self) -> None:
         """Write a clock snapshot if the offset to the wall clock is known."""
@@ -213,10 +215,10 @@ class _Export:
         for window in time_windows(self.connection, source, "start_ns", rows):
             where = condition("s.start_ns", window)
             flow_ends = self.flows.of_rows(source, where)
-            for batch in _in_order(self.connection, f"{query} WHERE {where}"):
+            for batch, order in ordered_batches(self.connection, f"{query} WHERE {where}", _slice_order):
                 column = dict(zip(batch.schema.names, batch.columns, strict=True))
                 tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
-                self._slice_batch(name, column, self._notes(column), tracks, flow_ends)
+                self._slice_batch(name, column, self._notes(column), tracks, flow_ends, order)
                 yield batch.num_rows
 
     def _slice_batch(
@@ -226,105 +228,86 @@ class _Export:
         notes: Mapping[str, pa.Array],
         tracks: Int64,
         flow_ends: np.ndarray,
+        order: Places | None = None,
     ) -> None:
         """Write slices of tables, and steps: a begin and, if the duration is known, an end each."""
         self.texts.begin()
-        count = len(tracks)
         starts = column["start_ns"].to_numpy() + self.shift_ns
         durations = column["dur_ns"]
-        finished = None if not durations.null_count else durations.is_valid().to_numpy(zero_copy_only=False)
         ends = starts + durations.fill_null(0).to_numpy()
-        event = wire.Parts(count)
-        event.put(wire.number_field(wire.TYPE, wire.BEGIN))
-        event.number(wire.TRACK, tracks)
-        event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
-        self._put_category(event, column["category"])
-        self._put_notes(event, notes)
+        finished = None if not durations.null_count else durations.is_null().to_numpy(zero_copy_only=False)
+        found: Columns = {"_ts": starts, "_end": pa.array(ends, mask=finished), "_track": tracks}
+        event = Template().literal(wire.number_field(wire.TYPE, wire.BEGIN))
+        self._put_titles(event, column, found)
+        self._put_notes(event, notes, found)
         if notes and name in _SHOWN_OPS:
-            self._put_ops(event, column["op_id"], _SHOWN_OPS[name])
-        closing = wire.Parts(count)
-        closing.put(wire.number_field(wire.TYPE, wire.END))
-        closing.number(wire.TRACK, tracks)
-        self._write(starts, event, column, flow_ends, wire.packets(ends, closing, None, finished))
+            self._put_ops(event, column["op_id"], _SHOWN_OPS[name], found)
+        self._put_args(event, column, found)
+        self._put_flows(event, column, flow_ends, found)
+        closing = Template().literal(wire.number_field(wire.TYPE, wire.END))
+        closing.put(Kind.VARINT, "_track", wire.tag(wire.TRACK, 0))
+        packets = wire.packet_of("_ts", event).unless_null("_end", wire.packet_of("_end", closing))
+        self._write(packets, found, order)
+
+    def _write(self, packets: Template, columns: Mapping[str, pa.Array | Int64], order: Places | None = None) -> None:
+        """Write the packets of events after the texts that they refer to."""
+        self.texts.flush()
+        self.file.rows(packets, pa.RecordBatch.from_arrays(list(map(pa.array, columns.values())), list(columns)), order)
 
     def _notes(self, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
         """Return the columns that become annotations."""
         return {name: column for name, column in columns.items() if self.with_args and name not in _PLACED}
 
-    def _put_category(self, event: wire.Parts, column: pa.Array) -> None:
-        if column.null_count < len(column):
-            event.number(wire.CATEGORY, *self.texts.numbers("categories", column))
+    def _put_titles(self, event: Template, column: Mapping[str, pa.Array], found: Columns) -> None:
+        """Add the track, the name and the category."""
+        event.put(Kind.VARINT, "_track", wire.tag(wire.TRACK, 0))
+        for name, kind, number in (("name", "names", wire.NAME), ("category", "categories", wire.CATEGORY)):
+            found[f"_{name}"] = self.texts.numbers(kind, column[name])
+            event.put(Kind.VARINT, f"_{name}", wire.tag(number, 0))
 
-    def _put_notes(self, event: wire.Parts, columns: Mapping[str, pa.Array]) -> None:
+    def _put_notes(self, event: Template, columns: Mapping[str, pa.Array], found: Columns) -> None:
         """Add columns as debug annotations, except NULLs."""
         for name, column in columns.items():
             if column.null_count == len(column):
                 continue
-            note = self.texts.number("notes", name)
-            where = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-            if pa.types.is_boolean(column.type):
-                values = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int64)
-                event.note(note, wire.NOTE_BOOL, values, where)
-            elif pa.types.is_integer(column.type):
-                event.note(note, wire.NOTE_INT, column.cast(pa.int64()).fill_null(0).to_numpy(), where)
-            else:
-                numbers, where = self.texts.numbers("values", column)
-                event.note(note, wire.NOTE_TEXT, numbers, where)
+            form = wire.NOTE_INT if pa.types.is_integer(column.type) else wire.NOTE_TEXT
+            form = wire.NOTE_BOOL if pa.types.is_boolean(column.type) else form
+            found[name] = column if form != wire.NOTE_TEXT else self.texts.numbers("values", column)
+            wire.note(event, self.texts.number("notes", name), form, name)
 
-    def _put_ops(self, event: wire.Parts, op_id: pa.Array, shown: Sequence[str]) -> None:
+    def _put_ops(self, event: Template, op_id: pa.Array, shown: Sequence[str], found: Columns) -> None:
         """Add the ops that tasks and calls belong to; each op is looked up once per batch."""
         if op_id.null_count == len(op_id):
             return
         coded = op_id.dictionary_encode()
         ops = [self._ops.get(number) for number in coded.dictionary.to_pylist()]
-        codes = coded.indices.fill_null(len(ops)).to_numpy()
         for at, name in enumerate(shown):
-            words = [None if op is None else op[at] for op in ops]
-            numbers = np.array([0 if word is None else self.texts.number("values", word) for word in words] + [0])
-            found = numbers[codes]
-            where = found != 0
-            if where.any():
-                event.note(self.texts.number("notes", name), wire.NOTE_TEXT, found, None if where.all() else where)
+            words = pa.array([None if op is None else op[at] for op in ops], pa.string())
+            if words.null_count == len(words):
+                continue
+            found[f"_{name}"] = self.texts.numbers("values", words).take(coded.indices)
+            wire.note(event, self.texts.number("notes", name), wire.NOTE_TEXT, f"_{name}")
 
-    def _write(
-        self,
-        times: Int64,
-        event: wire.Parts,
-        column: Mapping[str, pa.Array],
-        flow_ends: np.ndarray,
-        closing: wire.Parts | None,
-    ) -> None:
-        """Write the events with their fields of variable length: the source's args, and flows."""
-        tail: list[pa.Array] = []
+    def _put_args(self, event: Template, column: Mapping[str, pa.Array], found: Columns) -> None:
+        """Add the source's args."""
         args = column.get("args")
         if args is not None and args.null_count < len(args):
-            args = args.cast(pa.binary())
-            where = args.is_valid().to_numpy(zero_copy_only=False) if args.null_count else None
-            texts = wire.sizes_of(args)
-            inner = wire.number_field(wire.NOTE_NAME, self.texts.number("notes", "args"))
-            width = wire.width_of(texts)
-            json_tag = wire.tag(wire.NOTE_JSON, 2)
-            size = len(inner) + len(json_tag) + width + texts
-            event.put(wire.tag(wire.NOTES, 2), where)
-            event.varint(size, 0, where)
-            event.put(inner + json_tag, where)
-            event.varint(texts, width, where)
-            tail.append(pc.fill_null(args, b""))
-        if "id" in column and len(flow_ends):
-            ids = column["id"].to_numpy()
-            back = reversed_column(flow_ends, ids, self.texts.number("notes", REVERSED_NOTE))
-            tail += [one for one in (flow_column(flow_ends, ids), back) if one is not None]
-        extra = sum((wire.sizes_of(one) for one in tail), np.zeros(event.count, np.int64)) if tail else None
-        opening = wire.packets(times, event, extra)
-        self.texts.flush()
-        if tail:
-            self.file.write(
-                wire.write_rows([opening.binary(), *tail, *([closing.binary()] if closing is not None else [])])
-            )
+            inner = wire.number_field(wire.NOTE_NAME, self.texts.number("notes", "args")) + wire.tag(wire.NOTE_JSON, 2)
+            found["args"] = args
+            event.put(Kind.NOTE_BYTES, "args", wire.tag(wire.NOTES, 2), inner)
+
+    def _put_flows(
+        self, event: Template, column: Mapping[str, pa.Array], flow_ends: np.ndarray, found: Columns
+    ) -> None:
+        """Add the flows that start or end at the events."""
+        if not len(flow_ends):
             return
-        if closing is not None:
-            opening.blocks += closing.blocks
-        self.file.write(wire.write_rows([opening.binary()]))
+        ids = column["id"].to_numpy()
+        back = reversed_column(flow_ends, ids, self.texts.number("notes", REVERSED_NOTE))
+        for name, fields in (("_flows", flow_column(flow_ends, ids)), ("_back", back)):
+            if fields is not None:
+                found[name] = fields
+                event.put(Kind.RAW, name)
 
     # -- steps, markers, counters --
 
@@ -356,14 +339,14 @@ class _Export:
         for batch in _pieces(self.connection, query):
             self.texts.begin()
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
-            event = wire.Parts(batch.num_rows)
-            event.put(wire.number_field(wire.TYPE, wire.INSTANT))
-            event.number(wire.TRACK, self.plan.slices("marker", column["track_id"].to_numpy()))
-            if column["name"].null_count < batch.num_rows:
-                event.number(wire.NAME, *self.texts.numbers("names", column["name"]))
-            self._put_category(event, column["category"])
-            self._put_notes(event, self._notes(column))
-            self._write(column["ts_ns"].to_numpy() + self.shift_ns, event, column, flow_ends, None)
+            tracks = self.plan.slices("marker", column["track_id"].to_numpy())
+            found: Columns = {"_ts": column["ts_ns"].to_numpy() + self.shift_ns, "_track": tracks}
+            event = Template().literal(wire.number_field(wire.TYPE, wire.INSTANT))
+            self._put_titles(event, column, found)
+            self._put_notes(event, self._notes(column), found)
+            self._put_args(event, column, found)
+            self._put_flows(event, column, flow_ends, found)
+            self._write(wire.packet_of("_ts", event), found)
             yield batch.num_rows
 
     def _counters(self) -> int:
@@ -387,19 +370,27 @@ class _Export:
         return written
 
     def _values(self, times: Int64, tracks: Int64, value: pa.Array | None, integer: pa.Array) -> None:
-        count = len(times)
-        self.samples += count
-        event = wire.Parts(count)
-        event.put(wire.number_field(wire.TYPE, wire.COUNTER))
-        event.number(wire.TRACK, tracks)
-        is_integer = integer.is_valid().to_numpy(zero_copy_only=False)
-        event.number(wire.VALUE, integer.fill_null(0).to_numpy(), is_integer)
-        if value is not None and not is_integer.all():
-            event.put(wire.tag(wire.DOUBLE_VALUE, 1), ~is_integer)
-            bits = np.ascontiguousarray(value.fill_null(0.0).to_numpy()).view(np.uint8).reshape(count, 8)
-            event.matrix(bits, ~is_integer)
-        self.texts.flush()
-        self.file.write(wire.write_rows([wire.packets(times + self.shift_ns, event).binary()]))
+        self.samples += len(times)
+        found: Columns = {"_ts": times + self.shift_ns, "_track": tracks, "_integer": integer}
+        event = Template().literal(wire.number_field(wire.TYPE, wire.COUNTER))
+        event.put(Kind.VARINT, "_track", wire.tag(wire.TRACK, 0)).put(Kind.VARINT, "_integer", wire.tag(wire.VALUE, 0))
+        if value is not None and integer.null_count:
+            found["_value"] = value.fill_null(0.0)
+            double = Template().put(Kind.FIXED64, "_value", wire.tag(wire.DOUBLE_VALUE, 1))
+            event.when_null("_integer", double)
+        self._write(wire.packet_of("_ts", event), found)
+
+
+def _own_packet(number: int, text: bytes, table_name: str = "") -> bytes:
+    """Return a packet with what only traceconv reads, compressed."""
+    name = wire.bytes_field(TABLE, table_name.encode()) if table_name else b""
+    own = wire.packet(wire.bytes_field(pb.OWN, name + wire.bytes_field(number, text)))
+    return wire.packet(wire.bytes_field(pb.PACKED, compress(own, _ROWS_LEVEL)))
+
+
+def _rows_packet(row: Template, batch: pa.RecordBatch, table_name: str) -> bytes:
+    """Return the packet of the rows of a table; `row` is an object after a comma."""
+    return _own_packet(ROWS, b"[" + filled(row, batch)[1:] + b"]", table_name)
 
 
 def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> int:
@@ -436,17 +427,5 @@ def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             yield piece
 
 
-def _in_order(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """Yield the slices of a window in such batches, by start, outermost first."""
-    found = connection.sql(query).to_arrow_table(_BATCH_ROWS)
-    order = slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
-    if order is None:
-        for batch in found.to_batches():
-            yield from _small(batch)
-        return
-    # Taking from several chunks would join them each time; texts of more than 2 GB are in several.
-    joined = found.combine_chunks()
-    del found
-    for at in range(0, len(order), _BATCH_ROWS):
-        for batch in joined.take(pa.array(order[at : at + _BATCH_ROWS])).to_batches():
-            yield from _small(batch)
+def _slice_order(found: pa.Table) -> Places | None:
+    return slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))

@@ -25,6 +25,8 @@ _TABLES = {
     **dict.fromkeys(("range", "api", "task"), ("start_ns", "-coalesce(dur_ns, 9223372036854775807)", "depth")),
     "marker": ("ts_ns", "0", "0"),
 }
+#: Ends between the IDs of a window that are fetched, for each of its rows.
+_MOST_EXTRA = 4
 NO_FLOWS = np.zeros(0, _DTYPE)
 
 
@@ -69,13 +71,18 @@ class Flows:
         """Return the ends of flows on the rows of a window, by row ID."""
         if not self.count:
             return NO_FLOWS
-        # IDs of a window are close together, so their bounds exclude most flows.
-        [(low, high)] = self._connection.execute(f"SELECT min(id), max(id) FROM {source} AS s WHERE {where}").fetchall()
+        # IDs of a window are close together, so their bounds exclude most flows, and usually all that are not wanted.
+        [(low, high, rows)] = self._connection.execute(
+            f"SELECT min(id), max(id), count(*) FROM {source} AS s WHERE {where}"
+        ).fetchall()
         if low is None:
             return NO_FLOWS
+        between = f"id BETWEEN {low} AND {high}"
+        [(count,)] = self._connection.execute(f"SELECT count(*) FROM export_flow_id WHERE {between}").fetchall()
+        if count > _MOST_EXTRA * rows:
+            between += f" AND id IN (SELECT id FROM {source} AS s WHERE {where})"
         found = self._connection.execute(
-            f"SELECT id, flow_id, ends FROM export_flow_id WHERE id BETWEEN {low} AND {high} "
-            f"AND id IN (SELECT id FROM {source} AS s WHERE {where}) ORDER BY id, ends, flow_id"
+            f"SELECT id, flow_id, ends FROM export_flow_id WHERE {between} ORDER BY id, ends, flow_id"
         ).fetchnumpy()
         flow_ends = np.zeros(len(found["id"]), _DTYPE)
         for name, column in zip(_DTYPE.names or (), found.values(), strict=True):
@@ -103,12 +110,15 @@ def reversed_column(flow_ends: np.ndarray, ids: Int64, note: int) -> pa.Array | 
     if found is None:
         return None
     of, ends = found
-    numbers = wire.Parts(len(of))
     inner = wire.number_field(wire.NOTE_NAME, note) + wire.tag(wire.NOTE_INT, 0)
-    numbers.put(wire.tag(wire.NOTES, 2) + wire.varint(len(inner) + 10) + inner)
-    numbers.varint(of["flow"] - REVERSED, 10)
-    data = numbers.binary().buffers()[2]
-    return _binary(np.frombuffer(data, np.uint8).reshape(len(of), -1), ends)
+    fields = [
+        wire.tag(wire.NOTES, 2) + wire.varint(len(inner) + len(number)) + inner + number
+        for number in map(wire.varint, (of["flow"] - REVERSED).tolist())
+    ]
+    sizes = np.zeros(len(fields) + 1, np.int64)
+    np.cumsum([len(one) for one in fields], out=sizes[1:])
+    offsets = pa.py_buffer(sizes[ends].astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(b"".join(fields))])
 
 
 def _of_events(flow_ends: np.ndarray, ids: Int64) -> tuple[np.ndarray, Int64] | None:

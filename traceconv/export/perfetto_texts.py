@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv.export import perfetto_records as wire
-from traceconv.export.output import CountedFile
-
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from traceconv.export.records import RecordFile
 
 #: If there are more texts than this, the interning state is reset.
 MAX_TEXTS = 1 << 18
@@ -23,7 +18,7 @@ class Texts:
 
     _LISTS: Mapping[str, int] = {"categories": 1, "names": 2, "notes": 3, "values": 29}
 
-    def __init__(self, file: CountedFile) -> None:
+    def __init__(self, file: RecordFile) -> None:
         self._file = file
         self._known: dict[str, dict[str, int]] = {kind: {} for kind in self._LISTS}
         self._new: list[bytes] = []
@@ -38,15 +33,11 @@ class Texts:
             self._new.append(wire.bytes_field(self._LISTS[kind], entry))
         return found
 
-    def numbers(self, kind: str, column: pa.Array) -> tuple[Int64, Mask | None]:
-        """Return the IDs of a text column, 0 for NULL, and which rows are not NULL (None: all)."""
+    def numbers(self, kind: str, column: pa.Array) -> pa.Array:
+        """Return the IDs of a text column; NULL stays NULL."""
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         numbers = [self.number(kind, text) for text in coded.dictionary.to_pylist()]
-        lookup = np.array([*numbers, 0], np.int64)
-        if not coded.null_count:
-            return lookup[coded.indices.to_numpy()], None
-        found = lookup[coded.indices.fill_null(len(numbers)).to_numpy()]
-        return found, found != 0
+        return pa.array(numbers, pa.int64()).take(coded.indices)
 
     def begin(self) -> None:
         """Start a batch; reset the interning state if there are too many texts."""

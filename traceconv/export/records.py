@@ -29,8 +29,12 @@ _Part: TypeAlias = "tuple[int, int, int, int, bytes, bytes]"
 #: Validity bits, values or offsets, data of texts, the first row in them, and the number of rows.
 _Buffers: TypeAlias = "tuple[pa.Buffer | None, pa.Buffer | bytes, pa.Buffer | bytes | None, int, int]"
 
-#: Rows that are written at once: some MB.
-BATCH_ROWS = 16_384
+#: Buffers with records, and how many bytes each has.
+Chunks: TypeAlias = "list[tuple[bytearray | bytes, int]]"
+
+#: Rows of a query that are fetched at once, and rows that are written at once: some MB.
+_FETCHED_ROWS = 16_384
+_WRITTEN_ROWS = 8_192
 _THREADS = 2
 #: Batches that are being written or wait for it.
 _MOST_WAITING = 4
@@ -215,27 +219,30 @@ class RecordFile:
     def __init__(self, file: CountedFile, pool: ThreadPoolExecutor) -> None:
         self._file = file
         self._pool = pool
-        self._waiting: deque[Future[list[tuple[bytearray, int]]]] = deque()
+        self._waiting: deque[Future[Chunks] | bytes] = deque()
         self._free: list[bytearray] = []
 
     def write(self, data: bytes) -> None:
         """Write bytes after the records."""
-        self.flush()
-        self._file.write(data)
+        self._waiting.append(data)
+
+    def write_later(self, function: Callable[[], bytes]) -> None:
+        """Write the result of a function, which a thread calls."""
+        self._wait()
+        self._waiting.append(self._pool.submit(_as_chunk, function))
 
     def rows(self, template: Template, batch: pa.RecordBatch, order: Int64 | None = None) -> int:
         """Write a record for each row of a batch, or for those in `order`; return their number."""
         bound = template.bind(batch)
         rows = np.arange(batch.num_rows, dtype=np.int64) if order is None else order
-        for at in range(0, len(rows), BATCH_ROWS):
-            while len(self._waiting) >= _MOST_WAITING:
-                self._finish()
-            self._waiting.append(self._pool.submit(self._filled, bound, rows[at : at + BATCH_ROWS]))
+        for at in range(0, len(rows), _WRITTEN_ROWS):
+            self._wait()
+            self._waiting.append(self._pool.submit(self._filled, bound, rows[at : at + _WRITTEN_ROWS]))
         return len(rows)
 
     def query(self, connection: duckdb.DuckDBPyConnection, template: Template, query: str) -> int:
         """Write a record for each row of a query; return their number."""
-        batches = connection.sql(query).to_arrow_reader(BATCH_ROWS)
+        batches = connection.sql(query).to_arrow_reader(_FETCHED_ROWS)
         return sum(self.rows(template, batch) for batch in batches)
 
     def flush(self) -> None:
@@ -243,15 +250,23 @@ class RecordFile:
         while self._waiting:
             self._finish()
 
+    def _wait(self) -> None:
+        while len(self._waiting) >= _MOST_WAITING:
+            self._finish()
+
     def _finish(self) -> None:
-        for buffer, size in self._waiting.popleft().result():
+        first = self._waiting.popleft()
+        if isinstance(first, bytes):
+            self._file.write(first)
+            return
+        for buffer, size in first.result():
             self._file.write(memoryview(buffer)[:size])
-            if len(buffer) == _BUFFER_BYTES:
+            if isinstance(buffer, bytearray) and len(buffer) == _BUFFER_BYTES:
                 self._free.append(buffer)
 
-    def _filled(self, bound: Bound, order: Int64) -> list[tuple[bytearray, int]]:
+    def _filled(self, bound: Bound, order: Int64) -> Chunks:
         """Return buffers with records and their sizes. Runs in a thread."""
-        found: list[tuple[bytearray, int]] = []
+        found: Chunks = []
         at, needed = 0, _BUFFER_BYTES
         while at < len(order):
             try:
@@ -266,6 +281,11 @@ class RecordFile:
             found.append((buffer, size))
             at = next_at
         return found
+
+
+def _as_chunk(function: Callable[[], bytes]) -> Chunks:
+    data = function()
+    return [(data, len(data))]
 
 
 @contextmanager
