@@ -13,6 +13,7 @@ import pytest
 import traceconv
 from traceconv.normalize import busy_points
 from traceconv.store import busy_tables
+from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
 KINDS = ("compute", "copy", "collective", None)
@@ -127,3 +128,45 @@ def test_reports_equal_a_count_of_nanoseconds(
             ):
                 wanted.append((*of, end, after))
     assert sorted(gaps, key=str) == sorted(wanted, key=str)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reports_on_steps_equal_those_without_points(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    draw = random.Random(seed)
+    tasks: list[dict[str, object]] = []
+    for n in range(400):
+        start = 3 * n + draw.randrange(6)
+        step = n // 40 + 1 if draw.random() < 0.99 else draw.choice([None, 1, 10])
+        tasks.append(
+            {
+                "id": n, "stream_id": draw.choice([1, 2]), "kind": draw.choice(KINDS), "step_id": step,
+                "start_ns": start, "dur_ns": draw.choice([0, 2, 3, 40]), "submit_ns": draw.choice([None, start - 1]),
+            }
+        )  # fmt: skip
+    monkeypatch.setattr(busy_points, "POINT_TASKS", 2)
+    path = make_store(task=tasks)
+    with open_store(path) as connection:
+        # Some steps must be read from points.
+        zones = connection.execute("SELECT end_ns - begin_ns FROM steps_alone(1, NULL, NULL, 2, 9)").fetchall()
+        assert zones
+        assert zones[0][0] > 100
+    questions: list[dict[str, Any]] = [{"steps": "2-9"}, {"steps": "3-"}, {"steps": "-8"}]
+    for _ in range(8):
+        start, end = sorted(draw.sample(range(1250), 2))
+        questions.append({"steps": draw.choice(["2-9", "3-", "-7", "1-10"]), "from_ns": start, "to_ns": end})
+
+    def answers() -> list[object]:
+        with traceconv.open_store(path) as store:
+            return [
+                list(store.report(name, **one)) for name in ("breakdown", "stream-utilisation") for one in questions
+            ]
+
+    from_points = answers()
+    with open_store(path, read_only=False) as connection:
+        connection.execute("DELETE FROM device_busy")
+        connection.execute("DELETE FROM stream_busy")
+    assert from_points == answers()
+    [row] = from_points[0]  # type: ignore[misc]
+    assert row["busy_ns"] == len(covered([t for t in tasks if t["step_id"] in range(2, 10)], KINDS, -10, 2000))

@@ -40,14 +40,6 @@ WITH bound AS (
   SELECT 1 AS sign, to_ns AS at_ns
   UNION ALL
   SELECT -1 AS sign, from_ns AS at_ns WHERE from_ns IS NOT NULL
-), point AS (
-  -- The last known lengths before each bound. They are of all tasks, so those of steps are computed from the start.
-  SELECT p.*, b.sign, b.at_ns
-  FROM device_busy AS p
-  JOIN bound AS b ON b.at_ns IS NULL OR p.ts_ns <= b.at_ns
-  WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
-    AND step IS NULL AND first_step IS NULL AND last_step IS NULL
-  QUALIFY row_number() OVER (PARTITION BY p.run_id, p.device_id, b.sign ORDER BY p.ts_ns DESC) = 1
 ), chosen AS (
   SELECT t.run_id, t.device_id, t.kind, t.start_ns, t.dur_ns
   FROM task AS t
@@ -55,15 +47,34 @@ WITH bound AS (
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
     AND (to_ns IS NULL OR t.start_ns < to_ns)
+), zone AS (
+  -- The first and last point between which only tasks of the chosen steps run.
+  SELECT p.run_id, p.device_id, min(p.ts_ns) AS begin_ns, max(p.ts_ns) AS end_ns
+  FROM steps_alone(run, device, step, first_step, last_step) AS a
+  JOIN device_busy AS p ON p.run_id = a.run_id AND p.device_id IS NOT DISTINCT FROM a.device_id
+    AND p.ts_ns BETWEEN a.begin_ns AND a.end_ns
+  GROUP BY p.run_id, p.device_id
+), point AS (
+  -- The last known lengths before each bound. They are of all tasks, so those of steps are used only in their zone.
+  SELECT p.*, b.sign, b.at_ns, z.begin_ns AS zone_ns
+  FROM device_busy AS p
+  JOIN bound AS b ON b.at_ns IS NULL OR p.ts_ns <= b.at_ns
+  LEFT JOIN zone AS z ON z.run_id = p.run_id AND z.device_id IS NOT DISTINCT FROM p.device_id
+  WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
+    AND (p.ts_ns BETWEEN z.begin_ns AND z.end_ns OR (step IS NULL AND first_step IS NULL AND last_step IS NULL))
+  QUALIFY row_number() OVER (PARTITION BY p.run_id, p.device_id, b.sign ORDER BY p.ts_ns DESC) = 1
 ), before AS (
-  -- What lies between the points and the bounds: the tasks that start there, and those that run at the points. The
-  -- join excludes earlier tasks by itself; with a filter after it, DuckDB can choose to build its table from all tasks.
+  -- What lies between the points and the bounds: the tasks that start there, and those that run at the points; of
+  -- steps, also what lies before the zone. The join excludes the tasks between by itself; with a filter after it,
+  -- DuckDB can choose to build its table from all tasks.
   SELECT t.run_id, t.device_id, b.sign, t.kind, t.start_ns AS begin_ns,
-         least(t.start_ns + t.dur_ns, b.at_ns) AS finish_ns
+         least(t.start_ns + t.dur_ns, b.at_ns, z.zone_ns) AS finish_ns
   FROM chosen AS t
   JOIN bound AS b ON b.at_ns IS NULL OR t.start_ns < b.at_ns
   LEFT JOIN point AS p ON p.run_id = t.run_id AND p.device_id IS NOT DISTINCT FROM t.device_id AND p.sign = b.sign
-    AND p.ts_ns > t.start_ns
+    AND p.ts_ns > t.start_ns AND (p.zone_ns IS NULL OR p.zone_ns <= t.start_ns)
+  LEFT JOIN point AS z ON z.run_id = t.run_id AND z.device_id IS NOT DISTINCT FROM t.device_id AND z.sign = b.sign
+    AND z.zone_ns > t.start_ns
   WHERE t.dur_ns > 0 AND p.ts_ns IS NULL
   UNION ALL
   SELECT run_id, device_id, sign, kind, ts_ns AS begin_ns, least(until_ns, at_ns) AS finish_ns
@@ -103,6 +114,11 @@ WITH bound AS (
   SELECT run_id, device_id, sign * busy_ns, sign * compute_ns, sign * copy_ns, sign * collective_ns,
          sign * compute_or_collective_ns, sign * compute_or_copy_or_collective_ns
   FROM point
+  UNION ALL
+  SELECT z.run_id, z.device_id, -p.sign * z.busy_ns, -p.sign * z.compute_ns, -p.sign * z.copy_ns,
+         -p.sign * z.collective_ns, -p.sign * z.compute_or_collective_ns, -p.sign * z.compute_or_copy_or_collective_ns
+  FROM device_busy AS z
+  JOIN point AS p ON p.run_id = z.run_id AND p.device_id IS NOT DISTINCT FROM z.device_id AND p.zone_ns = z.ts_ns
 ), by_device AS (
   SELECT run_id, device_id, sum(busy) AS busy, sum(compute) AS compute, sum(copies) AS copies,
          sum(collective) AS collective, sum(work) AS work, sum(known) AS known

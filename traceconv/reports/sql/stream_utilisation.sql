@@ -32,23 +32,33 @@ WITH bound AS (
   SELECT 1 AS sign, to_ns AS at_ns
   UNION ALL
   SELECT -1 AS sign, from_ns AS at_ns WHERE from_ns IS NOT NULL
+), zone AS (
+  -- The points of a stream between which only tasks of the chosen steps run. The first of all known gaps can be after
+  -- another task.
+  SELECT p.run_id, p.device_id, p.stream_id, min_by(p.ts_ns, p.ts_ns, 2)[2] AS begin_ns, max(p.ts_ns) AS end_ns
+  FROM steps_alone(run, device, step, first_step, last_step) AS a
+  JOIN stream_busy AS p ON p.run_id = a.run_id AND p.device_id IS NOT DISTINCT FROM a.device_id
+    AND p.ts_ns BETWEEN a.begin_ns AND a.end_ns
+  GROUP BY p.run_id, p.device_id, p.stream_id
 ), known AS (
-  -- Gaps are between all tasks of a stream, so those between tasks of steps are computed from the start.
+  -- Gaps are between all tasks of a stream, so those between tasks of steps are known only in their zone.
   SELECT p.run_id, p.device_id, p.stream_id, p.ts_ns, p.idle_ns, p.host_wait_ns, p.start_wait_ns, p.busy_until_ns,
-         b.sign, b.at_ns, b.at_ns IS NULL OR p.ts_ns <= b.at_ns AS is_before
+         z.begin_ns AS zone_ns, b.sign, b.at_ns, b.at_ns IS NULL OR p.ts_ns <= b.at_ns AS is_before
   FROM stream_busy AS p
   JOIN bound AS b ON true
+  LEFT JOIN zone AS z ON z.run_id = p.run_id AND z.device_id IS NOT DISTINCT FROM p.device_id
+    AND z.stream_id IS NOT DISTINCT FROM p.stream_id
   WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
-    AND step IS NULL AND first_step IS NULL AND last_step IS NULL
+    AND (p.ts_ns BETWEEN z.begin_ns AND z.end_ns OR (step IS NULL AND first_step IS NULL AND last_step IS NULL))
 ), point AS (
   -- The last known gaps before each bound; next_ns: the first known ones after it.
-  SELECT run_id, device_id, stream_id, sign, at_ns, max(ts_ns) FILTER (WHERE is_before) AS ts_ns,
+  SELECT run_id, device_id, stream_id, sign, at_ns, max(ts_ns) FILTER (WHERE is_before) AS ts_ns, zone_ns,
          min(ts_ns) FILTER (WHERE NOT is_before) AS next_ns,
          max(idle_ns) FILTER (WHERE is_before) AS idle_ns, max(host_wait_ns) FILTER (WHERE is_before) AS host_wait_ns,
          max(start_wait_ns) FILTER (WHERE is_before) AS start_wait_ns,
          max(busy_until_ns) FILTER (WHERE is_before) AS busy_until_ns
   FROM known
-  GROUP BY run_id, device_id, stream_id, sign, at_ns
+  GROUP BY run_id, device_id, stream_id, sign, at_ns, zone_ns
 ), chosen AS (
   SELECT t.run_id, t.device_id, t.stream_id, t.submit_ns, t.start_ns AS begin_ns, t.start_ns + t.dur_ns AS finish_ns,
          (to_ns IS NULL OR t.start_ns < to_ns)
@@ -59,7 +69,7 @@ WITH bound AS (
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
 ), reached AS (
   SELECT t.run_id, t.device_id, t.stream_id, b.sign, b.at_ns, t.submit_ns, t.begin_ns,
-         greatest(p.busy_until_ns, max(t.finish_ns) OVER (
+         greatest(CASE WHEN t.begin_ns >= p.ts_ns THEN p.busy_until_ns END, max(t.finish_ns) OVER (
            PARTITION BY t.run_id, t.device_id, t.stream_id, b.sign ORDER BY t.begin_ns, t.finish_ns
            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
          )) AS before_ns
@@ -67,7 +77,7 @@ WITH bound AS (
   JOIN bound AS b ON true
   LEFT JOIN point AS p ON p.run_id = t.run_id AND p.device_id IS NOT DISTINCT FROM t.device_id
     AND p.stream_id IS NOT DISTINCT FROM t.stream_id AND p.sign = b.sign
-  WHERE t.finish_ns IS NOT NULL AND (p.ts_ns IS NULL OR t.begin_ns >= p.ts_ns)
+  WHERE t.finish_ns IS NOT NULL AND (p.ts_ns IS NULL OR t.begin_ns >= p.ts_ns OR t.begin_ns < p.zone_ns)
     AND (p.next_ns IS NULL OR t.begin_ns <= p.next_ns)
 ), gap AS (
   -- A gap exceeds 64 bits only if the window does: then both are NULL.
@@ -82,6 +92,12 @@ WITH bound AS (
   UNION ALL
   SELECT run_id, device_id, stream_id, sign * idle_ns, sign * host_wait_ns, sign * start_wait_ns
   FROM point
+  UNION ALL
+  SELECT z.run_id, z.device_id, z.stream_id, -p.sign * z.idle_ns, -p.sign * z.host_wait_ns, -p.sign * z.start_wait_ns
+  FROM stream_busy AS z
+  JOIN point AS p ON p.run_id = z.run_id AND p.device_id IS NOT DISTINCT FROM z.device_id
+    AND p.stream_id IS NOT DISTINCT FROM z.stream_id AND p.zone_ns = z.ts_ns
+  WHERE p.ts_ns IS NOT NULL
 ), gaps AS (
   SELECT run_id, device_id, stream_id, sum(idle) AS idle, sum(host_wait) AS host_wait, sum(start_wait) AS start_wait
   FROM part
