@@ -21,7 +21,7 @@ from traceconv.schema.dtypes import RecordArray
 
 FLOW_DTYPE = np.dtype([("src_id", "<i8"), ("src_ns", "<i8"), ("dst_id", "<i8"), ("dst_ns", "<i8")])
 COUNTER_DTYPE = np.dtype([("track_id", "<i8"), ("ts_ns", "<i8"), ("value", "<i8")])
-_INT64_MAX = np.uint64(2**63 - 1)
+_INT64_MAX = 2**63 - 1
 
 
 class RunContext(TimeBounds):
@@ -75,21 +75,24 @@ class RunContext(TimeBounds):
 
     def number(self, schema: RecordSchema, records: RecordArray, name: str) -> Nullable:
         """Return a number field as int64, NULL where it is the field's null value or does not fit."""
-        values = np.ascontiguousarray(records[name])
-        field = schema.field(name)
-        null = values == values.dtype.type(field.null) if field.null is not None else None
-        if values.dtype == np.uint64:
-            over = values > _INT64_MAX
-            if null is not None:
-                over &= ~null
-            if over.any():
-                self._out_of_range += int(np.count_nonzero(over))
-                null = over if null is None else null | over
-        return Nullable(values.astype(np.int64), null)
+        values, field = np.ascontiguousarray(records[name]), schema.field(name)
+        if values.dtype != np.uint64:
+            return Nullable(values.astype(np.int64), None if field.null is None else values == field.null)
+        numbers = values.view(np.int64)
+        over = numbers < 0  # of more than 63 bits
+        if not over.any() and (field.null is None or field.null > _INT64_MAX):
+            return Nullable(numbers, None)
+        null = None if field.null is None else values == np.uint64(field.null)
+        if null is not None:
+            over &= ~null
+        if over.any():
+            self._out_of_range += int(np.count_nonzero(over))
+            null = over if null is None else null | over
+        return Nullable(numbers, null)
 
     def small(self, number: int) -> int | None:
         """Return a number for a signed 64-bit column; None, and counted, if it does not fit."""
-        if number <= int(_INT64_MAX):
+        if number <= _INT64_MAX:
             return number
         self._out_of_range += 1
         return None

@@ -195,10 +195,15 @@ class TaskPass:
         return row_batch("task", columns)
 
     def _note_streams(self, stream: NDArray[np.uint32], start_ns: Int64, end_ns: Int64) -> None:
-        for number in np.unique(stream).tolist():
-            own = stream == number
-            starts = start_ns[own]
-            first, last, end = int(starts[0]), int(starts[-1]), int(np.maximum(starts, end_ns[own]).max())
+        if not len(stream):
+            return
+        order = stable_order(stream)
+        by_stream = stream[order]
+        heads = np.flatnonzero(np.concatenate([[True], by_stream[1:] != by_stream[:-1]]))
+        firsts, lasts = start_ns[order[heads]], start_ns[order[np.append(heads[1:], len(order)) - 1]]
+        ends = np.maximum.reduceat(np.maximum(start_ns, end_ns)[order], heads)
+        columns = (column.tolist() for column in (by_stream[heads], firsts, lasts, ends))
+        for number, first, last, end in zip(*columns, strict=True):
             if first < self._last_start.get(number, first):
                 self.unordered.add(number)
             self._last_start[number] = last

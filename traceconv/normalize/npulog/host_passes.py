@@ -28,7 +28,7 @@ from traceconv.normalize.npulog.wall_clock import WallClock
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
-from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.schema.dtypes import RecordArray, dtype_of, gather
 
 #: Asyncio tasks with spans have numbers from here on, whichever thread they are on.
 _FIRST_TASK_THREAD = 3 << 30
@@ -237,4 +237,4 @@ def _spill_memory_counters(context: RunContext, records: RecordArray, ns: Int64)
         rows["track_id"] = map_distinct(records["device_id"], track_of)
         rows["ts_ns"] = ns
         rows["value"] = value.values
-        context.counters.append(rows[~value.mask])
+        context.counters.append(rows if value.null is None else gather(rows, np.flatnonzero(~value.null)))
