@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,18 +35,12 @@ def run(command: Sequence[str | Path], accepted: Sequence[int] = (0,)) -> Measur
     begin = time.perf_counter()
     # Without cached bytecode every start would compile all modules again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    process = subprocess.Popen(
-        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    )
-    # The output fits the pipe buffers, so waiting before reading can't block.
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begin
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    output, errors = process.stdout.read().decode(), process.stderr.read().decode()
-    process.stdout.close()
-    process.stderr.close()
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen([str(part) for part in command], stdout=stdout, stderr=stderr, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output, errors = (file.seek(0) or file.read().decode() for file in (stdout, stderr))
     if process.returncode not in accepted:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{errors}")
     return Measured(seconds, usage.ru_maxrss * 1024, output, usage.ru_utime + usage.ru_stime)

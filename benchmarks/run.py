@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import perfetto
+from benchmarks import many_files, nsys, perfetto
 from benchmarks.chrome_json import KINDS, readings
 from benchmarks.measure import drop_caches, part, run, traceconv
 
@@ -31,6 +31,11 @@ FULL_SIZE = 10_000_000
 TRACE_BYTES = 500_000_000
 #: Events of the Perfetto trace.
 PERFETTO_EVENTS = 1_000_000
+#: Events of the Nsight Systems report, and number of small files.
+NSYS_EVENTS = 1_000_000
+SMALL_FILES = 1_200
+#: Targets in CPU time: of an event of the report, of all small files, and events of the Perfetto trace per second.
+_NSYS_SECONDS, _SMALL_FILES_SECONDS, _PERFETTO_RATE = 4e-6, 8, 500_000
 #: Targets for real shapes: 1.5 times the rate of Perfetto's trace_processor, in multiples of json.load without garbage
 #: collection, on a machine that has both.
 _TIMES_FAST_LOAD = {"pytorch": 1.7, "pytorch_stacks": 1.7, "pytorch_memory": 1.5}
@@ -75,6 +80,8 @@ class Bench:
         self._store(store)
         self._export(store)
         self._perfetto(store)
+        self._nsys()
+        self._many_files()
         self._trace_json()
         if large is not None:
             self._flatness(large, rss)
@@ -204,12 +211,30 @@ class Bench:
                 least = _TIMES_OBJECTS.get((one.what, one.by))
                 if least is not None:
                     target, met = f"≥ {least} × objects", ratio >= least if self._full else None
+            if one.by == "traceconv ingest":
+                target, met = "≥ 0.5 M/s", one.per_second >= _PERFETTO_RATE if self._full else None
             self._add(f"{one.what}: {one.by.removeprefix('traceconv ')}", one.per_second, shown, target, met)
             if one.by.startswith("traceconv export perfetto"):
                 within = one.peak_bytes <= 350 * MB if self._full else None
                 self._add(
                     f"{one.what}, peak memory", one.peak_bytes, f"{one.peak_bytes / MB:.0f} MB", "≤ 350 MB", within
                 )
+
+    def _nsys(self) -> None:
+        """A report of Nsight Systems, against reading all its rows with SQLite from Python."""
+        events = NSYS_EVENTS if self._full else NSYS_EVENTS // 10
+        done, rows_seconds = nsys.reading(events, DATA)
+        each = done.cpu_seconds / events
+        shown = f"{each * 1e6:.2f} µs of CPU per event, {done.cpu_seconds / rows_seconds:.1f} × sqlite3's rows"
+        met = each <= _NSYS_SECONDS if self._full else None
+        self._add("nsys: ingest", each, f"{shown}, {done.peak_bytes / MB:.0f} MB", "≤ 4 µs per event", met)
+
+    def _many_files(self) -> None:
+        files = SMALL_FILES if self._full else SMALL_FILES // 10
+        done = many_files.reading(files, DATA)
+        shown = f"{done.cpu_seconds:.1f} s of CPU ({files} files), {done.peak_bytes / MB:.0f} MB"
+        met = done.cpu_seconds <= _SMALL_FILES_SECONDS if self._full else None
+        self._add("small files: ingest", done.cpu_seconds, shown, "≤ 8 s of CPU", met)
 
     def _trace_json(self) -> None:
         """Trace JSON against json.load of the same file; damaged files against the undamaged one."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceconv.base.int64 import is_time
+from traceconv.base.int64 import differences, is_time
 from traceconv.normalize.memory_budget import Budget, spilling_to_database
 from traceconv.normalize.trace.complete_nesting import PAIR, SPAN_DTYPE, UNFINISHED
+from traceconv.normalize.trace.distinct import Places
 from traceconv.schema.dtypes import RecordArray
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ POINT_DTYPE = np.dtype([("ts_ns", "<i8"), ("id", "<i8"), ("name", "<i8"), ("trac
 
 #: Points between two checks of the budget, and spans of a batch.
 _POINTS_AT_ONCE, _SPANS_AT_ONCE = 1 << 13, 1 << 14
+#: Points are matched together while at least one in this many is a begin before its end.
+_LEAST_SHARE = 256
 
 
 class BeginEndMatcher:
@@ -56,11 +59,26 @@ class BeginEndMatcher:
         return self._open
 
     def feed(self, points: RecordArray) -> RecordArray:
-        """Return the slices that these points close; `link` is the ID of the end. A Python loop over a stack."""
+        """Return the slices that these points close; `link` is the ID of the end."""
+        begins, ends, rest = _adjacent(points)
+        found = [self._pairs(points[begins], points[ends])]
+        # A Python loop over a stack, for points that are not closed in the order of nesting, or not in this portion.
         rows: list[tuple[int, int, int, int, int, int]] = []
-        for first in range(0, len(points), _POINTS_AT_ONCE):
-            self._take(points[first : first + _POINTS_AT_ONCE], rows)
-        return np.array(rows, SPAN_DTYPE) if rows else np.zeros(0, SPAN_DTYPE)
+        for first in range(0, len(rest), _POINTS_AT_ONCE):
+            self._take(points[rest[first : first + _POINTS_AT_ONCE]], rows)
+        return np.concatenate([*found, np.array(rows, SPAN_DTYPE)]) if rows else found[0]
+
+    def _pairs(self, begins: RecordArray, ends: RecordArray) -> RecordArray:
+        """Return the slices of begins and their ends."""
+        for end, count in zip(*np.unique(ends["end"], return_counts=True), strict=True):
+            self.ends.setdefault(chr(end), [0, 0])[0] += int(count)
+        dur_ns, beyond = differences(ends["ts_ns"], begins["ts_ns"])
+        self.too_long += int(np.count_nonzero(beyond))
+        slices = np.zeros(len(begins), SPAN_DTYPE)
+        slices["start_ns"], slices["id"], slices["track"] = begins["ts_ns"], begins["id"], begins["track"]
+        slices["dur_ns"], slices["link"] = np.where(beyond, 0, dur_ns), ends["id"]
+        slices["kind"] = np.where(beyond, UNFINISHED, PAIR)
+        return slices
 
     def _take(self, points: RecordArray, rows: list[tuple[int, int, int, int, int, int]]) -> None:
         with self._budget.lock:
@@ -164,6 +182,32 @@ class BeginEndMatcher:
     def _some(self, found: sqlite3.Cursor) -> list[tuple[int, ...]]:
         with self._budget.lock, spilling_to_database():
             return found.fetchmany(_SPANS_AT_ONCE)
+
+
+def _adjacent(points: RecordArray) -> tuple[Places, Places, Places]:
+    """Return the places of begins, the places of their ends, and the places of other points, which are in order.
+
+    An end closes the begin before it on its track if it has its name or none. Without these two points, others become
+    neighbors.
+    """
+    rest = np.argsort(points["track"], kind="stable")
+    begins: list[Places] = []
+    ends: list[Places] = []
+    track, name, is_begin = (np.ascontiguousarray(points[field])[rest] for field in ("track", "name", "end"))
+    is_begin = is_begin == 0
+    while len(rest):
+        closes = is_begin[:-1] & ~is_begin[1:] & (track[:-1] == track[1:])
+        closes &= (name[1:] == 0) | (name[1:] == name[:-1])
+        first = np.flatnonzero(closes)
+        if not len(first) or len(first) * _LEAST_SHARE < len(rest):
+            break
+        begins.append(rest[first])
+        ends.append(rest[first + 1])
+        kept = np.ones(len(rest), np.bool_)
+        kept[first] = kept[first + 1] = False
+        rest, track, name, is_begin = (column[kept] for column in (rest, track, name, is_begin))
+    none = np.zeros(0, np.intp)
+    return np.concatenate([none, *begins]), np.concatenate([none, *ends]), np.sort(rest)
 
 
 def _spans(rows: Iterator[tuple[int, ...]]) -> Iterator[RecordArray]:
