@@ -45,6 +45,7 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
     rows: dict[str, list[dict[str, object]]] = {"run": [{"label": f"run-{run_id}", "start_ns": 0, "options": "{}"}]}
     if has == "nothing":
         return {name: [{**row, "run_id": run_id} for row in made] for name, made in rows.items()}
+    rows["import_log"] = [{"severity": "data_loss", "code": "damaged_event", "event_count": 1}]
     rows["track"] = [
         {"track_id": device, "kind": "stream", "device_id": device, "stream_id": device, "tid_text": f"{device}"}
         for device in devices

@@ -1,0 +1,169 @@
+"""The report trust: names each loss planted in a real trace, and finds nothing in clean ones."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traceconv
+from tests.conformance.shared_data import SHARED
+from traceconv.store.database import open_store
+
+MakeStore = Callable[..., Path]
+Finding = tuple[str, str | None, int]
+Trace = dict[str, Any]
+
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces/pytorch/resnet18.pt.trace.json.gz"
+REAL = SHARED / "real"
+#: Findings in real traces, all explained: kernels of a B200 start while the one before ends (programmatic dependent
+#: launch), as rocprofv3's do on their queue; copies of collectives overlap on their stream, and the clock of that
+#: device is ahead of the host's.
+EXPECTED: dict[str, list[Finding]] = {
+    "torch/alexnet_critical_path.json.gz": [],
+    "torch/b200_eager_trace.json.gz": [("overlapping_tasks", None, 74)],
+    "torch/kineto_resnet50_worker0.pt.trace.json.gz": [],
+    "torch/mi250_rocm6.2_minitoy.json.gz": [],
+    "torch/nccl_metadata.json.gz": [],
+    "torch/ns_resolution_rank0.pt.trace.json.gz": [],
+    "ascend/torch_npu_level1_rank1": [("early_tasks", None, 36), ("overlapping_tasks", None, 24)],
+    "ascend/msprof_analyze_trace_view.json": [],
+    "mindspore/msprof_0_2_1.json": [],
+    "tensorflow/timeline_gpu_03_merged.json": [],
+    "rocm/rocprofv3_908_results.json.gz": [("overlapping_tasks", None, 1275)],
+}
+
+
+def findings(path: Path) -> list[Finding]:
+    with traceconv.open_store(path, cache=False) as store:
+        return [(row["finding"], row["place"], row["count"]) for row in store.report("trust")]
+
+
+def ns(event: Trace) -> float:
+    return float(event["ts"])
+
+
+class Planted:
+    """A real trace that can be damaged: its launches of kernels by time, and the kernel of each."""
+
+    def __init__(self) -> None:
+        self.trace = json.loads(gzip.decompress(SAMPLE.read_bytes()))
+        events = self.trace["traceEvents"]
+        tasks = {e["args"]["correlation"]: e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")}
+        self.tasks = sorted(tasks.values(), key=ns)
+        self.calls = {
+            e["args"]["correlation"]: e
+            for e in events
+            if e.get("cat") == "cuda_runtime" and e["args"]["correlation"] in tasks
+        }
+        launches = sorted((e for e in self.calls.values() if "Launch" in e["name"]), key=ns)
+        self.kernels = [tasks[e["args"]["correlation"]] for e in launches]
+
+    def remove(self, events: list[Trace]) -> None:
+        gone = {id(event) for event in events}
+        self.trace["traceEvents"] = [e for e in self.trace["traceEvents"] if id(e) not in gone]
+
+    def found(self, folder: Path) -> list[Finding]:
+        path = folder / "damaged.json"
+        path.write_text(json.dumps(self.trace))
+        return findings(path)
+
+
+def test_each_planted_loss_is_named(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    count = len(Planted().kernels)
+    for _ in range(3):
+        first, last, size = draw.randrange(1, 30), draw.randrange(1, 30), draw.randrange(1, 40)
+        middle = draw.randrange(first + 1, count - last - size - 1)
+        planted = Planted()
+        planted.remove(planted.kernels[:first] + planted.kernels[middle : middle + size] + planted.kernels[-last:])
+        assert planted.found(tmp_path) == [
+            ("lost_tasks", "end", last),
+            ("lost_tasks", "middle", size),
+            ("lost_tasks", "start", first),
+        ]
+        planted = Planted()
+        planted.remove([planted.calls[task["args"]["correlation"]] for task in planted.tasks[:first]])
+        assert planted.found(tmp_path) == [("lost_launches", "start", first)]
+        planted = Planted()
+        planted.trace["traceEvents"] += copy.deepcopy(planted.kernels[middle : middle + size])
+        assert ("duplicate_tasks", None, size) in planted.found(tmp_path)
+
+
+def test_a_task_that_runs_past_the_next_one_is_found(tmp_path: Path) -> None:
+    planted = Planted()
+    stream = [task for task in planted.tasks if task["args"]["stream"] == planted.kernels[0]["args"]["stream"]]
+    here, following = next((a, b) for a, b in pairwise(stream[40:]) if float(b["dur"]) > 2)
+    here["dur"] = ns(following) - ns(here) + 1
+    assert planted.found(tmp_path) == [("overlapping_tasks", None, 1)]
+    planted = Planted()
+    early = planted.kernels[50]
+    planted.calls[early["args"]["correlation"]]["ts"] = ns(early) + 1
+    assert ("early_tasks", None, 1) in planted.found(tmp_path)
+
+
+def test_clean_traces_have_no_finding() -> None:
+    assert findings(SAMPLE) == []
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_real_traces_have_only_explained_findings(name: str) -> None:
+    if not REAL.exists():
+        pytest.skip("no shared/conformance here")
+    assert findings(REAL / name) == EXPECTED[name]
+
+
+def test_findings_of_a_few_tasks(make_store: MakeStore) -> None:
+    def task(id_: int, start_ns: int, dur_ns: int | None, **more: object) -> Trace:
+        return {"id": id_, "track_id": 1, "start_ns": start_ns, "dur_ns": dur_ns, "kind": "compute", "depth": 0, **more}
+
+    store = make_store(
+        run=[{"run_id": 1, "label": "a", "start_ns": 0, "end_ns": 1000}],
+        device=[{"device_id": 0, "clock_error_ns": 10}],
+        task=[
+            task(1, 0, 40, name="x", submit_ns=7, correlation_id=1),  # 7 ns early
+            task(2, 100, 50, name="ncclKernel_AllReduce", submit_ns=93, correlation_id=2),  # 7 ns late: uncertain
+            task(3, 130, 40, name="x", stream_wait_ns=-20, parent_id=99, submit_ns=50, correlation_id=3),
+            task(4, 130, 40, name="x", stream_wait_ns=-40, submit_ns=50, correlation_id=4),
+            task(5, 300, None, name="x", correlation_id=5),
+            task(6, 400, 9, kind="sync", correlation_id=6),
+        ],
+        step=[{"step_id": 1, "start_ns": 0, "end_ns": 9}, {"step_id": 2, "start_ns": 9}],
+        import_log=[
+            {"severity": "data_loss", "code": "damaged_event", "event_count": 3},
+            {"severity": "info", "code": "nul_padding", "event_count": 5},
+        ],
+    )
+    with open_store(store) as connection:
+        rows = connection.execute("SELECT * EXCLUDE (run_id, affected_percent, reports) FROM trust").fetchall()
+        assert rows == [
+            ("cut_steps", None, 1, 2, None),
+            ("duplicate_tasks", None, 1, 5, 40),
+            ("early_tasks", None, 1, 4, 7),
+            ("import_losses", None, 3, None, None),
+            ("lost_launches", "end", 1, 5, 0),
+            ("overlapping_tasks", None, 2, 5, 60),
+            ("uncertain_delays", None, 1, 4, 7),
+            ("unfinished_tasks", None, 1, 5, None),
+            ("unknown_collectives", None, 1, 5, 50),
+        ]
+        percents = "SELECT finding, affected_percent FROM trust(run := 1) WHERE affected_percent > 1"
+        assert connection.execute(percents).fetchall() == [
+            ("duplicate_tasks", 4.0), ("overlapping_tasks", 6.0), ("unknown_collectives", 5.0),
+        ]  # fmt: skip
+
+
+def test_names_that_were_cut_are_found(make_store: MakeStore) -> None:
+    names = ["k" * 62 + "a", "k" * 62 + "b", "short", "k" * 40]
+    tasks = [{"id": n, "track_id": 1, "start_ns": n, "dur_ns": 1, "name": name} for n, name in enumerate(names)]
+    with open_store(make_store(task=tasks)) as connection:
+        assert connection.execute("SELECT finding, count, total_count FROM trust").fetchall() == [("cut_names", 2, 4)]
+    with open_store(make_store(task=tasks[1:])) as connection:
+        assert connection.execute("FROM trust").fetchall() == []
