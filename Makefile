@@ -72,7 +72,7 @@ sanitize: $(READY) ## test the C extension, also on mutated traces, with address
 		TRACECONV_SHARED="$${TRACECONV_SHARED:-$(CURDIR)/../shared}" \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 		&& "$(CURDIR)/$(BIN)/python" -m pytest --capture=sys tests/property/test_native.py tests/property/test_records.py tests/property/test_trace_parser.py \
-			tests/property/test_trace_fields.py tests/property/test_pairs_oracle.py tests/property/test_perfetto_batches.py \
+			tests/property/test_trace_fields.py tests/property/test_trace_args.py tests/property/test_pairs_oracle.py tests/property/test_perfetto_batches.py \
 			tests/property/test_nesting_oracle.py \
 		&& "$(CURDIR)/$(BIN)/python" -m tests.fuzz --inputs $(SANITIZE_INPUTS) --seed $(FUZZ_SEED) --limit 120 \
 			--target chrome_json --target chrome_json_rows --target own_export \
