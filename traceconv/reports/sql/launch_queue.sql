@@ -1,6 +1,6 @@
 -- title = "Launch queues of streams"
 -- doc = "How many tasks wait on each stream, launched but not started? One row per stream. The length changes at each launch and each start, except those of events and waits (kind sync); launches come first at equal times. An empty queue means that the device is ahead of the host."
--- needs = ["task", "api"]
+-- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and the calls that launch them."
 -- order = ["run_id", "device_id", "stream_id"]
 -- measure = "max_length"
@@ -25,10 +25,11 @@
 -- time_avg_length = { type = "DOUBLE", unit = "count", doc = "Mean length over the time from the first to the last change, rounded to 0.001; NULL if that is no time." }
 -- empty_percent = { type = "DOUBLE", unit = "percent", doc = "Share of that time with an empty queue; NULL if that is no time." }
 WITH launched AS (
-  SELECT d.run_id, d.device_id, d.stream_id, d.id, d.submit_ns, d.start_ns
-  FROM launch_delay AS d
-  WHERE d.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR d.run_id = run) AND (device IS NULL OR d.device_id = device)
-    AND (from_ns IS NULL OR d.submit_ns >= from_ns) AND (to_ns IS NULL OR d.submit_ns < to_ns)
+  SELECT t.run_id, t.device_id, t.stream_id, t.id, t.submit_ns, t.start_ns
+  FROM task AS t
+  WHERE t.submit_ns IS NOT NULL AND t.start_ns IS NOT NULL AND t.kind IS DISTINCT FROM 'sync'
+    AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+    AND (from_ns IS NULL OR t.submit_ns >= from_ns) AND (to_ns IS NULL OR t.submit_ns < to_ns)
 ), change AS (
   SELECT run_id, device_id, stream_id, id, submit_ns AS ts_ns, 1 AS by_one FROM launched
   UNION ALL
