@@ -28,20 +28,31 @@
 -- device_self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks that they launched directly." }
 -- device_percent = { type = "DOUBLE", unit = "percent", doc = "100 device_total_ns / the sum of device_self_ns over all rows of the run; NULL if that is 0." }
 WITH RECURSIVE place AS MATERIALIZED (
-  FROM slice_path
+  FROM enclosing_range
+), linked AS (
+  SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS range_id
+  FROM flow AS f
+  JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
+  JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
+  WHERE run IS NULL OR f.run_id = run
+  GROUP BY f.run_id, f.dst_id
 ), launch AS (
-  SELECT l.run_id, l.id, p.path_key
-  FROM launching_range AS l
-  JOIN place AS p ON p.run_id = l.run_id AND p.id = CASE WHEN l.found_by = 'flow' THEN l.range_id ELSE l.api_id END
-  WHERE run IS NULL OR l.run_id = run
-), device_time AS (
-  SELECT t.run_id, coalesce(l.path_key, 0) AS path_key, count(*) AS tasks, coalesce(sum(t.dur_ns), 0) AS time
+  -- As in launching_range: operators before other ranges, and those around the call before those linked by a flow.
+  SELECT t.run_id, t.dur_ns,
+         CASE WHEN c.op_id IS NULL AND (w.op_id IS NOT NULL OR (c.other_id IS NULL AND w.other_id IS NOT NULL)) THEN w.path_key
+              ELSE coalesce(c.path_key, w.path_key) END AS path_key
   FROM task AS t
-  LEFT JOIN launch AS l ON l.run_id = t.run_id AND l.id = t.id
+  LEFT JOIN launch_delay AS d ON d.run_id = t.run_id AND d.id = t.id
+  LEFT JOIN place AS c ON c.run_id = d.run_id AND c.id = d.api_id
+  LEFT JOIN linked AS k ON k.run_id = t.run_id AND k.id = t.id
+  LEFT JOIN place AS w ON w.run_id = k.run_id AND w.id = k.range_id
   WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
     AND (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
     AND (last_step IS NULL OR t.step_id <= last_step)
-  GROUP BY t.run_id, coalesce(l.path_key, 0)
+), device_time AS (
+  SELECT l.run_id, coalesce(l.path_key, 0) AS path_key, count(*) AS tasks, coalesce(sum(l.dur_ns), 0) AS time
+  FROM launch AS l
+  GROUP BY l.run_id, coalesce(l.path_key, 0)
 ), host AS (
   SELECT r.run_id, p.path_key, p.parent_key, p.path_depth, r.kind, r.dur_ns, r.self_ns,
          regexp_replace(coalesce(r.name, ''), '^ProfilerStep#[0-9]+$', 'ProfilerStep*') AS name,

@@ -1,5 +1,5 @@
 -- title = "Summary of a run"
--- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, the kernels and operators that take most of it, the peaks of memory, and what the import lost."
+-- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, why it is idle, the kernels and operators that take most of it, the peaks of memory, and what the import lost."
 -- needs = ["run"]
 -- when_empty = "Ingest a capture or trace: traceconv ingest PATH."
 -- order = ["run_id", "position"]
@@ -10,13 +10,13 @@
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the summary, from 1." }
--- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, category (of kernels), kernel, operator (on the host), memory or losses." }
--- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of kernels.label, range.name and import_log.code." }
--- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of kernels and categories their total, of operators their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
--- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all kernels or operators of the run; NULL if not applicable." }
--- count = { type = "BIGINT", unit = "count", doc = "Number of devices, tasks, steps, executions, calls or lost events; NULL if not applicable or unknown." }
+-- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), category (of kernels), kernel, operator (on the host), memory or losses." }
+-- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of idle_causes.cause, idle_gaps.host_name, kernels.label, range.name and import_log.code." }
+-- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of causes, kernels and categories their total, of operators their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
+-- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all its gaps, or of all kernels or operators of the run; NULL if not applicable." }
+-- count = { type = "BIGINT", unit = "count", doc = "Number of devices, tasks, steps, gaps, executions, calls or lost events; NULL if not applicable or unknown." }
 -- size_bytes = { type = "BIGINT", unit = "byte", doc = "Peak of memory, or bytes lost; NULL if not applicable or unknown." }
--- note = { type = "VARCHAR", unit = "text", doc = "Label of the run, category of a kernel, op at the peak, or severity of a loss; NULL if none." }
+-- note = { type = "VARCHAR", unit = "text", doc = "Label of the run, device of a gap, category of a kernel, op at the peak, or severity of a loss; NULL if none." }
 WITH chosen AS (
   SELECT r.run_id, r.label, r.start_ns, TRY(r.end_ns - r.start_ns) AS span_ns, r.complete
   FROM run AS r
@@ -67,6 +67,9 @@ WITH chosen AS (
   FROM import_log AS l
   WHERE (run IS NULL OR l.run_id = run) AND l.severity <> 'info'
   GROUP BY l.run_id, l.code, l.severity
+), gap AS (
+  SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY gap_ns DESC, device_id, start_ns) AS rank
+  FROM idle_gaps(run := run)
 ), line AS (
   SELECT run_id, 1 AS part, 'run' AS section, 1 AS place, NULL::BIGINT AS device_id, 'span' AS item, span_ns::HUGEINT AS time_ns, NULL::DOUBLE AS percent, NULL::HUGEINT AS count,
          NULL::HUGEINT AS size_bytes, label AS note
@@ -89,33 +92,41 @@ WITH chosen AS (
                        (3, 'exposed copies', b.exposed_copy_ns), (4, 'other', b.other_ns), (5, 'idle', b.idle_ns)) AS v(place, item, time_ns)
   WHERE v.item <> 'other' OR v.time_ns > 0
   UNION ALL
-  SELECT run_id, 4, 'category', rank, NULL, category, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, NULL
+  SELECT g.run_id, 4, 'idle', row_number() OVER (PARTITION BY g.run_id, g.device_id ORDER BY g.idle_ns DESC, g.cause), g.device_id,
+         coalesce(g.cause, 'unknown') || coalesce(' on device ' || g.device_id, ''), g.idle_ns, g.percent, g.gap_count, NULL, NULL
+  FROM idle_causes(run := run) AS g
+  UNION ALL
+  SELECT run_id, 5, 'gap', rank, NULL, coalesce(cause, 'unknown') || coalesce(': ' || host_name, ''), gap_ns, NULL, NULL, NULL, 'device ' || device_id
+  FROM gap
+  WHERE rank <= 3
+  UNION ALL
+  SELECT run_id, 6, 'category', rank, NULL, category, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, NULL
   FROM category
   WHERE rank <= 5
   UNION ALL
-  SELECT run_id, 5, 'kernel', rank, NULL, label, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, category
+  SELECT run_id, 7, 'kernel', rank, NULL, label, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, category
   FROM kernel_share
   WHERE rank <= 5
   UNION ALL
-  SELECT run_id, 6, 'operator', rank, NULL, name, total, 100 * total::DOUBLE / nullif(run_total, 0), calls, NULL, NULL
+  SELECT run_id, 8, 'operator', rank, NULL, name, total, 100 * total::DOUBLE / nullif(run_total, 0), calls, NULL, NULL
   FROM operator_share
   WHERE rank <= 5
   UNION ALL
-  SELECT p.run_id, 7, 'memory', v.place, p.device_id, v.item || CASE WHEN p.device_id >= 0 THEN ' on device ' || p.device_id WHEN p.device_id < 0 THEN ' on the host' ELSE '' END, TRY(v.peak_ns - p.start_ns), NULL, NULL, v.bytes,
+  SELECT p.run_id, 9, 'memory', v.place, p.device_id, v.item || CASE WHEN p.device_id >= 0 THEN ' on device ' || p.device_id WHEN p.device_id < 0 THEN ' on the host' ELSE '' END, TRY(v.peak_ns - p.start_ns), NULL, NULL, v.bytes,
          CASE WHEN v.place = 1 THEN p.peak_op END
   FROM peak AS p,
        LATERAL (VALUES (1, 'peak used', p.peak_used_bytes, p.peak_ns), (2, 'peak reserved', p.peak_reserved_bytes, p.peak_reserved_ns))
          AS v(place, item, bytes, peak_ns)
   WHERE v.bytes IS NOT NULL
   UNION ALL
-  SELECT run_id, 8, 'losses', 1, NULL, code, NULL, NULL, events, bytes, severity
+  SELECT run_id, 10, 'losses', 1, NULL, code, NULL, NULL, events, bytes, severity
   FROM loss
   UNION ALL
-  SELECT run_id, 8, 'losses', 2, NULL, 'incomplete', NULL, NULL, NULL, NULL, 'the recording is truncated'
+  SELECT run_id, 10, 'losses', 2, NULL, 'incomplete', NULL, NULL, NULL, NULL, 'the recording is truncated'
   FROM chosen
   WHERE NOT complete
   UNION ALL
-  SELECT c.run_id, 8, 'losses', 3, NULL, 'none', NULL, NULL, 0, NULL, NULL
+  SELECT c.run_id, 10, 'losses', 3, NULL, 'none', NULL, NULL, 0, NULL, NULL
   FROM chosen AS c
   WHERE c.complete IS DISTINCT FROM false AND c.run_id NOT IN (SELECT run_id FROM loss)
 )

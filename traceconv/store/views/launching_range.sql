@@ -17,11 +17,8 @@
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the task." }
 -- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time of the task." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
-WITH RECURSIVE call AS (
-  SELECT d.run_id, d.id, d.api_id, a.parent_id,
-         regexp_matches(coalesce(a.name, ''), '^(cuda|cu|hip)GraphLaunch') AS of_graph
-  FROM launch_delay AS d
-  JOIN api AS a ON a.run_id = d.run_id AND a.id = d.api_id
+WITH around AS MATERIALIZED (
+  FROM enclosing_range
 ), linked AS (
   -- torch_npu queues its work: the call is on another thread, and a flow leads from the operator to the task.
   SELECT f.run_id, f.dst_id AS id, min(r.id) AS range_id
@@ -29,42 +26,17 @@ WITH RECURSIVE call AS (
   JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
   JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
   GROUP BY f.run_id, f.dst_id
-), above AS (
-  SELECT r.run_id, r.id, r.parent_id, CASE WHEN r.kind = 'host_op' THEN r.id END AS op_id,
-         CASE WHEN r.kind NOT IN ('host_op', 'frame') THEN r.id END AS other_id,
-         CASE WHEN r.kind IN ('frame', 'module') THEN r.id END AS frame_id
-  FROM "range" AS r
-  UNION ALL
-  SELECT a.run_id, a.id, a.parent_id, NULL, NULL, NULL
-  FROM api AS a
-), climb AS (
-  SELECT b.run_id, b.from_id, b.from_id AS next_id, NULL::BIGINT AS op_id, NULL::BIGINT AS other_id,
-         NULL::BIGINT AS frame_id
-  FROM (
-    SELECT c.run_id, c.parent_id AS from_id FROM call AS c WHERE c.parent_id IS NOT NULL
-    UNION
-    SELECT f.run_id, f.range_id FROM linked AS f
-  ) AS b
-  UNION ALL
-  SELECT c.run_id, c.from_id, u.parent_id, coalesce(c.op_id, u.op_id), coalesce(c.other_id, u.other_id),
-         coalesce(c.frame_id, u.frame_id)
-  FROM climb AS c
-  JOIN above AS u ON u.run_id = c.run_id AND u.id = c.next_id
-  WHERE c.op_id IS NULL OR c.frame_id IS NULL
-), around AS (
-  -- Found ranges are kept, so that the largest is the only one.
-  SELECT c.run_id, c.from_id, max(c.op_id) AS op_id, max(c.other_id) AS other_id, max(c.frame_id) AS frame_id
-  FROM climb AS c
-  GROUP BY c.run_id, c.from_id
 ), launched AS (
-  SELECT c.run_id, c.id, c.api_id, c.of_graph, o.op_id, o.other_id, o.frame_id, NULL::BIGINT AS flow_op_id,
-         NULL::BIGINT AS flow_other_id, NULL::BIGINT AS flow_frame_id
-  FROM call AS c
-  LEFT JOIN around AS o ON o.run_id = c.run_id AND o.from_id = c.parent_id
+  SELECT d.run_id, d.id, d.api_id, regexp_matches(coalesce(a.name, ''), '^(cuda|cu|hip)GraphLaunch') AS of_graph,
+         o.op_id, o.other_id, o.frame_id, NULL::BIGINT AS flow_op_id, NULL::BIGINT AS flow_other_id,
+         NULL::BIGINT AS flow_frame_id
+  FROM launch_delay AS d
+  JOIN api AS a ON a.run_id = d.run_id AND a.id = d.api_id
+  LEFT JOIN around AS o ON o.run_id = d.run_id AND o.id = d.api_id
   UNION ALL
   SELECT f.run_id, f.id, NULL, NULL, NULL, NULL, NULL, o.op_id, o.other_id, o.frame_id
   FROM linked AS f
-  JOIN around AS o ON o.run_id = f.run_id AND o.from_id = f.range_id
+  JOIN around AS o ON o.run_id = f.run_id AND o.id = f.range_id
 ), merged AS (
   SELECT l.run_id, l.id, max(l.api_id) AS api_id, bool_or(l.of_graph) AS of_graph, max(l.op_id) AS op_id,
          max(l.other_id) AS other_id, max(l.frame_id) AS frame_id, max(l.flow_op_id) AS flow_op_id,

@@ -15,7 +15,7 @@
 -- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time of the task." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 WITH path AS (
-  FROM slice_path
+  FROM enclosing_range
 ), launch AS (
   SELECT l.run_id, l.id, l.range_id, p.module_id, p.forward_id
   FROM launching_range AS l
