@@ -26,6 +26,8 @@ _BATCH_ROWS, _BATCH_BYTES, _BATCH_PARTS = 40_000, 5 << 20, 512
 _RETAINED_BYTES = 16 << 20
 #: Batches that `find` keeps in memory.
 _CACHED = 4
+#: Rows that stay in memory if there are no others, with the columns that they keep alive.
+_KEPT_BYTES = 1 << 20
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 #: A text that many rows share.
 SHARED = pa.dictionary(pa.int32(), pa.string())
@@ -110,6 +112,8 @@ class SpilledRows:
         self._texts = [number for number, field in enumerate(schema) if pa.types.is_string(field.type)]
         self.count = 0
         self._file: BinaryIO | None = None
+        #: All rows, if there are so few that no file was written.
+        self._kept: list[pa.RecordBatch] = []
         self._offsets: list[int] = [0]
         self._buffers: dict[int, _Buffer] = {}
         self._first_ids: list[int] = []
@@ -134,22 +138,32 @@ class SpilledRows:
             if self._file is None:
                 self._file = spill_file()
             for batch in _joined(batches):
+                self._note(batch)
                 with pa.ipc.new_stream(self._file, self.schema, options=_COMPRESSED) as writer:
                     writer.write_batch(batch)
                 self._file.flush()
-                self._first_ids.append(batch.column(0)[0].as_py())
-                self._first_rows.append(self.count)
                 self._offsets.append(self._file.tell())
-                self.count += batch.num_rows
+
+    def _note(self, batch: pa.RecordBatch) -> None:
+        self._first_ids.append(batch.column(0)[0].as_py())
+        self._first_rows.append(self.count)
+        self.count += batch.num_rows
 
     def end(self) -> None:
         """Finish writing. If there are few rows, they are all put in the order of their IDs."""
         buffered = [buffer.batches for buffer in self._buffers.values()]
+        kept_bytes = sum(buffer.size_bytes + buffer.retained_bytes for buffer in self._buffers.values())
+        is_small = not self.count and kept_bytes < _KEPT_BYTES
         self._buffers = {}
         if not self.count and len(buffered) > 1:
             rows = pa.Table.from_batches(list(chain.from_iterable(buffered))).combine_chunks()
             order = np.argsort(rows.column(0).to_numpy(), kind="stable")
             buffered = [rows.take(pa.array(order)).to_batches()]
+        if is_small:
+            self._kept = list(chain.from_iterable(map(_joined, buffered)))
+            for batch in self._kept:
+                self._note(batch)
+            return
         for batches in buffered:
             self._write(batches)
 
@@ -158,10 +172,12 @@ class SpilledRows:
         return prefetch((first, self._batch(number, *columns)) for number, first in enumerate(self._first_rows))
 
     def _batch(self, number: int, *columns: str) -> pa.RecordBatch:
+        fields = sorted(self.schema.get_field_index(name) for name in columns) or None
+        if self._kept:
+            return self._kept[number] if fields is None else self._kept[number].select(fields)
         assert self._file is not None
         first, end = self._offsets[number : number + 2]
         compressed = os.pread(self._file.fileno(), end - first, first)
-        fields = sorted(self.schema.get_field_index(name) for name in columns) or None
         return pa.ipc.open_stream(compressed, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_next_batch()
 
     def parts(self) -> Iterator[tuple[int, int, Callable[..., pa.RecordBatch]]]:
@@ -187,6 +203,7 @@ class SpilledRows:
     def close(self) -> None:
         """Free the disk space."""
         self._cached_batch.cache_clear()
+        self._kept = []
         if self._file is not None:
             close_quietly(self._file)
             self._file = None
