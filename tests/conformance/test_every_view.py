@@ -42,7 +42,9 @@ STORES = {
 def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
     """Rows for each table of a run on two devices, so that no view is empty. "tasks": only tasks and their tracks."""
     devices = (0, 1)
-    rows: dict[str, list[dict[str, object]]] = {"run": [{"label": f"run-{run_id}", "start_ns": 0, "options": "{}"}]}
+    rows: dict[str, list[dict[str, object]]] = {
+        "run": [{"label": f"run-{run_id}", "group_label": "job", "rank": run_id, "start_ns": 0, "options": "{}"}]
+    }
     if has == "nothing":
         return {name: [{**row, "run_id": run_id} for row in made] for name, made in rows.items()}
     rows["import_log"] = [{"severity": "data_loss", "code": "damaged_event", "event_count": 1}]
@@ -60,7 +62,7 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
             "kind": "collective" if n == 3 else "compute",
             "name": f"kernel {n % 3}",
             "step_id": n % 2,
-            "start_ns": 1000 * n + device,
+            "start_ns": 1000 * n + device + (20_000 if n == 5 else 0),  # after an idle gap
             "submit_ns": 1000 * n - 500,
             "dur_ns": 100 * (n + 1) + device,
             "correlation_id": 100 * device + n,
