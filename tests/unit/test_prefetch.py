@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -73,3 +75,14 @@ def test_items_are_produced_while_earlier_ones_are_in_use() -> None:
     assert [next(items) for _ in range(3)] == [0, 1, 2]
     assert made.wait(10), "the item after the one in use was not started"
     assert list(items) == [3]
+
+
+def test_exit_handlers_prefetch_without_a_thread() -> None:
+    program = (
+        "import atexit; from traceconv.base.prefetch import prefetch; from traceconv.base.workers import Workers\n"
+        "atexit.register(lambda: print(*prefetch(iter(range(9)))))\n"
+        "atexit.register(lambda: print(repr(Workers(1).submit(int, 'x').exception())))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    failure = "ValueError(\"invalid literal for int() with base 10: 'x'\")"
+    assert (done.stdout, done.stderr) == (f"{failure}\n0 1 2 3 4 5 6 7 8\n", "")

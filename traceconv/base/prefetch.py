@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
+
+from traceconv.base.workers import Workers
 
 Item = TypeVar("Item")
 
@@ -33,7 +35,7 @@ def prefetch(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, Non
 
 
 def _in_thread(items: Iterator[Item], depth: int) -> Iterator[Item]:
-    pool = ThreadPoolExecutor(1, "traceconv-prefetch")
+    pool = Workers(1, "traceconv-prefetch")
     try:
         waiting: deque[Future[Item]] = deque(pool.submit(next, items) for _ in range(depth + 1))
         while True:

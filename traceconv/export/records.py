@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.workers import Workers
 from traceconv.export.json_sql import EXACT_LIMIT
 from traceconv.export.output import CountedFile
 
@@ -216,7 +217,7 @@ def _buffers(column: pa.Array) -> _Buffers:
 class RecordFile:
     """Writes records to a file, in order; two threads fill the templates."""
 
-    def __init__(self, file: CountedFile, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, file: CountedFile, pool: Workers) -> None:
         self._file = file
         self._pool = pool
         self._waiting: deque[Future[Chunks] | bytes] = deque()
@@ -291,7 +292,7 @@ def _as_chunk(function: Callable[[], bytes]) -> Chunks:
 @contextmanager
 def record_file(file: CountedFile) -> Iterator[RecordFile]:
     """Write records to a file, all of them by the end of the `with` block."""
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with Workers(_THREADS) as pool:
         records = RecordFile(file, pool)
         try:
             yield records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.prefetch import prefetch
+from traceconv.base.workers import Workers
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.placed_rows import PlacedRows
@@ -57,7 +58,7 @@ class SecondPass:
         #: By track_id: which tracks have tasks, and which have other slices.
         self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)
         self._of_others = np.zeros(first.tracks.count + 1, np.bool_)
-        self._thread = ThreadPoolExecutor(1, "traceconv-second-pass")
+        self._thread = Workers(1, "traceconv-second-pass")
         self._flows_bound: Future[None] | None = None
 
     def close(self) -> None:
