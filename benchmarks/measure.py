@@ -40,7 +40,9 @@ def run(command: Sequence[str | Path], accepted: Sequence[int] = (0,)) -> Measur
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
-        output, errors = (file.seek(0) or file.read().decode() for file in (stdout, stderr))
+        stdout.seek(0)
+        stderr.seek(0)
+        output, errors = stdout.read().decode(), stderr.read().decode()
     if process.returncode not in accepted:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{errors}")
     return Measured(seconds, usage.ru_maxrss * 1024, output, usage.ru_utime + usage.ru_stime)

@@ -15,7 +15,7 @@ import json
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,7 @@ CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT);
 CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT);
 INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'NVIDIA H100');
 """
-_Columns = dict[str, "NDArray[np.int64] | int | list[str | None] | None"]
+_Columns = dict[str, "NDArray[np.int64] | int | Sequence[str | int | None] | None"]
 
 
 def write(path: Path, events: int) -> None:
@@ -161,7 +161,7 @@ def _tables(events: int, rng: np.random.Generator) -> Iterator[tuple[str, _Colum
             "textId": [None if text else 4001 + row % 200 for row, text in enumerate(texts)],
         },
         groups * depth,
-    )  # type: ignore[misc]  # fmt: skip
+    )  # fmt: skip
 
 
 def _rows_seconds(path: Path) -> float:

@@ -158,9 +158,9 @@ def measure(ops: int, runs: int, pairs: int) -> Overhead:
             session.run(inputs)
         levels = {level: profiled_over_plain(session, inputs, level, pairs, runs) for level in GOALS}
     with traceconv.Session("mini_resnet") as session:
-        inputs = session.random_inputs()
-        session.run(inputs)
-        computing = profiled_over_plain(session, inputs, 2, pairs // 2, 4 * runs)
+        images = session.random_inputs()
+        session.run(images)
+        computing = profiled_over_plain(session, images, 2, pairs // 2, 4 * runs)
     return Overhead(span_off, span_on, task_off, task_on, op_count, levels, computing)
 
 

@@ -36,9 +36,12 @@ NSYS_EVENTS = 1_000_000
 SMALL_FILES = 1_200
 #: Targets in CPU time: of an event of the report, of all small files, and events of the Perfetto trace per second.
 _NSYS_SECONDS, _SMALL_FILES_SECONDS, _PERFETTO_RATE = 4e-6, 8, 500_000
-#: Targets for real shapes: 1.5 times the rate of Perfetto's trace_processor, in multiples of json.load without garbage
-#: collection, on a machine that has both.
-_TIMES_FAST_LOAD = {"pytorch": 1.7, "pytorch_stacks": 1.7, "pytorch_memory": 1.5}
+#: Targets for trace JSON: 1.5 times the rate of Perfetto's trace_processor, in multiples of json.load without garbage
+#: collection, as measured on a machine that has both.
+_TIMES_FAST_LOAD = {
+    "compact": 1.6, "indented": 2.4, "flows": 2.9, "rarer": 2.6,
+    "pytorch": 1.7, "pytorch_stacks": 1.7, "pytorch_memory": 1.5,
+}  # fmt: skip
 _FAST_LOAD = "json.load, no collector"
 #: Targets relative to message objects: 5 and 1.5 M slices/s on a machine where those reach 0.15 M/s.
 _TIMES_OBJECTS = {
@@ -46,7 +49,6 @@ _TIMES_OBJECTS = {
     ("perfetto, no args", "traceconv export perfetto"): 33,
     ("perfetto", "traceconv export perfetto"): 10,
 }
-_TIMES_JSON_LOAD = {"compact": 4, "indented": 4, "flows": 3}
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ class Bench:
         rate = records / best
         self._add("ingest", rate, f"{records:,} records in {best:.2f} s: {rate / 1e6:.2f} M/s")
         ratio = best_insert / best
-        met = ratio >= 0.6 if self._full else None
-        self._add("ingest ÷ bulk insert", ratio, f"{ratio:.0%} of its rate ({best_insert:.2f} s)", "≥ 60 %", met)
+        met = ratio >= 0.75 if self._full else None
+        self._add("ingest ÷ bulk insert", ratio, f"{ratio:.0%} of its rate ({best_insert:.2f} s)", "≥ 75 %", met)
         within = peak <= 450 * MB if self._full else None
         self._add("ingest, peak memory", peak, f"{peak / MB:.0f} MB", "≤ 450 MB", within)
         size = store.stat().st_size
@@ -245,10 +247,7 @@ class Bench:
             rate, peak = one.bytes_per_s / MB, one.peak_bytes / MB
             shown = f"{rate:.1f} MB/s, {peak:.0f} MB"
             target, met = "", None
-            if one.by == "traceconv ingest" and one.kind in _TIMES_JSON_LOAD:
-                ratio, least = one.bytes_per_s / rates[one.kind, "json.load"], _TIMES_JSON_LOAD[one.kind]
-                shown, target, met = f"{shown}, {ratio:.2f} × json.load", f"≥ {least} × json.load", ratio >= least
-            elif one.by == "traceconv ingest" and one.kind in _TIMES_FAST_LOAD:
+            if one.by == "traceconv ingest" and one.kind in _TIMES_FAST_LOAD:
                 ratio, least = one.bytes_per_s / rates[one.kind, _FAST_LOAD], _TIMES_FAST_LOAD[one.kind]
                 shown, target, met = f"{shown}, {ratio:.2f} × {_FAST_LOAD}", f"≥ {least} × {_FAST_LOAD}", ratio >= least
             elif one.kind == "damaged":
