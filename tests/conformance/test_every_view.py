@@ -236,7 +236,8 @@ def relations(store: Path) -> Iterator[Relation]:
 @pytest.mark.parametrize(
     ("engine", "kind"),
     [
-        *((engine, "many runs") for engine in ("package", "oldest", "newest", "oldest package")),
+        *((engine, "many runs") for engine in ("package", "oldest")),
+        *(pytest.param(engine, "many runs", marks=pytest.mark.long) for engine in ("newest", "oldest package")),
         *(pytest.param("package", kind, marks=pytest.mark.long) for kind in ("one run", "tasks alone")),
     ],
 )

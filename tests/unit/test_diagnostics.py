@@ -95,6 +95,7 @@ def test_every_error_has_an_exit_code_of_its_kind() -> None:
     assert {kind.__name__: kind.exit_code for kind in kinds if kind.exit_code != 1} == {
         "UsageError": 2,
         "DataLossError": 3,
+        "IncomparableError": 5,
     }
 
 

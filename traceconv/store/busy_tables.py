@@ -50,7 +50,11 @@ def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Ite
     kinds = " ".join(f"WHEN '{kind}' THEN {bit}" for kind, bit in KIND_BITS.items())
     tasks = connection.sql(_TASKS.format(bits=kinds, runs=chosen)).to_arrow_reader(_BATCH_ROWS)
     gaps = Spool(_GAP)
-    points = list(_points(tasks, bounds, gaps))
+    try:
+        points = list(_points(tasks, bounds, gaps))
+    except BaseException:
+        gaps.close()
+        raise
     return chain(points, _gap_rows(gaps))
 
 
@@ -84,13 +88,16 @@ def _points(
 
 
 def _gap_rows(gaps: Spool) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    for first in range(0, gaps.count, Spool.CHUNK_ROWS):
-        rows = gaps.read(first, min(Spool.CHUNK_ROWS, gaps.count - first))
-        for run_id in np.unique(rows["run_id"]).tolist():
-            own = rows[rows["run_id"] == run_id]
-            columns = {"device_id": pa.array(own["device_id"], mask=~own["known"])}
-            columns |= {name: pa.array(own[name]) for name in ("start_ns", "end_ns")}
-            yield "device_gap", run_id, pa.RecordBatch.from_pydict(columns)
+    """Yield the gaps, then free their disk space."""
+    try:
+        for rows in gaps:
+            for run_id in np.unique(rows["run_id"]).tolist():
+                own = rows[rows["run_id"] == run_id]
+                columns = {"device_id": pa.array(own["device_id"], mask=~own["known"])}
+                columns |= {name: pa.array(own[name]) for name in ("start_ns", "end_ns")}
+                yield "device_gap", run_id, pa.RecordBatch.from_pydict(columns)
+    finally:
+        gaps.close()
 
 
 def _rows(
