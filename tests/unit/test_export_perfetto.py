@@ -13,7 +13,7 @@ from round_trip import differences, drawn, drawn_packets
 from store_builder import build_store
 
 from traceconv.base.errors import InputError, StoreError
-from traceconv.export import perfetto, perfetto_texts
+from traceconv.export import perfetto, perfetto_flows, perfetto_texts
 from traceconv.export import perfetto_records as wire
 from traceconv.export.perfetto import export_perfetto
 from traceconv.export.registry import Written
@@ -167,6 +167,12 @@ def test_counters_markers_and_flows(everything: Path) -> None:
         f"WITH n AS ({names}) SELECT a.name, b.name FROM flow JOIN n AS a ON a.id = src_id JOIN n AS b ON b.id = dst_id"
     )
     assert sorted(query(store, arrows)) == [(HOSTILE, "m"), (HOSTILE, "over"), (HOSTILE, "t")]
+
+
+def test_flows_are_joined_in_parts(everything: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = exported(everything)[1].read_bytes()
+    monkeypatch.setattr(perfetto_flows, "_PART_FLOWS", 1)
+    assert exported(everything)[1].read_bytes() == whole
 
 
 def test_without_args_and_with_one_device(everything: Path) -> None:

@@ -7,6 +7,7 @@ has the bit REVERSED, and the later event, where it really starts, has the annot
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -27,6 +28,8 @@ _TABLES = {
 }
 #: Ends between the IDs of a window that are fetched, for each of its rows.
 _MOST_EXTRA = 4
+#: Flows whose ends are joined at a time.
+_PART_FLOWS = 250_000
 NO_FLOWS = np.zeros(0, _DTYPE)
 
 
@@ -42,30 +45,49 @@ class Flows:
             f"FROM {sources[name]}"
             for place, (name, (at, longest, depth)) in enumerate(_TABLES.items())
         )
-        # DuckDB before 1.5 can't store structs with unnamed fields.
-        # One join at a time: each needs memory for all IDs.
         connection.execute(
+            "CREATE OR REPLACE TEMP TABLE export_flow_id (id BIGINT, flow_id BIGINT, ends INTEGER);"
+            # One thread, and some flows at a time: a join needs memory for all IDs, and more for each thread.
+            "SET threads = 1"
+        )
+        for part in self._parts(flows):
+            self._join(f"(SELECT flow_id, src_id, dst_id FROM {flows} AS f WHERE {part})", known)
+        connection.execute("RESET threads")
+        [(ends,)] = connection.execute("SELECT count(*) FROM export_flow_id").fetchall()
+        [(count,)] = connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
+        self.count = int(ends) // 2
+        self.loose = int(count) - self.count
+
+    def _parts(self, flows: str) -> list[str]:
+        """Return conditions that divide the flows into parts that are joined one after the other."""
+        found = self._connection.execute(
+            f"SELECT flow_id FROM (SELECT flow_id, row_number() OVER (ORDER BY flow_id) AS place FROM {flows} AS f) "
+            f"WHERE place % {_PART_FLOWS} = 0 ORDER BY flow_id"
+        ).fetchall()
+        bounds = [int(flow_id) for (flow_id,) in found]
+        return [f"flow_id > {first} AND flow_id <= {last}" for first, last in pairwise((-(2**63), *bounds, 2**63 - 1))]
+
+    def _join(self, flows: str, known: str) -> None:
+        """Add the ends of flows to the table. `known` has the place of each event by ID."""
+        # DuckDB before 1.5 can't store structs with unnamed fields.
+        self._connection.execute(
             f"CREATE OR REPLACE TEMP TABLE export_end AS SELECT * FROM ({known}) "
             f"WHERE id IN (SELECT src_id FROM {flows} UNION ALL SELECT dst_id FROM {flows})"
         )
-        connection.execute(
+        self._connection.execute(
             "CREATE OR REPLACE TEMP TABLE export_start AS SELECT f.flow_id, f.src_id, f.dst_id, e.place "
             f"FROM {flows} AS f JOIN export_end AS e ON e.id = f.src_id"
         )
-        connection.execute(
+        self._connection.execute(
             "CREATE OR REPLACE TEMP TABLE export_joined AS "
             "SELECT s.flow_id, s.src_id, s.dst_id, s.place > e.place AS back "
             "FROM export_start AS s JOIN export_end AS e ON e.id = s.dst_id"
         )
         number = f"flow_id + CASE WHEN back THEN {REVERSED} ELSE 0 END AS flow_id"
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE export_flow_id AS SELECT src_id AS id, {number}, back::INTEGER AS ends "
-            f"FROM export_joined UNION ALL SELECT dst_id, {number}, (NOT back)::INTEGER FROM export_joined"
+        self._connection.execute(
+            f"INSERT INTO export_flow_id SELECT src_id AS id, {number}, back::INTEGER AS ends FROM export_joined "
+            f"UNION ALL SELECT dst_id, {number}, (NOT back)::INTEGER FROM export_joined"
         )
-        [(ends,)] = connection.execute("SELECT count(*) FROM export_flow_id").fetchall()
-        [(count,)] = connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
-        self.count = int(ends) // 2
-        self.loose = int(count) - self.count
 
     def of_rows(self, source: str, where: str) -> np.ndarray:
         """Return the ends of flows on the rows of a window, by row ID."""
