@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv.export import perfetto_records as wire
 from traceconv.formats.perfetto_proto.own_export import REVERSED
+from traceconv.wire.protobuf import encode_varint
 
 Int64 = NDArray[np.int64]
 
@@ -134,8 +135,8 @@ def reversed_column(flow_ends: np.ndarray, ids: Int64, note: int) -> pa.Array | 
     of, ends = found
     inner = wire.number_field(wire.NOTE_NAME, note) + wire.tag(wire.NOTE_INT, 0)
     fields = [
-        wire.tag(wire.NOTES, 2) + wire.varint(len(inner) + len(number)) + inner + number
-        for number in map(wire.varint, (of["flow"] - REVERSED).tolist())
+        wire.tag(wire.NOTES, 2) + encode_varint(len(inner) + len(number)) + inner + number
+        for number in map(encode_varint, (of["flow"] - REVERSED).tolist())
     ]
     sizes = np.zeros(len(fields) + 1, np.int64)
     np.cumsum([len(one) for one in fields], out=sizes[1:])

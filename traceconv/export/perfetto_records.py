@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from traceconv.export.records import Kind, Template
+from traceconv.wire.protobuf import encode_varint
 
 #: Fields: TracePacket, TrackEvent, DebugAnnotation, TrackDescriptor; see Perfetto's published .proto files.
 PACKET, TIMESTAMP, SNAPSHOT, SEQUENCE, EVENT, INTERNED, FLAGS, DESCRIPTOR, BUNDLE = 1, 8, 6, 10, 11, 12, 13, 60, 5
@@ -13,30 +14,19 @@ _SEQUENCE_ID = 1
 _NEEDS_STATE = 2
 
 
-def varint(value: int) -> bytes:
-    """Encode a number as a varint."""
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def tag(number: int, kind: int) -> bytes:
     """Encode the tag of a field: wire type 0 is a varint, 1 eight bytes, 2 bytes with a length."""
-    return varint(number << 3 | kind)
+    return encode_varint(number << 3 | kind)
 
 
 def number_field(number: int, value: int) -> bytes:
     """Encode a varint field."""
-    return tag(number, 0) + varint(value)
+    return tag(number, 0) + encode_varint(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
     """Encode a field of bytes."""
-    return tag(number, 2) + varint(len(value)) + value
+    return tag(number, 2) + encode_varint(len(value)) + value
 
 
 def packet(*parts: bytes, flags: int = 0) -> bytes:

@@ -23,6 +23,7 @@ from traceconv import native
 from traceconv.base.workers import Workers
 from traceconv.export.json_sql import EXACT_LIMIT
 from traceconv.export.output import CountedFile
+from traceconv.wire.protobuf import encode_varint
 
 Int64 = NDArray[np.int64]
 #: kind, column, texts to look up in, number, bytes before the value, bytes after its length; columns by their place.
@@ -353,7 +354,7 @@ def _records(bound: Bound, order: Int64) -> Iterator[bytes]:
                 opened.append(len(out))
             elif kind == Kind.CLOSE:
                 start = opened.pop()
-                out[start:start] = _varint(len(out) - start)
+                out[start:start] = encode_varint(len(out) - start)
             elif kind != Kind.LITERAL:
                 out += _FORMS[Kind(kind)](value, number, inner)
         yield bytes(out)
@@ -369,19 +370,6 @@ def _values(column: _Buffers) -> Callable[[int], Any]:
         return lambda row: None if bits is not None and not bits[row] else int(numbers[row])
     ends, texts = np.frombuffer(values, np.int32)[offset:], memoryview(data)
     return lambda row: None if bits is not None and not bits[row] else bytes(texts[ends[row] : ends[row + 1]])
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _unsigned(value: int) -> int:
-    return value & (1 << 64) - 1
 
 
 def _integer(value: int, number: int, _: bytes) -> bytes:
@@ -414,13 +402,17 @@ def _json(text: bytes, *_: object) -> bytes:
 
 
 def _note(value: int, _: int, inner: bytes) -> bytes:
-    encoded = _varint(_unsigned(value))
-    return _varint(len(inner) + len(encoded)) + inner + encoded
+    encoded = encode_varint(value)
+    return encode_varint(len(inner) + len(encoded)) + inner + encoded
 
 
 def _note_bytes(text: bytes, _: int, inner: bytes) -> bytes:
-    encoded = _varint(len(text)) + text
-    return _varint(len(inner) + len(encoded)) + inner + encoded
+    encoded = encode_varint(len(text)) + text
+    return encode_varint(len(inner) + len(encoded)) + inner + encoded
+
+
+def _unsigned(value: int) -> int:
+    return value & (1 << 64) - 1
 
 
 _FORMS: Mapping[Kind, Callable[[Any, int, bytes], bytes]] = {
@@ -432,7 +424,7 @@ _FORMS: Mapping[Kind, Callable[[Any, int, bytes], bytes]] = {
     Kind.JSON: _json,
     Kind.RAW: lambda text, *_: text,
     Kind.LOOKUP: lambda text, *_: text,
-    Kind.VARINT: lambda value, *_: _varint(_unsigned(value)),
+    Kind.VARINT: lambda value, *_: encode_varint(value),
     Kind.NOTE: _note,
     Kind.NOTE_BYTES: _note_bytes,
     Kind.FIXED64: lambda value, *_: _unsigned(value).to_bytes(8, "little"),

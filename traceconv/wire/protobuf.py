@@ -54,6 +54,17 @@ class FieldTable:
     sound: Mask
 
 
+def encode_varint(value: int) -> bytes:
+    """Encode a number as a varint; a negative one as its 64-bit two's complement."""
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 def varint(data: bytes | bytearray | memoryview, at: int, end: int) -> tuple[int, int]:
     """The number at `at`, and where it ends. WireError if it is truncated or too long."""
     value = shift = 0
