@@ -46,14 +46,14 @@ class Flows:
             f"FROM {sources[name]}"
             for place, (name, (at, longest, depth)) in enumerate(_TABLES.items())
         )
-        connection.execute(
-            "CREATE OR REPLACE TEMP TABLE export_flow_id (id BIGINT, flow_id BIGINT, ends INTEGER);"
-            # One thread, and some flows at a time: a join needs memory for all IDs, and more for each thread.
-            "SET threads = 1"
-        )
-        for part in self._parts(flows):
-            self._join(f"(SELECT flow_id, src_id, dst_id FROM {flows} AS f WHERE {part})", known)
-        connection.execute("RESET threads")
+        connection.execute("CREATE OR REPLACE TEMP TABLE export_flow_id (id BIGINT, flow_id BIGINT, ends INTEGER)")
+        # One thread, and some flows at a time: a join needs memory for all IDs, and more for each thread.
+        connection.execute("SET threads = 1")
+        try:
+            for part in self._parts(flows):
+                self._join(f"(SELECT flow_id, src_id, dst_id FROM {flows} AS f WHERE {part})", known)
+        finally:
+            connection.execute("RESET threads")
         [(ends,)] = connection.execute("SELECT count(*) FROM export_flow_id").fetchall()
         [(count,)] = connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
         self.count = int(ends) // 2
@@ -66,7 +66,10 @@ class Flows:
             f"WHERE place % {_PART_FLOWS} = 0 ORDER BY flow_id"
         ).fetchall()
         bounds = [int(flow_id) for (flow_id,) in found]
-        return [f"flow_id > {first} AND flow_id <= {last}" for first, last in pairwise((-(2**63), *bounds, 2**63 - 1))]
+        if not bounds:
+            return ["true"]
+        between = [f"flow_id > {first} AND flow_id <= {last}" for first, last in pairwise(bounds)]
+        return [f"flow_id <= {bounds[0]}", *between, f"flow_id > {bounds[-1]}"]
 
     def _join(self, flows: str, known: str) -> None:
         """Add the ends of flows to the table. `known` has the place of each event by ID."""
