@@ -63,6 +63,7 @@ MIGRATIONS: Mapping[int, Migration] = {
         # Only Perfetto's traces in protobuf specify more of tracks and processes.
         filled_for=_OWN_FORMATS | {"chrome_json", "json_items", "nsys", "rocprofv3", "speedscope"},
     ),
+    9: Migration(),
 }
 
 #: Stores of this version and all later ones can be migrated.
