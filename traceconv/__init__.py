@@ -20,7 +20,8 @@ from traceconv.base.errors import (
 )
 
 if TYPE_CHECKING:
-    from traceconv.api import Store, compare, dump, get_profile, info, ingest, open_store, record, verify
+    from traceconv.api import compare, dump, get_profile, info, ingest, open_store, record, verify
+    from traceconv.opened_store import Store
     from traceconv.profiler import Profiler, profile
     from traceconv.runtime.expression import ops, profile_expression
     from traceconv.runtime.op_profile import profile_op
@@ -68,7 +69,7 @@ _MODULES = {
     "Optimizer": "traceconv.runtime.training.optimizers",
     "Profiler": "traceconv.profiler",
     "Session": "traceconv.runtime.user_session",
-    "Store": "traceconv.api",
+    "Store": "traceconv.opened_store",
     "TrainOptions": "traceconv.runtime.training.options",
     "TrainingSession": "traceconv.runtime.training.user_session",
     "compare": "traceconv.api",

@@ -16,45 +16,23 @@ Times are signed 64-bit integers of nanoseconds. All errors derive from `traceco
 
 from __future__ import annotations
 
-import html
 import os
-import sys
-import threading
-import warnings
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any
 
-from traceconv.base import arguments
-from traceconv.base.arguments import check, checked
-from traceconv.base.errors import (
-    DataLossWarning,
-    StoreError,
-    TraceconvError,
-    UsageError,
-    printable,
-    suggestion,
-)
+from traceconv.base.arguments import PathLike, checked, optional_path, path_of, paths_of, warn_of_loss
+from traceconv.base.errors import UsageError
+from traceconv.opened_store import Store
 
 if TYPE_CHECKING:
-    import duckdb
-
     from traceconv.analysis.comparison import Comparison
-    from traceconv.export.registry import Written
     from traceconv.inspection.run import FileInfos
     from traceconv.pipeline.result import IngestedRuns
-    from traceconv.pipeline.runs import DeletedRuns, MergedRun
-    from traceconv.provenance.answer import Answer
-    from traceconv.reports.described import Catalogue, Described
-    from traceconv.reports.result import ReportRows
-    from traceconv.reports.runs import RunRows
     from traceconv.runtime.training.options import TrainOptions
     from traceconv.runtime.user_session import AnyModel
     from traceconv.verification.run import Verdicts
-
-PathLike: TypeAlias = "str | os.PathLike[str]"
 
 
 @checked
@@ -125,10 +103,10 @@ def record(
     from traceconv.runtime.record_arguments import record_options
 
     options = record_options(
-        os.fspath(model), _optional_path(output), iterations=iterations, warmup=warmup, batch=batch,
-        input=_optional_path(input), seed=seed, deterministic=deterministic, aic_metrics=aic_metrics,
+        os.fspath(model), optional_path(output), iterations=iterations, warmup=warmup, batch=batch,
+        input=optional_path(input), seed=seed, deterministic=deterministic, aic_metrics=aic_metrics,
         task_trace=task_trace, training_trace=training_trace, clock=clock, profiling_options=profiling_options,
-        devices=devices, device_spec=_optional_path(device_spec), streams=streams, prefetch=prefetch,
+        devices=devices, device_spec=optional_path(device_spec), streams=streams, prefetch=prefetch,
         fetch=fetch, truth=truth, train=train, steps=steps, optimizer=optimizer, lr=lr,
         momentum=momentum, loss=loss, fp_point=fp_point, bp_point=bp_point, augment=augment,
     )  # fmt: skip
@@ -197,9 +175,9 @@ def ingest(
     from traceconv.pipeline import ingest as pipeline
     from traceconv.store.database import default_store_path, named_store
 
-    found = _paths("ingest", paths)
-    store = default_store_path() if db is None else named_store(_path(db))
-    rule_files = [_path(path) for path in rules]
+    found = paths_of("ingest", paths)
+    store = default_store_path() if db is None else named_store(path_of(db))
+    rule_files = [path_of(path) for path in rules]
     return pipeline.ingest(
         found,
         store,
@@ -224,7 +202,7 @@ def info(*paths: PathLike, quick: bool = False) -> FileInfos:
     """
     from traceconv.inspection.run import info as identify
 
-    return identify(_paths("info", paths), quick=quick)
+    return identify(paths_of("info", paths), quick=quick)
 
 
 @checked
@@ -243,7 +221,7 @@ def dump(*paths: PathLike, type: str | None = None, limit: int | None = None) ->
 
     if limit is not None and limit < 0:
         raise UsageError(f"limit must be 0 or more, not {limit}")
-    captures = captures_with(_paths("dump", paths), type)
+    captures = captures_with(paths_of("dump", paths), type)
     problems: list[str] = []
     texts = dump_captures(captures, DumpOptions(type, limit, as_json=True, on_damage=problems.append))
 
@@ -253,9 +231,9 @@ def dump(*paths: PathLike, type: str | None = None, limit: int | None = None) ->
         for text in texts:
             yield from map(json.loads, text.splitlines())
             while problems:
-                _warn(problems.pop(0))
+                warn_of_loss(problems.pop(0))
         while problems:
-            _warn(problems.pop(0))
+            warn_of_loss(problems.pop(0))
 
     return records()
 
@@ -272,374 +250,9 @@ def verify(path: PathLike, *, exact: bool = False) -> Verdicts:
     """
     from traceconv.verification.run import verify as verify_folders
 
-    verdicts = verify_folders(_path(path), exact=exact)
+    verdicts = verify_folders(path_of(path), exact=exact)
     verdicts.check_any()
     return verdicts
-
-
-class Store:
-    """A store, open for reading. Use it as a context manager, or call `close`.
-
-    paths  a store; or captures, traces or folders, which are ingested once into a cached store that can't be changed
-    db     the store, if there are no paths; None: $TRACECONV_DB, or trace.duckdb in the current folder
-    cache  keep what is ingested from `paths` for the next time
-
-    Each report, query and export has its own connection: several can be read alternately or in different threads, and
-    reading may stop early. Losses in `paths` are reported as a DataLossWarning. Raises StoreError if the store does not
-    exist or can't be read, InputError if nothing in `paths` can be used. A store of an older schema version is
-    migrated, with a StoreMigrated warning.
-    """
-
-    def __init__(self, *paths: PathLike, db: PathLike | None = None, cache: bool = True) -> None:
-        from traceconv.pipeline.trace_store import store_of
-        from traceconv.reports.current_store import open_current_store
-
-        found = _paths("open_store", paths) if paths else []
-        with ExitStack() as made:
-            store = made.enter_context(store_of(found, _optional_path(db), cache=cache))
-            self.path = store.path
-            self.connection: duckdb.DuckDBPyConnection = open_current_store(self.path)
-            # A temporary store is removed when this one is closed or deleted.
-            self._made = made.pop_all()
-        self._is_made = store.made
-        self._name = ", ".join(map(str, found)) if store.made else str(self.path)
-        #: As on the command line, reports on several files are on all runs.
-        self._default_run = "all" if store.made and len(found) > 1 else None
-        self._cursors: dict[int, duckdb.DuckDBPyConnection] = {}
-        self._lock = threading.Lock()
-        self._closed = False
-        for line in (*store.losses, *store.notes):
-            _warn(line)
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file. Running reads, also those in other threads, end with a StoreError."""
-        from traceconv.store.database import close_in_use
-
-        with self._lock:
-            self._closed = True
-            cursors = list(self._cursors.values())
-            self._cursors.clear()
-        close_in_use(cursors)
-        self.connection.close()
-        self._made.close()
-
-    @checked
-    def report(
-        self,
-        name: str,
-        *,
-        run: int | str | None = None,
-        rank: int | str | None = None,
-        device: int | None = None,
-        step: int | None = None,
-        steps: int | str | None = None,
-        from_ns: int | str | None = None,
-        to_ns: int | str | None = None,
-        top: int | None = None,
-        order_by: str | Sequence[str] | None = None,
-        ascending: bool | None = None,
-        filters: Mapping[str, object] | Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> ReportRows:
-        """Return the rows of a report. Each iteration reads them from the store.
-
-        name       name of a report in `reports()`, such as "op-statistic"
-        run        number or label of a run, or "all"; None: the latest; several: "1,2"
-        rank       run of this rank, like `run="rank=N"`
-        device     only this device
-        step       only this step (step.step_id)
-        steps      only these steps: "3-5", "3-" or "-5"
-        from_ns    only from this time on, in absolute ns, or since the start of the run: "1.5ms"
-        to_ns      only before this time
-        top        the N largest rows by the report's measure, or the first N by `order_by`
-        order_by   a column or several: "dur_ns", "name DESC"
-        ascending  direction of `order_by`; None: numbers descending, text ascending
-        filters    column → required value; or conditions such as "self_ns>=0.1ms" and "op_type~^Conv"
-        columns    columns in this order; None: all
-
-        Raises UsageError, with the nearest name, for an unknown report, column, run or option.
-        """
-        from traceconv.reports import run as questions
-        from traceconv.reports.columns import find_columns, parse_order
-        from traceconv.reports.filters import make_filter, parse_filter
-        from traceconv.reports.result import ReportRows
-
-        report = questions.find_report(name)
-        parameters = questions.given_parameters(
-            report, device=device, step=step, **questions.given_steps(None if steps is None else str(steps))
-        )
-        if top is not None and top < 1:
-            raise UsageError(f"top must be 1 or more, not {top}")
-        if ascending is not None and order_by is None:
-            raise UsageError("ascending needs order_by")
-        chosen = report.columns if columns is None else find_columns(report, columns)
-        conditions = (
-            [make_filter(report, column, "=", _as_text(column, value)) for column, value in filters.items()]
-            if isinstance(filters, Mapping)
-            else [parse_filter(report, text) for text in filters or ()]
-        )
-        order = [order_by] if isinstance(order_by, str) else order_by or ()
-        wanted = questions.wanted_run(_run_name(run), None if rank is None else str(rank)) or self._default_run
-        with self._cursor() as cursor:
-            choice = questions.choose_run(cursor, wanted)
-            window = [None if time is None else str(time) for time in (from_ns, to_ns)]
-            times = questions.given_parameters(report, **questions.given_times(cursor, choice, *window))
-        parameters = {**choice.parameters, **parameters, **times}
-        terms = tuple(parse_order(report, text, ascending=ascending) for text in order)
-        question = questions.Question(report, parameters, chosen, choice.run_ids, tuple(conditions), terms, top)
-        return ReportRows(question, self._cursor)
-
-    @staticmethod
-    def reports() -> Catalogue:
-        """Return the reports: the name, title, question (`doc`) and columns of each."""
-        from traceconv.reports.described import report_catalogue
-
-        return report_catalogue()
-
-    @overload
-    def schema(self, name: None = None) -> Catalogue: ...
-
-    @overload
-    def schema(self, name: str) -> Described: ...
-
-    @checked
-    def schema(self, name: str | None = None) -> Catalogue | Described:
-        """Return the tables, views and reports of the store with their columns and row counts, or the one of this name.
-
-        Raises UsageError, with the nearest name, for an unknown one.
-        """
-        from traceconv.reports.described import catalogue
-
-        with self._cursor() as cursor:
-            found = catalogue(cursor)
-        return found if name is None else found.find(name)
-
-    @checked
-    def query(self, sql: str) -> duckdb.DuckDBPyRelation:
-        """Return a relation over the store's tables, views and reports: `.fetchall()`, `.to_arrow_table()`, `.df()` …
-
-        Sums of integers are BIGINT, so that pandas gets them as integers; DuckDB's HUGEINT would become floats.
-        Raises UsageError with DuckDB's message if the statement is invalid. The relation is DuckDB's: rows are computed
-        when they are fetched, and errors of that moment, such as a failing cast or a sum beyond 64 bits, are DuckDB's
-        own.
-        """
-        from traceconv.reports.free_query import check_statement, explained, with_64_bits
-
-        if not sql.strip():
-            raise UsageError("a query must be a statement that returns rows")
-        with ExitStack() as on_error:
-            cursor = self._open_cursor()
-            on_error.callback(self._close_cursor, cursor)
-            with self._check_closed(), explained(sql):
-                relation = cursor.sql(check_statement(cursor, sql))
-            if relation is None:
-                raise UsageError("a query must be a statement that returns rows")
-            relation = with_64_bits(relation)
-            on_error.pop_all()
-        # The cursor stays open until the relation is deleted or the store is closed.
-        weakref.finalize(relation, self._cursors.pop, id(cursor), None)
-        return relation
-
-    def runs(self) -> RunRows:
-        """Return the runs in order, each a dict with the columns of `traceconv runs list --format csv`."""
-        from traceconv.reports.runs import RUN_COLUMNS, RunRows, stored_runs
-
-        with self._cursor() as cursor:
-            rows = stored_runs(cursor)
-        return RunRows({column.name: value for column, value in zip(RUN_COLUMNS, row, strict=True)} for row in rows)
-
-    @checked
-    def label_runs(self, run: int | str, label: str | None = None, *, group: str | None = None) -> None:
-        """Set the label of a run, or the group label of one or more; "" removes a group. None: unchanged.
-
-        This and the other methods that change the store close it for reading and open it again: reads that are running
-        end with a StoreError. Raises UsageError for an unknown run, or a label that another run has.
-        """
-        from traceconv.pipeline.runs import find_runs, label_runs
-
-        with self._released():
-            label_runs(self.path, find_runs(self.path, [str(run)]), label=label, group=group)
-
-    @checked
-    def delete_runs(self, *runs: int | str) -> DeletedRuns:
-        """Delete runs, each given as for `report`, and rewrite the file without their space.
-
-        Return the runs and the sizes of the file. Raises UsageError for an unknown run.
-        """
-        from traceconv.pipeline.runs import delete_runs, find_runs
-
-        if not runs:
-            raise UsageError("delete_runs needs at least one run")
-        with self._released():
-            return delete_runs(self.path, find_runs(self.path, [str(run) for run in runs]))
-
-    @checked
-    def merge_runs(self, *others: PathLike, replace: bool = False) -> list[MergedRun]:
-        """Copy all runs of other stores into this one; return them with their old and new IDs.
-
-        replace  replace runs whose source is already in the store, instead of keeping them
-
-        Raises StoreError if a file is not a valid store.
-        """
-        from traceconv.pipeline.runs import merge_stores
-
-        with self._released():
-            return merge_stores(_paths("merge_runs", others), self.path, replace=replace)
-
-    @contextmanager
-    def _released(self) -> Iterator[None]:
-        """Close the file while it is changed."""
-        from traceconv.reports.current_store import open_current_store
-
-        if self._closed:
-            raise StoreError(f"{printable(self._name)} is closed: open it again")
-        if self._is_made:
-            raise UsageError(
-                f"{printable(self._name)} has no store of its own, so changes would be lost: ingest it first"
-            )
-        self.close()
-        try:
-            yield
-        finally:
-            self.connection = open_current_store(self.path)
-            self._closed = False
-
-    def __repr__(self) -> str:
-        try:
-            return f"{printable(self._name)}\n{self.runs()!r}"
-        except TraceconvError as error:
-            return f"<store {printable(self._name)}: {error}>"
-
-    def _repr_html_(self) -> str:
-        from traceconv.reports.result import html_table
-
-        try:
-            return html_table(printable(self._name), *self.runs().shown())
-        except TraceconvError:
-            return f"<pre>{html.escape(repr(self))}</pre>"
-
-    def _open_cursor(self) -> duckdb.DuckDBPyConnection:
-        from traceconv.store.database import new_cursor
-
-        with self._lock:
-            if self._closed:
-                raise StoreError(f"{printable(self._name)} is closed: open it again")
-            cursor = new_cursor(self.connection)
-            self._cursors[id(cursor)] = cursor
-        return cursor
-
-    @contextmanager
-    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        from traceconv.reports.run import reading
-
-        cursor = self._open_cursor()
-        try:
-            with self._check_closed(), reading():
-                yield cursor
-        finally:
-            self._close_cursor(cursor)
-
-    def _close_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Close a cursor, unless `close` has removed it to close it itself."""
-        if self._cursors.pop(id(cursor), None) is not None:
-            cursor.close()
-
-    @contextmanager
-    def _check_closed(self) -> Iterator[None]:
-        """Raise StoreError if the block fails because the store was closed."""
-        import duckdb
-
-        connection = self.connection
-        try:
-            yield
-        except (duckdb.Error, TraceconvError, KeyboardInterrupt) as error:
-            by_user = isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, duckdb.Error)
-            if by_user or (not self._closed and self.connection is connection):
-                raise
-            raise StoreError(f"{printable(self._name)} was closed before all rows were read") from error
-
-    @checked
-    def why(
-        self, table: str, row_id: int | str, *, run: int | str | None = None, source: PathLike | None = None
-    ) -> Answer:
-        """Return the origin of a row: the parts of its source, decoded, and the other rows it was derived from.
-
-        row_id  number in the table's key; for `counter`, TRACK_ID@TS_NS
-        run     number or label; None: the latest
-        source  current path of the run's source, if it was moved
-
-        Raises UsageError if the row does not exist. Missing and changed sources are in `problems`.
-        """
-        from traceconv.provenance.find import why
-
-        with self._cursor() as cursor:
-            return why(cursor, self.path, table, str(row_id), run=_run_name(run), source=_optional_path(source))
-
-    @checked
-    def export(
-        self, target: str, path: PathLike | None = None, *, run: int | str | None = None, **options: object
-    ) -> Written:
-        """Write a run (None: the latest) in another program's format; compressed if `path` ends in .gz.
-
-        target   name of a format in `traceconv export --help`, such as "perfetto"
-        path     the file; for "msprof", the folder to write into, None for the PROF folder of the run
-        options  options of the format's command, such as device=0
-
-        Return the number of rows of each kind that were written and omitted, and the size. Raises UsageError for an
-        unknown target, run or option, InputError if the run has nothing to export, OutputError if the file can't be
-        written.
-        """
-        from traceconv.export.registry import find_export
-        from traceconv.reports.run import one_run
-
-        export = find_export(target)
-        known = [option.name for option in export.options]
-        for name in options:
-            if name not in known:
-                raise UsageError(f"export {target} has no option '{printable(name)}'.{suggestion(name, known)}")
-        for option in export.options:
-            if option.name in options:
-                kind = option.kind.__name__ + (" | None" if option.default is None else "")
-                options[option.name] = check(option.name, options[option.name], kind)
-        if path is None and not export.folder:
-            raise UsageError(f"export {target} needs a path")
-        with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _run_name(run), export.title)
-            output = _optional_path(path)
-            export.check(cursor, run_id, output, options)
-            return export.load_writer()(cursor, run_id, output, **options)
-
-    @checked
-    def export_chrome(
-        self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
-    ) -> Written:
-        """Write a run as a Chrome trace: `export("chrome", …)`. `args`: include the arguments of slices."""
-        return self.export("chrome", path, run=run, device=device, args=args)
-
-    @checked
-    def export_perfetto(
-        self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
-    ) -> Written:
-        """Write a run as a Perfetto trace: `export("perfetto", …)`. `args`: include the arguments of slices."""
-        return self.export("perfetto", path, run=run, device=device, args=args)
-
-    @checked
-    def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> Written:
-        """Draw the memory of a run as an SVG: `export("memory-flow", …)`."""
-        return self.export("memory-flow", path, run=run, device=device)
-
-    @checked
-    def export_msprof(
-        self, path: PathLike | None = None, *, run: int | str | None = None, overwrite: bool = False
-    ) -> Written:
-        """Write the output folder of msprof into `path`, or into the run's PROF folder: `export("msprof", …)`."""
-        return self.export("msprof", path, run=run, overwrite=overwrite)
 
 
 @checked
@@ -679,7 +292,7 @@ def compare(
     with ExitStack() as stack:
         sides = []
         for wanted in (base, new):
-            is_file = db is None and not isinstance(wanted, int) and _path(wanted).exists()
+            is_file = db is None and not isinstance(wanted, int) and path_of(wanted).exists()
             store = stack.enter_context(Store(wanted, cache=cache) if is_file else Store(db=db))  # type: ignore[arg-type]
             cursor = stack.enter_context(store._cursor())
             sides.append(find_side(cursor, None if is_file else str(wanted), str(wanted)))
@@ -699,41 +312,3 @@ def open_store(*paths: PathLike, db: PathLike | None = None, cache: bool = True)
     cache  keep what is ingested from `paths` for the next time
     """
     return Store(*paths, db=db, cache=cache)
-
-
-def _path(path: PathLike) -> Path:
-    text = os.fspath(path)
-    if not text or "\0" in text:
-        raise UsageError(f"'{printable(text, 60)}' is not a path: it is empty or contains a NUL character")
-    return Path(text)
-
-
-def _optional_path(path: PathLike | None) -> Path | None:
-    return None if path is None else _path(path)
-
-
-def _paths(function: str, paths: Sequence[PathLike]) -> list[Path]:
-    if not paths:
-        raise UsageError(f"{function} needs at least one path")
-    return [_path(path) for path in paths]
-
-
-def _run_name(run: int | str | None) -> str | None:
-    return None if run is None else str(run)
-
-
-def _warn(message: str) -> None:
-    """Warn of lost data at the line of the user's program."""
-    frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_code.co_filename in (__file__, arguments.__file__):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, DataLossWarning, stacklevel=level)
-
-
-def _as_text(column: str, value: object) -> str:
-    """Return a value as a filter writes it."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, (list, tuple, set, dict)):
-        raise UsageError(f"a filter has one value, not a list: use a condition such as '{printable(column)}~^(A|B)$'")
-    return str(value).lower() if isinstance(value, bool) else str(value)

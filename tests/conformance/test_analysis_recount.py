@@ -14,7 +14,7 @@ import pytest
 from recount.idle import idle_gaps
 from shared_data import shared
 
-from traceconv.api import Store, open_store
+from traceconv import Store, open_store
 from traceconv.pipeline.ingest import ingest
 
 REAL = shared("real")

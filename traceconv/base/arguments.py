@@ -6,11 +6,17 @@ import functools
 import inspect
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.base.errors import DataLossWarning, UsageError, printable, suggestion
 
+PathLike: TypeAlias = "str | os.PathLike[str]"
+
+_PACKAGE = str(Path(__file__).parent.parent) + os.sep
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -62,6 +68,34 @@ def check(name: str, value: Any, annotation: str) -> Any:
     shown = printable(repr(value), 60)
     what = f"the string {shown}" if isinstance(value, str) else f"{shown} ({type(value).__name__})"
     raise UsageError(f"{name} must be {wanted}, not {'None' if value is None else what}")
+
+
+def path_of(path: PathLike) -> Path:
+    """Return a path that a user gave. Raises UsageError if it can't be one."""
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise UsageError(f"'{printable(text, 60)}' is not a path: it is empty or contains a NUL character")
+    return Path(text)
+
+
+def optional_path(path: PathLike | None) -> Path | None:
+    """Return a path that a user gave, or None. Raises UsageError if it can't be one."""
+    return None if path is None else path_of(path)
+
+
+def paths_of(function: str, paths: Sequence[PathLike]) -> list[Path]:
+    """Return the paths given to a function that needs at least one. Raises UsageError."""
+    if not paths:
+        raise UsageError(f"{function} needs at least one path")
+    return [path_of(path) for path in paths]
+
+
+def warn_of_loss(message: str) -> None:
+    """Warn of lost data at the line of the user's program."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, DataLossWarning, stacklevel=level)
 
 
 def _is_integer(value: object) -> bool:

@@ -27,7 +27,7 @@ from traceconv.runtime.profile_options import ProfileOptions, check_formats, che
 from traceconv.runtime.spans import span, wrap
 
 if TYPE_CHECKING:
-    from traceconv.api import PathLike
+    from traceconv.base.arguments import PathLike
 
 _F = TypeVar("_F", bound=Callable[..., object])
 

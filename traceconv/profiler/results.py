@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-    from traceconv.api import PathLike, Store
+    from traceconv.base.arguments import PathLike
+    from traceconv.opened_store import Store
     from traceconv.reports.result import ReportRows
 
 #: Format of a profile → target of an export.
