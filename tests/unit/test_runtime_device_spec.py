@@ -12,6 +12,7 @@ from runtime_reader import Capture
 from traceconv.base.errors import InputError
 from traceconv.cli.app import run
 from traceconv.runtime.cost import task_ticks
+from traceconv.runtime.counters import values
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.session import compile_model
 from traceconv.runtime.spec import load_spec, reference_npu
@@ -85,6 +86,10 @@ def test_the_log_is_that_of_the_device(tmp_path: Path) -> None:
         ("[cube]\nmac_fractal = 12", "must be one of 1, 2, 4, 8, 16"),
         ("[memory]\nl2_bytes_per_cycle = 3", "at least 1 for each of 16 cores"),
         ("[memory", "is not a TOML file"),
+        ("[op_speed_percent]\nConv2D = 0", "[op_speed_percent] Conv2D = 0: must be an integer from 1 to 10000"),
+        ("[op_speed_percent]\nConv2D = 1.5", "[op_speed_percent] Conv2D = 1.5: must be an integer"),
+        ("op_speed_percent = 3", "op_speed_percent must be a section"),
+        ("[op_sped_percent]\nConv2D = 200", "Did you mean 'op_speed_percent'?"),
     ],
 )
 def test_an_impossible_device_is_a_one_line_error(
@@ -98,6 +103,19 @@ def test_an_impossible_device_is_a_one_line_error(
     output = capsys.readouterr()
     assert words in output.err and output.err.count("\n") == 1 and output.out == ""
     assert not (tmp_path / "raw").exists()
+
+
+def test_ops_of_a_type_take_the_share_of_their_time_that_its_speed_says(tmp_path: Path) -> None:
+    spec = load_spec(written(tmp_path, "[op_speed_percent]\nConv2D = 250\nMaxPoolV3 = 50"))
+    base, changed = (compile_model("mini_resnet", spec=one).program.ops for one in (reference_npu(), spec))
+    percent = {"Conv2D": 250, "MaxPoolV3": 50}
+    assert percent.keys() < {op.op_type for op in base}
+    for before, after in zip(base, changed, strict=True):
+        speed = percent.get(before.op_type, 100)
+        cycles = (before.cost.cycles + spec.task_overhead_cycles) * spec.clock_hz
+        assert task_ticks(spec, after.cost) == -(-cycles * 100 // (spec.core_clock_hz * speed))
+        for was, now in zip(*(values(spec, op.cost, "PipeUtilization") for op in (before, after)), strict=True):
+            assert now in (was, was * 100 // speed)
 
 
 def test_a_missing_or_binary_file(tmp_path: Path) -> None:

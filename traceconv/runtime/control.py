@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from traceconv.base.errors import ModelError
 from traceconv.runtime.bfloat16 import array_of, elem_type_of, widened
-from traceconv.runtime.cost import task_ticks
+from traceconv.runtime.cost import at_speed, task_ticks
 from traceconv.runtime.fusion import BODY_PASSES, fuse
 from traceconv.runtime.graph import Array, Graph, Node, Tensor, outer_names
 from traceconv.runtime.kernels import Kernel, KernelCompiler
@@ -507,6 +507,7 @@ def _without_bodies(op: DeviceOp, spec: DeviceSpec, scratch_bytes: int = 0) -> D
     captures = frozenset(op.nodes[0].captures)
     operands, weights = (tuple(t for t in of if t.name not in captures) for of in (op.operands, op.weights))
     cost = replace(control_cost(spec, operands, op.writes), workspace_bytes=scratch_bytes)
+    cost = at_speed(spec, op.op_type, cost)
     return replace(op, operands=operands, weights=weights, cost=cost, flops=0, captures=captures)
 
 

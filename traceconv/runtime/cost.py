@@ -143,7 +143,8 @@ class VectorPart:
 class Cost:
     """Cycles from the first block's start to the last one's end, cores used, counters, scratch memory.
 
-    `counters.py` computes more counters from the tilings `cube` and `vector`, if these cores are used.
+    `counters.py` computes more counters from the tilings `cube` and `vector`, if these cores are used. `speed_percent`
+    scales durations and counted cycles; it is 100 unless the device has another for the op's type.
     """
 
     cycles: int
@@ -153,6 +154,7 @@ class Cost:
     pmu: Pmu | None
     cube: CubePart | None = None
     vector: VectorPart | None = None
+    speed_percent: int = 100
 
 
 def ceil_div(value: int, by: int) -> int:
@@ -354,9 +356,18 @@ def cpu_cost(spec: DeviceSpec, element_count: int, unique_bytes: int) -> Cost:
     return Cost(max(work, memory_cycles(spec, unique_bytes)), blocks, 0, 0, None)
 
 
+def at_speed(spec: DeviceSpec, op_type: str, cost: Cost) -> Cost:
+    """Return the cost of an op whose type has a speed in the device's `op_speed_percent`."""
+    percent = dict(spec.op_speed_percent).get(op_type)
+    return cost if percent is None else replace(cost, speed_percent=percent)
+
+
 def task_ticks(spec: DeviceSpec, cost: Cost) -> int:
-    """Return a task's duration in ticks of the device's counter: the op's cycles, and the overhead of starting it."""
-    return ceil_div((cost.cycles + spec.task_overhead_cycles) * spec.clock_hz, spec.core_clock_hz)
+    """Return a task's duration in ticks of the device's counter: the op's cycles and the overhead of starting it, at
+    the op's speed.
+    """
+    cycles = cost.cycles + spec.task_overhead_cycles
+    return ceil_div(cycles * spec.clock_hz * 100, spec.core_clock_hz * cost.speed_percent)
 
 
 def copy_ticks(spec: DeviceSpec, size_bytes: int) -> int:

@@ -59,7 +59,10 @@ def values(spec: DeviceSpec, cost: Cost, group: str) -> tuple[int, ...]:
         counts |= of_cube(spec, cost.cube)
     if of_vector is not None and cost.vector is not None:
         counts |= of_vector(spec, cost.vector)
-    return tuple(counts.get(name, 0) for name in names(group))
+    found = ((name, counts.get(name, 0)) for name in names(group))
+    if cost.speed_percent == 100:
+        return tuple(count for _, count in found)
+    return tuple(count * 100 // cost.speed_percent if name.endswith("_cycles") else count for name, count in found)
 
 
 # The cube

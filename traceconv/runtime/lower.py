@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from traceconv.runtime.cost import Cost
+from traceconv.runtime.cost import Cost, at_speed
 from traceconv.runtime.fusion import FusedGraph, Group
 from traceconv.runtime.graph import Graph, Node, Tensor
 from traceconv.runtime.pricing import price
@@ -246,7 +246,7 @@ def _lower(
         operands,
         any(node.op_type in IMAGE_OPS for node in group.nodes),
         flops,
-        cost,
+        at_speed(spec, op_type, cost),
         fusion_id,
         any(tensor.name in graph.dynamic for tensor in (*operands, *writes)),
     )

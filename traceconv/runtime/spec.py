@@ -58,6 +58,8 @@ class DeviceSpec:
     host_bytes_per_s: Annotated[int, (1_000_000, 1 << 50)]
     link_latency_ns: Annotated[int, (0, 1_000_000_000)]
     link_bytes_per_s: Annotated[int, (1_000_000, 1 << 50)]
+    #: Op types and the speed of their tasks, in percent of that of the cost model.
+    op_speed_percent: tuple[tuple[str, int], ...] = ()
 
     @property
     def peak_flops(self) -> int:
@@ -80,6 +82,9 @@ _RENAMED = {
     ("links", "bytes_per_s"): "link_bytes_per_s",
 }
 _TEXTS = ("kind", "name")
+#: The section whose keys are op types.
+_SPEEDS = "op_speed_percent"
+_SPEED_RANGE = (1, 10_000)
 _FIELD_TYPES = get_type_hints(DeviceSpec, include_extras=True)
 #: Extents of a fractal that divide every tile size of the cost model.
 _FRACTALS = (1, 2, 4, 8, 16)
@@ -88,7 +93,8 @@ _FRACTALS = (1, 2, 4, 8, 16)
 @cache
 def reference_npu() -> DeviceSpec:
     """Return the default device."""
-    return DeviceSpec(**{field: value for _, _, field, value in _entries(_reference_toml())})
+    values: dict[str, Any] = {field: value for _, _, field, value in _entries(_reference_toml())}
+    return DeviceSpec(**values)
 
 
 def spec_of(path: Path | None, streams: int | None = None) -> DeviceSpec:
@@ -105,6 +111,8 @@ def spec_of(path: Path | None, streams: int | None = None) -> DeviceSpec:
 def load_spec(path: Path) -> DeviceSpec:
     """Return the device described in a TOML file; except for the name, missing keys are as in the reference NPU.
 
+    The keys of the section op_speed_percent are op types.
+
     Raises InputError for an unreadable file, an unknown section or key, and an invalid value.
     """
     shown = printable(str(path))
@@ -117,7 +125,10 @@ def load_spec(path: Path) -> DeviceSpec:
     except tomli.TOMLDecodeError as error:
         raise InputError(f"{shown} is not a TOML file: {printable(str(error))}") from error
     _check_keys(sections, shown)
-    values: dict[str, Any] = {"name": path.stem}
+    values: dict[str, Any] = {"name": path.stem, _SPEEDS: tuple(sections.pop(_SPEEDS, {}).items())}
+    for op_type, percent in values[_SPEEDS]:
+        where = f"{shown}: [{_SPEEDS}] {printable(op_type, 60)}"
+        _check_integer(where, percent, *_SPEED_RANGE)
     for section, key, field, value in _entries(sections):
         _check_value(f"{shown}: [{section}] {key}", field, value)
         values[field] = value
@@ -145,12 +156,12 @@ def _entries(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, s
 def _check_keys(sections: Mapping[str, Any], shown: str) -> None:
     known = _reference_toml()
     for section, entries in sections.items():
-        if section not in known:
-            near = suggestion(section, list(known)) or f" Sections: {', '.join(known)}."
+        if section not in known and section != _SPEEDS:
+            near = suggestion(section, [*known, _SPEEDS]) or f" Sections: {', '.join([*known, _SPEEDS])}."
             raise InputError(f"{shown}: unknown section [{printable(section, 60)}].{near}")
         if not isinstance(entries, dict):
             raise InputError(f"{shown}: {section} must be a section: [{section}]")
-        for key in entries:
+        for key in entries if section != _SPEEDS else ():
             if key not in known[section]:
                 near = suggestion(key, list(known[section])) or f" Keys: {', '.join(known[section])}."
                 raise InputError(f"{shown}: [{section}] has no key '{printable(key, 60)}'.{near}")
@@ -162,7 +173,11 @@ def _check_value(where: str, field: str, value: object) -> None:
             raise InputError(f"{where}: must be a string of 1 to 200 characters")
         return
     low, high = next(iter(getattr(_FIELD_TYPES[field], "__metadata__", ())), (1, 1 << 40))
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise InputError(f"{where} = {printable(repr(value), 60)}: must be an integer from {low} to {high}")
+    _check_integer(where, value, low, high)
     if field == "mac_fractal" and value not in _FRACTALS:
         raise InputError(f"{where} = {value}: must be one of {', '.join(map(str, _FRACTALS))}")
+
+
+def _check_integer(where: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InputError(f"{where} = {printable(repr(value), 60)}: must be an integer from {low} to {high}")
