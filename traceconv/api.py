@@ -155,6 +155,7 @@ def ingest(
     rules: Sequence[PathLike] = (),
     max_event_mb: int = 64,
     max_ratio: int = 1000,
+    jobs: int | None = None,
 ) -> IngestedRuns:
     """Import captures, traces, or folders that contain some, into the store.
 
@@ -168,6 +169,7 @@ def ingest(
     rules         rule files (TOML) for trace events, tried before the built-in rules
     max_event_mb  skip events of trace files larger than this
     max_ratio     maximum decompression ratio
+    jobs          number of processes that read files; 1: only this one; None: one per core, if there is enough to read
 
     Losses are in `lossy` and `log` of each run, skipped files in `unusable` of the result. Raises InputError if a path
     does not exist or nothing can be used.
@@ -186,6 +188,7 @@ def ingest(
         reader=reader,
         trace_options=pipeline.trace_options_of(rule_files, max_event_mb, max_ratio),
         naming=pipeline.naming_of(rank_pattern, group),
+        jobs=jobs,
     )
 
 

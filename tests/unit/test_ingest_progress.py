@@ -46,7 +46,7 @@ def test_the_line_fits_80_columns_and_shows_the_progress(tmp_path: Path, monkeyp
         assert task.total == sum(file.stat().st_size for file in (tmp_path / "t").iterdir())
         assert task.completed == task.total
         assert "events/s" in task.fields["numbers"]
-        assert task.description.startswith("3/3 ")
+        assert task.description == "3/3"
         console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system=None)
         with console.capture() as captured:
             console.print(observer._progress.make_tasks_table(observer._progress.tasks))
@@ -61,11 +61,31 @@ def test_control_characters_in_a_name_are_escaped(monkeypatch: pytest.MonkeyPatc
     with ingest_progress() as observer:
         assert isinstance(observer, IngestProgress)
         observer.plan(1, 0)
-        observer.start("[red]\x1b[2J\nname", 0)
-        observer.advance(10)
+        run = observer.of_run()
+        run.start("[red]\x1b[2J\nname", 0)
+        run.advance(10)
         task = observer._progress.tasks[0]
         assert task.total is None  # the rest of standard input is unknown
         assert task.description == "reading [red]\\x1b[2J\\x0aname"
+
+
+def test_runs_that_are_read_at_once_share_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN", 0)
+    with ingest_progress() as observer:
+        assert isinstance(observer, IngestProgress)
+        task = observer._progress.tasks[0]
+        observer.plan(3, 300)
+        first, second = observer.of_run(), observer.of_run()
+        first.start("rank0", 100)
+        second.start("rank1", 100)
+        second.advance(100)
+        first.advance(40)
+        assert (task.description, task.completed) == ("1/3 reading rank0 and 1 more", 140)
+        first.done()
+        assert (task.description, task.completed) == ("2/3 reading rank1", 200)
+        second.done()
+        assert (task.description, task.completed) == ("3/3", 200)
 
 
 def test_nothing_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

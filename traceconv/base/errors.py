@@ -72,6 +72,10 @@ class InternalError(TraceconvError):
             f"internal error: {what}. Nothing was stored. This is a bug in traceconv, not in your input: please report "
             "it with this line, the command and, if you can share it, the input"
         )
+        self._what = what
+
+    def __reduce__(self) -> tuple[type[InternalError], tuple[str]]:
+        return InternalError, (self._what,)
 
 
 #: The errors and warnings that `traceconv` exports. Tracebacks show them under that name.
@@ -94,6 +98,11 @@ def command_line() -> Iterator[None]:
         yield
     finally:
         _on_command_line = before
+
+
+def is_command_line() -> bool:
+    """Whether messages write options as the command line does."""
+    return _on_command_line
 
 
 def option(flag: str, argument: str | None = None) -> str:

@@ -49,6 +49,9 @@ def ingest(
     ),
     max_event_mb: int = typer.Option(64, "--max-event-mb", min=1, help="Skip events of trace files larger than this."),
     max_ratio: int = typer.Option(1000, "--max-ratio", min=1, help="Maximum decompression ratio."),
+    jobs: int | None = typer.Option(
+        None, "--jobs", min=1, metavar="N", help="Processes that read files. Default: one per core; 1: none."
+    ),
 ) -> None:
     """Import logs and traces into a DuckDB store.
 
@@ -96,6 +99,7 @@ def ingest(
                 reader=reader,
                 trace_options=trace_options_of(rules, max_event_mb, max_ratio),
                 naming=naming_of(pattern, group),
+                jobs=jobs,
                 on_wait=lambda: print_message(
                     f"waiting for another ingest into {printable(str(store))} to finish (Ctrl-C to cancel)"
                 ),

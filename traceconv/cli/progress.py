@@ -41,11 +41,7 @@ def ingest_progress() -> Iterator[Observer | None]:
 
 
 class IngestProgress(Observer):
-    """Updates a rich progress line.
-
-    If a file is read first and stored afterwards, each phase counts for half. Storing is measured in rows per event
-    read, since there are about as many.
-    """
+    """Updates a rich progress line, about the run that is stored next and those that are read at the same time."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -54,69 +50,107 @@ class IngestProgress(Observer):
         self._shown = 0.0
         self._runs = self._finished_runs = 0
         self._total_bytes = self._finished_bytes = 0
-        self._all_read = self._all_events = 0
-        self._label, self._phase, self._passes = "", "", 1
-        self._size = self._read = self._events = self._rows = 0
+        self._finished_read = self._finished_events = 0
+        self._under_way: list[_RunProgress] = []
 
     def plan(self, run_count: int, total_bytes: int) -> None:
         """Set the number of runs and their total size."""
         self._runs, self._total_bytes = run_count, total_bytes
-        self._show(at_once=True)
+        self.show(at_once=True)
 
-    def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
-        """Start reading a run, or restart it from its beginning."""
-        self._label, self._phase, self._passes = printable(label, 60), "reading", passes
-        self._all_read -= self._read
-        self._all_events -= self._events
-        self._size, self._read, self._events, self._rows = total_bytes, 0, 0, 0
-        self._show(at_once=self._runs == 1)
+    def of_run(self) -> Observer:
+        """Return the observer of one run."""
+        return _RunProgress(self)
 
-    def advance(self, byte_count: int) -> None:
-        """Add bytes read since the last call."""
-        self._read += byte_count
-        self._all_read += byte_count
-        self._show()
+    def begin(self, run: _RunProgress) -> None:
+        """Show a run that begins."""
+        if run not in self._under_way:
+            self._under_way.append(run)
+        self.show(at_once=self._runs == 1)
 
-    def counted(self, event_count: int) -> None:
-        """Add events read since the last call."""
-        self._events += event_count
-        self._all_events += event_count
-
-    def storing(self) -> None:
-        """Start storing: all events of the run are read."""
-        self._phase = "storing"
-        self._show(at_once=self._runs == 1)
-
-    def stored(self, row_count: int) -> None:
-        """Add rows stored since the last call."""
-        self._rows += row_count
-        self._show()
-
-    def done(self) -> None:
-        """Finish the run, stored or not."""
+    def finish(self, run: _RunProgress) -> None:
+        """Count a run as done, stored or not."""
+        if run in self._under_way:
+            self._under_way.remove(run)
         self._finished_runs += 1
-        self._finished_bytes += self._size
-        self._size = self._read = self._events = self._rows = 0
-        self._show()
+        self._finished_bytes += run.size_bytes
+        self._finished_read += run.read_bytes
+        self._finished_events += run.events
+        self.show()
 
-    def _show(self, *, at_once: bool = False) -> None:
+    def show(self, *, at_once: bool = False) -> None:
+        """Update the line, unless that was done a moment ago."""
         now = time.monotonic()
         if not at_once and now - self._shown < _SECONDS_BETWEEN:
             return
         self._shown = now
-        part = min(1.0, self._read / self._size) if self._size else 0.0
-        if self._passes == 2:
-            stored = min(1.0, self._rows / self._events) if self._events else 0.0
-            part = (part + stored) / 2
+        runs = self._under_way
         seconds = now - self._started
-        rate = f", {self._all_events / seconds:,.0f} events/s" if self._all_events and seconds > 0.2 else ""
+        events = self._finished_events + sum(run.events for run in runs)
+        rate = f", {events / seconds:,.0f} events/s" if events and seconds > 0.2 else ""
         place = f"{min(self._finished_runs + 1, self._runs):,}/{self._runs:,} " if self._runs > 1 else ""
+        name = f"{runs[0].phase} {runs[0].label}" if runs else ""
+        others = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         # The size of standard input is unknown.
         total = f"/{self._total_bytes / _MEGA:,.1f}" if self._total_bytes else ""
+        read_bytes = self._finished_read + sum(run.read_bytes for run in runs)
         self._progress.update(
             self._task,
-            description=f"{place}{self._phase} {self._label}".strip(),
+            description=f"{place}{name}{others}".strip(),
             total=self._total_bytes or None,
-            completed=self._finished_bytes + part * self._size,
-            numbers=f"{self._all_read / _MEGA:,.1f}{total} MB{rate}",
+            completed=self._finished_bytes + sum(run.part * run.size_bytes for run in runs),
+            numbers=f"{read_bytes / _MEGA:,.1f}{total} MB{rate}",
         )
+
+
+class _RunProgress(Observer):
+    """The progress of one run.
+
+    If a file is read first and stored afterwards, each phase counts for half. Storing is measured in rows per event
+    read, since there are about as many.
+    """
+
+    def __init__(self, line: IngestProgress) -> None:
+        self._line = line
+        self._passes = 1
+        self._rows = 0
+        self.label, self.phase = "", ""
+        self.size_bytes = self.read_bytes = self.events = 0
+
+    @property
+    def part(self) -> float:
+        """How much of it is done, from 0 to 1."""
+        part = min(1.0, self.read_bytes / self.size_bytes) if self.size_bytes else 0.0
+        if self._passes == 2:
+            stored = min(1.0, self._rows / self.events) if self.events else 0.0
+            part = (part + stored) / 2
+        return part
+
+    def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
+        """Start reading a run, or restart it from its beginning."""
+        self.label, self.phase, self._passes = printable(label, 60), "reading", passes
+        self.size_bytes, self.read_bytes, self.events, self._rows = total_bytes, 0, 0, 0
+        self._line.begin(self)
+
+    def advance(self, byte_count: int) -> None:
+        """Add bytes read since the last call."""
+        self.read_bytes += byte_count
+        self._line.show()
+
+    def counted(self, event_count: int) -> None:
+        """Add events read since the last call."""
+        self.events += event_count
+
+    def storing(self) -> None:
+        """Start storing: all events of the run are read."""
+        self.phase = "storing"
+        self._line.begin(self)
+
+    def stored(self, row_count: int) -> None:
+        """Add rows stored since the last call."""
+        self._rows += row_count
+        self._line.show()
+
+    def done(self) -> None:
+        """Finish the run, stored or not."""
+        self._line.finish(self)

@@ -30,14 +30,17 @@ class CaptureRecording:
     def path(self) -> Path:
         return self.capture.path
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.capture.files)
+
     def digest(self) -> str:
         return fingerprint(self.capture)
 
     def read(self, target: RunTarget) -> RunContent:
         """Store its events. Raises InputError if it contains no usable events."""
         capture, writer, run_id = self.capture, target.writer, target.run_id
-        size_bytes = sum(file.size_bytes for file in capture.files)
-        target.observer.start(target.label, size_bytes)
+        target.observer.start(target.label, self.size_bytes)
         log, accounts = ImportLog(), Accounts()
         reader = CaptureReader(capture, log, accounts, _counting(target.observer, accounts))
         normalizer = RawLogNormalizer(log, accounts, reader.clock_hz)
@@ -71,7 +74,7 @@ class CaptureRecording:
             path, digest = path_text(one.file.relative_path), f"{one.digest:08x}"
             sources.append(Source(one.source_id, path, f"npulog {one.record}", one.file.size_bytes, digest))
         blocks = [(source.source_id, *block) for source in reader.sources for block in source.blocks]
-        return RunContent(columns, Identity(host=facts.host), sources, blocks, size_bytes, complete, log, accounts)
+        return RunContent(columns, Identity(host=facts.host), sources, blocks, self.size_bytes, complete, log, accounts)
 
 
 def _counting(observer: Observer, accounts: Accounts) -> Callable[[int], None]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from traceconv.pipeline.run_sql import RunSql
-from traceconv.store.writer import StoreWriter
+
+if TYPE_CHECKING:
+    from traceconv.store.writer import StoreWriter
 
 #: Steps whose events are missing in a truncated recording, though other rows have their numbers.
 _STEPS = """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceconv.base.diagnostics import Code, Severity
 from traceconv.base.errors import DataLossError, InputError, UsageError, option, printable
-from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import Naming, names_of, rank_pattern
 from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
@@ -21,6 +21,11 @@ from traceconv.store.writer import StoreWriter
 if TYPE_CHECKING:
     from traceconv.pipeline.trace_file import TraceOptions
 
+#: Starting a process takes as long as reading this much text; a file takes as long as this much more.
+_JOB_BYTES, _FILE_BYTES = 32 << 20, 1 << 19
+_COMPRESSED, _TIMES_COMPRESSED = (".gz", ".zst"), 8
+#: More processes would only wait for the store.
+_MOST_JOBS = 8
 #: Runs that seem to come from the same recording in different files, such as compressed and plain.
 _SAME_CONTENT = """
 WITH accounts AS (
@@ -49,6 +54,7 @@ def ingest(
     reader: str | None = None,
     trace_options: TraceOptions | None = None,
     naming: Naming | None = None,
+    jobs: int | None = None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> IngestedRuns:
     """Import all captures, vendors' folders and trace files in `paths`, in this order and in one transaction.
@@ -59,31 +65,48 @@ def ingest(
     strict    on any loss, raise DataLossError and leave the store unchanged
     reader    the reader for all paths; None: chosen by each file's first bytes
     naming    the user's ranks, hosts and groups; None: taken from paths and files
+    jobs      number of processes that read, which doesn't change what is stored; 1: this one only; None: one per core,
+              if there is enough to read
     on_wait   called once if another ingest into the store has to end first
 
-    Raises InputError if a path does not exist or nothing can be used (NothingUsable for several reasons), StoreError if
-    the store can't be written.
+    Raises UsageError for fewer than one job, InputError if a path does not exist or nothing can be used (NothingUsable
+    for several reasons), StoreError if the store can't be written.
     """
     started = time.perf_counter()
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"{option('--jobs')} must be at least 1, not {jobs}")
     has_items = trace_options is not None and bool(trace_options.items)
     sources = find_sources(paths, reader, has_items=has_items)
     result = IngestedRuns(store_path)
     result.unusable = sources.unusable
     result.others = [one for one in sources.others if os.path.realpath(one.path) != os.path.realpath(store_path)]
-    recordings = list(_recordings(sources, trace_options))
-    all_names = names_of([(recording.path, top) for recording, top, _ in recordings], naming or Naming())
+    found = list(_recordings(sources, trace_options))
+    recordings = [recording for recording, _, _ in found]
+    all_names = names_of([(recording.path, top) for recording, top, _ in found], naming or Naming())
     observer = observer or Observer()
-    observer.plan(len(recordings), _total_bytes(sources))
+    observer.plan(len(recordings), sum(recording.size_bytes for recording in recordings))
     if strict and result.unusable:
         raise _strict_error(result.unusable[0])
     if not recordings:
         raise _nothing_usable(result)
-    with StoreWriter(store_path, report_statements, on_wait) as writer:
-        for (recording, _, sure), names in zip(recordings, all_names, strict=True):
+    with ExitStack() as stack:
+        writer = stack.enter_context(StoreWriter(store_path, report_statements, on_wait))
+        job_count = job_count_for(recordings) if jobs is None else min(jobs, len(recordings))
+        if job_count == 1:
+            turns: Iterator[tuple[Recording, Observer]] = ((one, observer.of_run()) for one in recordings)
+        else:
+            from traceconv.pipeline.reader_pool import Readers
+
+            def is_wanted(digest: str) -> bool:
+                return replace or writer.run_of(digest) is None
+
+            readers = stack.enter_context(Readers(recordings, all_names, job_count, is_wanted, observer))
+            turns = readers.recordings()
+        for (recording, run_observer), names, (_, _, sure) in zip(turns, all_names, found, strict=True):
             run_count, run_id = writer.run_count(), writer.next_run_id()
             writer.changed = False
             try:
-                run = import_run(recording, names, writer, observer, replace=replace)
+                run = import_run(recording, names, writer, run_observer, replace=replace)
             except InputError as error:
                 if writer.run_count() < run_count:  # the replaced run is gone: undo everything
                     raise
@@ -95,7 +118,7 @@ def ingest(
                 (result.unusable if sure else result.others).append(problem)
                 continue
             finally:
-                observer.done()
+                run_observer.done()
             result.append(run)
             if strict and run.lossy:
                 raise _strict_run(run)
@@ -107,6 +130,17 @@ def ingest(
             writer.commit()
     result.seconds = time.perf_counter() - started
     return result
+
+
+def job_count_for(recordings: Sequence[Recording]) -> int:
+    """Return how many processes read, by default: one per core, if that many have enough to do."""
+    sizes = [
+        recording.size_bytes * (_TIMES_COMPRESSED if recording.path.suffix in _COMPRESSED else 1) + _FILE_BYTES
+        for recording in recordings
+    ]
+    worth = sum(sizes) // _JOB_BYTES
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, len(recordings), worth, _MOST_JOBS))
 
 
 def trace_options_of(rules: Sequence[Path], max_event_mb: int, max_ratio: int) -> TraceOptions | None:
@@ -178,16 +212,3 @@ def _recordings(sources: Sources, options: TraceOptions | None) -> Iterator[tupl
             yield FolderRecording(folder, options), top, True
     for trace in sources.traces:
         yield TraceRecording(trace.path, trace.reader, options), trace.top, trace.sure
-
-
-def _total_bytes(sources: Sources) -> int:
-    files = [file for folder, _ in sources.folders for file in folder.files] + [one.path for one in sources.traces]
-    sizes = [file.size_bytes for capture, _ in sources.captures for file in capture.files]
-    return sum(sizes) + sum(map(_size, files))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path != STDIN else 0
-    except OSError:
-        return 0  # reported when it is read

@@ -17,6 +17,10 @@ class Observer:
     def plan(self, run_count: int, total_bytes: int) -> None:
         """All runs to be read, and the bytes of all of them together."""
 
+    def of_run(self) -> Observer:
+        """Return the observer of one run, of which the following calls are; several runs may be read at once."""
+        return self
+
     def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
         """A run begins. `passes` 2: its rows are stored after all of it was read."""
 

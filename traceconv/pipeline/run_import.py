@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -18,7 +18,9 @@ from traceconv.pipeline.result import IngestedRun, Observer
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.schema import table
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.writer import StoreWriter
+
+if TYPE_CHECKING:
+    from traceconv.store.writer import StoreWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,10 @@ class Recording(Protocol):
     @property
     def format(self) -> str:
         """The value for `run.source_format`."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of its files; 0 if unknown."""
 
     def digest(self) -> str | None:
         """A digest that identifies the recording; None for standard input."""

@@ -23,7 +23,7 @@ from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch, TraceSource
 from traceconv.formats.chrome_json.reader import SOURCE_ID
-from traceconv.formats.common.files import STDIN
+from traceconv.formats.common.files import STDIN, file_size
 from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
@@ -69,12 +69,16 @@ class TraceRecording:
     format: str
     options: TraceOptions
 
+    @property
+    def size_bytes(self) -> int:
+        return file_size(self.path)
+
     def digest(self) -> str | None:
         return None if self.path == STDIN else _fingerprint(self.path)
 
     def read(self, target: RunTarget) -> RunContent:
         """Store its events. Raises InputError if it contains no usable events."""
-        total_bytes = 0 if self.path == STDIN else self.path.stat().st_size
+        total_bytes = self.size_bytes
         try:
             target.observer.start(target.label, total_bytes, 2)
             read = _Read(self, target)

@@ -54,6 +54,14 @@ def container_of(head: bytes) -> str:
     return "zstd" if head.startswith(_ZSTD) or _SKIPPABLE.match(head) else "plain"
 
 
+def file_size(path: Path) -> int:
+    """Return the bytes of a file; 0 for standard input, and for a file that can't be read, as reading it will show."""
+    try:
+        return 0 if path == STDIN else path.stat().st_size
+    except OSError:
+        return 0
+
+
 def head_of(path: Path, size: int = 1 << 16) -> bytes:
     """Return up to `size` bytes of text, from the first `size` bytes of the file. Raises InputError."""
     with opened(path) as stream:

@@ -12,6 +12,7 @@ from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
+from traceconv.formats.common.files import file_size
 from traceconv.formats.common.identity import EPOCH_RANGE, epoch_offset_ns, of_facts
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.vendor_folder.discover import VendorFolder
@@ -70,13 +71,17 @@ class FolderRecording:
     def path(self) -> Path:
         return self.folder.path
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(file_size, self.folder.files))
+
     def digest(self) -> str:
         return _fingerprint(self.folder)
 
     def read(self, target: RunTarget) -> RunContent:
         """Store its events. Raises InputError if it contains no usable events."""
         folder = self.folder
-        size_bytes = sum(file.stat().st_size for file in folder.files)  # all were read for the digest
+        size_bytes = self.size_bytes
         target.observer.start(target.label, size_bytes, 2 if folder.timelines else 1)
         run = _Run()
         if folder.timelines:

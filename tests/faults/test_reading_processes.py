@@ -1,0 +1,177 @@
+"""Files read by several processes give the same store as files read by one, also if a process is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from capture_builder import CaptureBuilder
+from ingest_checks import all_rows, query
+from processes import heed_interrupts, wait_until
+from trace_files import write_trace
+
+from traceconv.base.errors import DataLossError, InternalError, UsageError
+from traceconv.cli.app import run
+from traceconv.pipeline import reader_messages, reader_pool
+from traceconv.pipeline.ingest import ingest, job_count_for
+from traceconv.pipeline.trace_file import TraceOptions, TraceRecording
+
+#: Replaces how the process reads a recording, for files of a name.
+READING = """
+import os, sys, time; sys.path[:] = {path!r}
+from traceconv.pipeline import reader_process
+read = reader_process._read
+def instead(recording, *others):
+    if recording.path.name == "killed.json":
+        BODY
+    read(recording, *others)
+reader_process._read = instead
+reader_process.main()
+"""
+
+
+def job(folder: Path) -> Path:
+    """Ranks, a copy, unusable files, and formats whose ingest queries the store in between."""
+    for rank in range(4):
+        write_trace(folder / f"rank{rank}.json", rank=rank, seed=rank, count=50)
+    shutil.copy(folder / "rank1.json", folder / "rank1_copy.json")
+    write_trace(folder / "rank4.json.gz", rank=4, seed=4)
+    (folder / "rank5.json").write_text('{"traceEvents": [{"ph": "X", "na')
+    (folder / "empty.json").write_bytes(b"")
+    metadata = {"name": "HH", "cat": "dftracer", "type": 1, "pid": 7, "tid": 7, "ph": 4}
+    metadata["args"] = {"hhash": "68", "name": "node1", "value": "68"}
+    call = {"id": 2, "name": "open64", "cat": "POSIX", "type": 3, "pid": 7, "tid": 7, "ts": 10, "dur": 5, "ph": 1}
+    (folder / "app.pfw").write_text(f"{json.dumps(metadata)}\n{json.dumps(call)}\n")
+    (folder / "npu").mkdir()
+    rows = "".join(f"op{n},Add,{100 + n}.5\t,2.25,AI_VECTOR_CORE,1\n" for n in range(3))
+    head = "Name,Type,Start Time(us),Duration(us),Accelerator Core,Stream ID\n"
+    (folder / "npu/kernel_details.csv").write_text(head + rows)
+    b = CaptureBuilder(folder / "PROF_1")
+    for tick in (0, 100, 10_000):
+        b.sync(tick, tick * 10)
+    b.call(1, 1, 50, "call")
+    b.task(1, 10, 15, "k", correlation_id=1)
+    b.close()
+    return folder
+
+
+def small_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_pool, "_ORDER_RECORDINGS", 2)
+
+
+def test_the_store_is_the_same_with_any_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_orders(monkeypatch)
+    top = job(tmp_path / "job")
+    results, stores, logs = [], [], []
+    for jobs in (1, 2):
+        store = tmp_path / f"{jobs}.duckdb"
+        result = ingest([top], store, jobs=jobs)
+        again = ingest([top], store, jobs=jobs)
+        replaced = ingest([top], store, jobs=jobs, replace=True)
+        results.append(
+            [
+                [(one.run_id, one.label, one.action, one.accounts, one.log, one.source_names, one.host) for one in each]
+                + [(each.unusable, each.others)]
+                for each in (result, again, replaced)
+            ]
+        )
+        stores.append(all_rows(store))
+        logs.append(query(store, "FROM import_log ORDER BY rowid"))
+    (top / "empty.json").unlink()
+    for jobs in (1, 2):
+        with pytest.raises(DataLossError, match=r"rank5\.json contains no usable events"):
+            ingest([top], tmp_path / "strict.duckdb", jobs=jobs, strict=True)
+        assert not (tmp_path / "strict.duckdb").exists()
+    assert results[0] == results[1]
+    assert stores[0] == stores[1]
+    assert logs[0] == logs[1]
+    assert ("app.pfw", "node1") in query(tmp_path / "2.duckdb", "SELECT label, host FROM run")
+
+
+def test_a_killed_process_fails_its_file_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reader_pool, "_PROGRAM", READING.replace("BODY", "os.kill(os.getpid(), 9)"))
+    for rank in range(4):
+        write_trace(tmp_path / f"t/rank{rank}/{'killed' if rank == 1 else 'ok'}.json", rank=rank, seed=rank)
+    assert run(["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb"), "--jobs", "1"]) == 0
+    assert run(["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "k.duckdb"), "--jobs", "2"]) == 3
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("failed: ")]
+    assert "rank1/killed.json was not read: its process was killed by signal 9" in line
+    assert line.endswith("ingest it again with --jobs 1")
+    found = query(tmp_path / "k.duckdb", "SELECT run_id, rank, (SELECT count(*) FROM task) FROM run")
+    assert found == [(1, 0, 12), (2, 2, 12), (3, 3, 12)]
+
+
+def test_without_processes_the_files_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_pool, "_PROGRAM", "raise SystemExit(1)")
+    top = job(tmp_path / "job")
+    ingest([top], tmp_path / "1.duckdb", jobs=1)
+    ingest([top], tmp_path / "2.duckdb", jobs=2)
+    assert all_rows(tmp_path / "1.duckdb") == all_rows(tmp_path / "2.duckdb")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pidfd_open")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_and_no_file_is_left(tmp_path: Path, how: signal.Signals) -> None:
+    program = READING.replace(
+        "BODY", f"open({str(tmp_path)!r} + '/reading', 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    (tmp_path / "temporary").mkdir()
+    for name in ("a", "killed"):
+        write_trace(tmp_path / f"t/{name}.json", seed=len(name))
+    main = f"from traceconv.pipeline import reader_pool as r; r._PROGRAM = {program!r}; "
+    main += "from traceconv.cli.app import main; main()"
+    arguments = ["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb"), "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", main, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        preexec_fn=heed_interrupts,
+    )
+    note = tmp_path / "reading"
+    wait_until(process, lambda: note.exists() and note.read_text() != "")
+    reader = os.pidfd_open(int(note.read_text()))
+    os.kill(process.pid, how)
+    _, err = process.communicate()
+    assert (process.returncode, err) == ((130, "traceconv: interrupted\n") if how == signal.SIGINT else (-9, ""))
+    assert select.select([reader], [], [], 60)[0], "the reading process is still there"
+    os.close(reader)
+    assert not list((tmp_path / "temporary").iterdir())
+    if how == signal.SIGINT:
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["reading", "t", "temporary"]
+
+
+def test_how_many_processes_are_used_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
+
+    def recordings(count: int, size: int, name: str = "t.json") -> list[TraceRecording]:
+        file = tmp_path / name
+        with file.open("wb") as stream:
+            stream.truncate(size)
+        return [TraceRecording(file, "chrome_json", TraceOptions())] * count
+
+    assert job_count_for(recordings(1, 1 << 30)) == 1
+    assert job_count_for(recordings(16, 1 << 20)) == 1
+    assert job_count_for(recordings(3, 1 << 30)) == 3
+    assert job_count_for(recordings(64, 1 << 30)) == 8
+    assert job_count_for(recordings(2, 8 << 20, "t.json.gz")) == 2
+    assert job_count_for(recordings(1200, 15_000)) == 8
+    with pytest.raises(UsageError, match="jobs must be at least 1, not 0"):
+        ingest([tmp_path / "t.json"], tmp_path / "s.duckdb", jobs=0)
+
+
+def test_an_internal_error_keeps_its_message_between_processes() -> None:
+    read, written = os.pipe()
+    with os.fdopen(read, "rb") as received, os.fdopen(written, "wb") as sent:
+        channel = reader_messages.Channel(received, sent)
+        channel.send(reader_messages.Failure(InternalError("x")))
+        assert str(channel.receive().error) == str(InternalError("x"))

@@ -1,0 +1,230 @@
+"""What an ingest and its reading processes send each other: pickled messages through pipes, rows through a spill file.
+
+A reading process doesn't open the store. It sends the calls that a recording makes on it, in their order, and the
+ingest repeats them. Rows are Arrow streams in a temporary file without a name, which both processes have open.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+import pyarrow as pa
+
+from traceconv.normalize.sort.spool import spilling
+from traceconv.pipeline.result import Observer
+from traceconv.pipeline.run_import import Recording, RunContent
+
+if TYPE_CHECKING:
+    from traceconv.store.writer import StoreWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The first message to a reading process.
+
+    spills        descriptors of its spill files
+    entries       its part of the memory budget
+    command_line  messages write options as the command line does
+    """
+
+    spills: tuple[int, ...]
+    entries: int
+    command_line: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Recordings to read, as (place, recording, label), with their rows in spill file `spill`."""
+
+    recordings: Sequence[tuple[int, Recording, str]]
+    spill: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a query."""
+
+    rows: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The process has started, or has finished an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The process begins with the recording at this place; what follows belongs to it."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Observer.start."""
+
+    label: str
+    total_bytes: int
+    passes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Bytes read, events read and rows made since the last message; `storing`: all events were read."""
+
+    byte_count: int
+    event_count: int
+    row_count: int
+    storing: bool
+
+    def report(self, observer: Observer) -> None:
+        """Pass it on."""
+        observer.counted(self.event_count)
+        observer.advance(self.byte_count)
+        if self.storing:
+            observer.storing()
+        observer.stored(self.row_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """StoreWriter.insert; its rows follow."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """StoreWriter.stage; its rows follow."""
+
+    table: str
+    columns: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An Arrow stream in the spill file."""
+
+    offset: int
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfRows:
+    """All rows of a table were sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSql:
+    """StoreWriter.run_sql; the value of `run` is the ingest's."""
+
+    statement: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """StoreWriter.fetch, which waits for an answer."""
+
+    statement: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class AtCommit:
+    """StoreWriter.at_commit."""
+
+    work: Callable[[StoreWriter, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """StoreWriter.make_room."""
+
+    text_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The recording was read."""
+
+    content: RunContent
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The recording can't be used, or reading failed."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The process ended (this message is the ingest's own)."""
+
+
+OfRecording: TypeAlias = (
+    "Insert | Stage | Rows | EndOfRows | RunSql | Fetch | AtCommit | MakeRoom | Content | Failure | Start | Progress"
+)
+FromReader: TypeAlias = "Ready | Begin | Ended | OfRecording"
+ToReader: TypeAlias = "Settings | Order | Answer"
+
+
+class Channel:
+    """Sends and receives messages. Any thread may send."""
+
+    def __init__(self, received: BinaryIO, sent: BinaryIO) -> None:
+        self._received = received
+        self._sent = sent
+        self._lock = Lock()
+
+    def send(self, message: FromReader | ToReader) -> None:
+        """Send a message. Raises OSError if the other process has ended."""
+        packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        with self._lock:
+            self._sent.write(packed)
+            self._sent.flush()
+
+    def receive(self) -> Any:
+        """Wait for the next message; None at the end."""
+        try:
+            return pickle.load(self._received)  # sent by our own process
+        except (EOFError, OSError, pickle.UnpicklingError):  # it was killed, perhaps within a message
+            return None
+
+    def close(self) -> None:
+        """Close both directions."""
+        for stream in (self._sent, self._received):
+            try:
+                stream.close()
+            except OSError:  # the other process has ended before it received all
+                continue
+
+
+def write_rows(file: BinaryIO, batch: pa.RecordBatch) -> Rows:
+    """Append a batch to a spill file."""
+    with spilling():
+        offset = file.tell()
+        with pa.ipc.new_stream(pa.PythonFile(file, "w"), batch.schema) as stream:
+            stream.write_batch(batch)
+        file.flush()
+        return Rows(offset, file.tell() - offset)
+
+
+def read_rows(descriptor: int, rows: Rows) -> Iterator[pa.RecordBatch]:
+    """Read what `write_rows` has written. The other process may append to the file meanwhile."""
+    parts: list[bytes] = []
+    at, rest = rows.offset, rows.byte_count
+    while rest:
+        with spilling():
+            parts.append(os.pread(descriptor, rest, at))
+        if not parts[-1]:
+            raise EOFError("a spill file is shorter than what was written to it")
+        at, rest = at + len(parts[-1]), rest - len(parts[-1])
+    with pa.ipc.open_stream(parts[0] if len(parts) == 1 else b"".join(parts)) as stream:
+        yield from stream

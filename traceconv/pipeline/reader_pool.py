@@ -1,0 +1,391 @@
+"""Read the recordings of an ingest in parallel processes, and store them in their order.
+
+The processes decode and normalise; this one executes, recording after recording, exactly the calls on the store that it
+would make if it read them itself. So rows, IDs and the order of everything are the same with any number of processes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from traceconv.base.errors import InputError, is_command_line, option, printable
+from traceconv.formats.common.files import STDIN
+from traceconv.formats.common.identity import RunNames
+from traceconv.normalize import memory_budget
+from traceconv.normalize.sort.spool import close_quietly, spill_file
+from traceconv.pipeline import reader_messages as messages
+from traceconv.pipeline.result import Observer
+from traceconv.pipeline.run_import import Recording, RunContent, RunTarget
+
+#: Small recordings are ordered together, up to this size and number.
+_ORDER_BYTES, _ORDER_RECORDINGS = 8 << 20, 64
+#: Spill files per process: recordings that were read and wait to be stored.
+_SPILLS = 3
+_PROGRAM = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from traceconv.base.malloc_tuning import limit_arenas; limit_arenas(); "
+    "from traceconv.pipeline.reader_process import main; main()"
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Order:
+    """Places of recordings that one process reads.
+
+    unread, unstored  places that were not read, or not stored, yet
+    """
+
+    places: list[int]
+    unread: set[int] = field(default_factory=set)
+    unstored: set[int] = field(default_factory=set)
+    is_given: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    """A reading process.
+
+    orders   what is in each of its spill files; None: the file is free
+    reading  the order that it reads
+    place    the recording that it reads
+    """
+
+    program: subprocess.Popen[bytes]
+    channel: messages.Channel
+    spills: list[BinaryIO]
+    orders: list[_Order | None]
+    reading: _Order | None = None
+    place: int | None = None
+    has_started: bool = False
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A recording that a process reads: what came from it and was not used yet, and the spill file of its rows."""
+
+    observer: Observer
+    received: deque[messages.OfRecording] = field(default_factory=deque)
+    process: _Process | None = None
+    spill: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """A recording that another process reads."""
+
+    recording: Recording
+    known_digest: str
+    readers: Readers
+    reading: _Reading
+
+    @property
+    def path(self) -> Path:
+        return self.recording.path
+
+    @property
+    def format(self) -> str:
+        return self.recording.format
+
+    @property
+    def size_bytes(self) -> int:
+        return self.recording.size_bytes
+
+    def digest(self) -> str | None:
+        return self.known_digest
+
+    def read(self, target: RunTarget) -> RunContent:
+        """Store its events. Raises InputError if it contains no usable events, or its process was killed."""
+        if self.readers.has_begun(self.reading):
+            return self.readers.execute(self.reading, target)
+        return self.recording.read(target)
+
+
+class Readers:
+    """Processes that read recordings. Use as a context manager: leaving it ends them."""
+
+    def __init__(
+        self,
+        recordings: Sequence[Recording],
+        names: Sequence[RunNames],
+        jobs: int,
+        is_wanted: Callable[[str], bool],
+        observer: Observer,
+    ) -> None:
+        """`jobs`: the number of processes. `is_wanted`: whether a recording with this digest has to be read."""
+        self._recordings = recordings
+        self._names = names
+        self._jobs = jobs
+        self._is_wanted = is_wanted
+        self._observer = observer
+        self._processes: list[_Process] = []
+        self._ended: list[_Process] = []
+        self._received: SimpleQueue[tuple[_Process, messages.FromReader]] = SimpleQueue()
+        self._readings: dict[int, _Reading] = {}
+        self._digests: dict[int, str] = {}
+        self._seen: set[str] = set()
+        self._orders = deque(_orders(recordings))
+        self._order_of = {place: order for order in self._orders for place in order.places}
+
+    def __enter__(self) -> Readers:
+        try:
+            for _ in range(min(self._jobs, len(self._orders))):
+                self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.program.kill()
+        for process in (*self._processes, *self._ended):
+            process.program.wait()
+            process.channel.close()
+            for file in process.spills:
+                close_quietly(file)
+
+    def recordings(self) -> Iterator[tuple[Recording, Observer]]:
+        """Yield all recordings in order, each with its observer. Each has to be stored before the next."""
+        for place, recording in enumerate(self._recordings):
+            order = self._order_of.get(place)
+            while order is not None and not order.is_given and self._processes:
+                self._take(*self._received.get())
+            reading = self._readings.get(place)
+            if reading is None:
+                yield recording, self._observer.of_run()
+            else:
+                yield _Elsewhere(recording, self._digests[place], self, reading), reading.observer
+            self._free(place)
+
+    def has_begun(self, reading: _Reading) -> bool:
+        """Wait until a process begins with a recording; False if all processes have ended before."""
+        while not reading.received and self._processes:
+            self._take(*self._received.get())
+        return bool(reading.received)
+
+    def execute(self, reading: _Reading, target: RunTarget) -> RunContent:
+        """Execute the calls that a process sends for a recording, and return its content."""
+        writer, run_id = target.writer, target.run_id
+        while True:
+            match message := self._next(reading):
+                case messages.Insert():
+                    writer.insert(message.table, run_id, self._rows(reading))
+                case messages.Stage():
+                    writer.stage(message.table, self._rows(reading), message.columns)
+                case messages.RunSql():
+                    writer.run_sql(message.statement, _of_run(run_id, message.values))
+                case messages.Fetch():
+                    rows = writer.fetch(message.statement, _of_run(run_id, message.values))
+                    assert reading.process is not None
+                    _send(reading.process, messages.Answer(rows))
+                case messages.AtCommit():
+                    writer.at_commit(message.work, run_id)
+                case messages.MakeRoom():
+                    writer.make_room(message.text_bytes)
+                case messages.Content():
+                    return message.content
+                case messages.Failure():
+                    raise message.error
+
+    def _rows(self, reading: _Reading) -> Iterator[pa.RecordBatch]:
+        assert reading.process is not None
+        descriptor = reading.process.spills[reading.spill].fileno()
+        while True:
+            with suppress(Empty):  # no process shall wait for its next order
+                while True:
+                    self._take(*self._received.get_nowait())
+            match message := self._next(reading):
+                case messages.Rows():
+                    yield from messages.read_rows(descriptor, message)
+                case messages.EndOfRows():
+                    return
+                case messages.Failure():
+                    raise message.error
+
+    def _next(self, reading: _Reading) -> messages.OfRecording:
+        while not reading.received:
+            self._take(*self._received.get())
+        return reading.received.popleft()
+
+    def _take(self, process: _Process, message: messages.FromReader) -> None:
+        """Use a message, or keep it until its recording is stored."""
+        if isinstance(message, messages.Ready):
+            process.has_started, process.reading = True, None
+            self._give_order(process)
+        elif isinstance(message, messages.Ended):
+            self._replace(process)
+        elif isinstance(message, messages.Begin):
+            process.place = message.place
+        else:
+            assert process.place is not None
+            reading = self._readings[process.place]
+            if isinstance(message, messages.Start):
+                reading.observer.start(message.label, message.total_bytes, message.passes)
+            elif isinstance(message, messages.Progress):
+                message.report(reading.observer)
+            else:
+                reading.received.append(message)
+            if isinstance(message, (messages.Content, messages.Failure)):
+                assert process.reading is not None
+                process.reading.unread.discard(process.place)
+                process.place = None
+
+    def _give_order(self, process: _Process) -> None:
+        """Give a process that has nothing to do its next order, if one of its spill files is free."""
+        while self._orders and None in process.orders and process in self._processes:
+            order = self._orders.popleft()
+            spill = process.orders.index(None)
+            recordings = []
+            for place in order.places:
+                if self._is_for_process(place):
+                    reading = self._readings.setdefault(place, _Reading(self._observer.of_run()))
+                    reading.process, reading.spill = process, spill
+                    recordings.append((place, self._recordings[place], self._names[place].label))
+            order.is_given = True
+            if recordings:
+                order.unread = {place for place, _, _ in recordings}
+                order.unstored = set(order.unread)
+                process.orders[spill] = process.reading = order
+                _send(process, messages.Order(recordings, spill))
+                return
+
+    def _is_for_process(self, place: int) -> bool:
+        """Whether a recording has content that no earlier one has, and that the store doesn't have."""
+        if place in self._digests:
+            return True
+        try:
+            digest = self._recordings[place].digest()
+        except InputError:  # it is reported in its turn
+            return False
+        if digest is None or digest in self._seen or not self._is_wanted(digest):
+            return False
+        self._seen.add(digest)
+        self._digests[place] = digest
+        return True
+
+    def _free(self, place: int) -> None:
+        """Free the spill file of an order of which all recordings are stored."""
+        order = self._order_of.get(place)
+        if order is None:
+            return
+        order.unstored.discard(place)
+        for process in (*self._processes, *self._ended):
+            if order in process.orders and not order.unstored:
+                spill = process.orders.index(order)
+                process.orders[spill] = None
+                os.ftruncate(process.spills[spill].fileno(), 0)
+                if process.has_started and process.reading is None:
+                    self._give_order(process)
+
+    def _start(self) -> None:
+        """Start a process."""
+        spills = [spill_file() for _ in range(_SPILLS)]
+        descriptors = tuple(file.fileno() for file in spills)
+        try:
+            with _interrupts_held():
+                program = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM.format(path=sys.path)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=descriptors,
+                )
+        except OSError:  # this process reads what no other reads
+            for file in spills:
+                close_quietly(file)
+            return
+        assert program.stdin is not None
+        assert program.stdout is not None
+        channel = messages.Channel(cast(BinaryIO, program.stdout), cast(BinaryIO, program.stdin))
+        process = _Process(program, channel, spills, [None] * _SPILLS)
+        self._processes.append(process)
+        entries = memory_budget.MEMORY_ENTRIES // self._jobs
+        _send(process, messages.Settings(descriptors, entries, is_command_line()))
+        Thread(target=self._receive, args=(process,), daemon=True).start()
+
+    def _receive(self, process: _Process) -> None:
+        """Receive all messages of a process, in a thread."""
+        try:
+            while (message := process.channel.receive()) is not None:
+                self._received.put((process, message))
+        finally:
+            self._received.put((process, messages.Ended()))
+
+    def _replace(self, process: _Process) -> None:
+        """Fail the recording that a process was reading when it ended, and order the others again."""
+        self._processes.remove(process)
+        self._ended.append(process)
+        process.program.kill()
+        code = process.program.wait()
+        order = process.reading
+        if order is not None:
+            if process.place is not None:
+                path = self._recordings[process.place].path
+                self._readings[process.place].received.append(messages.Failure(InputError(_why_ended(path, code))))
+                order.unread.discard(process.place)
+            again = _Order(sorted(order.unread))
+            order.unstored -= order.unread
+            for place in again.places:
+                self._order_of[place] = again
+            if again.places:
+                self._orders.appendleft(again)
+        # One that ended for another reason than a recording would do so the next time.
+        if process.place is not None and self._orders:
+            self._start()
+        for other in self._processes:
+            if other.has_started and other.reading is None:
+                self._give_order(other)
+
+
+def _orders(recordings: Sequence[Recording]) -> Iterator[_Order]:
+    """Divide recordings into orders: small ones together. Standard input stays with this process."""
+    places: list[int] = []
+    size = 0
+    for place, recording in enumerate(recordings):
+        if recording.path == STDIN:
+            continue
+        if places and (size + recording.size_bytes > _ORDER_BYTES or len(places) == _ORDER_RECORDINGS):
+            yield _Order(places)
+            places, size = [], 0
+        places.append(place)
+        size += recording.size_bytes
+    if places:
+        yield _Order(places)
+
+
+def _send(process: _Process, message: messages.ToReader) -> None:
+    with suppress(OSError):  # it has ended, as its last message will show
+        process.channel.send(message)
+
+
+def _of_run(run_id: int, values: Mapping[str, object]) -> dict[str, object]:
+    return {**values, "run": run_id} if "run" in values else dict(values)
+
+
+def _why_ended(path: Path, code: int) -> str:
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    advice = f"ingest it again with {option('--jobs 1', 'jobs=1')}"
+    return f"{printable(str(path))} was not read: its process {how}, perhaps for lack of memory; {advice}"
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Start processes with Ctrl-C blocked: it is for this process, which ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

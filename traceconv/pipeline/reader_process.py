@@ -1,0 +1,183 @@
+"""A process that reads recordings for an ingest: it sends their rows and statements instead of executing them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+
+from traceconv.base.errors import PUBLIC, InputError, InternalError, TraceconvError, command_line, printable
+from traceconv.base.malloc_tuning import is_starved, trim_heap
+from traceconv.normalize import memory_budget
+from traceconv.pipeline import reader_messages as messages
+from traceconv.pipeline.result import Observer
+from traceconv.pipeline.run_import import Recording, RunTarget
+
+if TYPE_CHECKING:
+    from traceconv.store.writer import StoreWriter
+
+#: How often progress is sent.
+_SECONDS_BETWEEN = 0.1
+#: In place of the run's ID, which only the ingest knows.
+_NO_RUN = 0
+
+
+class _Writer:
+    """Sends the calls of a StoreWriter."""
+
+    def __init__(self, channel: messages.Channel, answers: SimpleQueue[messages.Answer], spill: BinaryIO) -> None:
+        self._channel = channel
+        self._answers = answers
+        self._spill = spill
+
+    def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
+        """Send rows of a table; return their number."""
+        self._channel.send(messages.Insert(table))
+        return self._send_rows(batches)
+
+    def stage(self, table: str, batches: Iterator[pa.RecordBatch], columns: dict[str, str]) -> int:
+        """Send rows of a temporary table; return their number."""
+        self._channel.send(messages.Stage(table, columns))
+        return self._send_rows(batches)
+
+    def run_sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> None:
+        """Send a statement."""
+        self._channel.send(messages.RunSql(statement, dict(parameters or {})))
+
+    def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
+        """Send a query and wait for its rows, until the ingest has executed everything before it."""
+        self._channel.send(messages.Fetch(statement, dict(parameters or {})))
+        return self._answers.get().rows
+
+    def at_commit(self, work: Callable[[StoreWriter, str], None], run_id: int) -> None:
+        """Send what to do before the commit."""
+        self._channel.send(messages.AtCommit(work))
+
+    def make_room(self, text_bytes: int) -> None:
+        """Send the size of the longest text."""
+        self._channel.send(messages.MakeRoom(text_bytes))
+
+    def _send_rows(self, batches: Iterator[pa.RecordBatch]) -> int:
+        count = 0
+        for batch in batches:
+            count += batch.num_rows
+            self._channel.send(messages.write_rows(self._spill, batch))
+        self._channel.send(messages.EndOfRows())
+        return count
+
+
+class _Observer(Observer):
+    """Sends the progress of a recording, a few times per second."""
+
+    def __init__(self, channel: messages.Channel) -> None:
+        self._channel = channel
+        self._lock = Lock()  # a thread may read ahead
+        self._counts = [0, 0, 0]
+        self._sent = 0.0
+
+    def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
+        self._counts = [0, 0, 0]
+        self._channel.send(messages.Start(label, total_bytes, passes))
+
+    def advance(self, byte_count: int) -> None:
+        self._add(0, byte_count)
+
+    def counted(self, event_count: int) -> None:
+        self._add(1, event_count)
+
+    def stored(self, row_count: int) -> None:
+        self._add(2, row_count)
+
+    def storing(self) -> None:
+        self._send(storing=True)
+
+    def done(self) -> None:
+        self._send()
+
+    def _add(self, which: int, count: int) -> None:
+        with self._lock:
+            self._counts[which] += count
+        if time.monotonic() - self._sent > _SECONDS_BETWEEN:
+            self._send()
+
+    def _send(self, *, storing: bool = False) -> None:
+        with self._lock:
+            (byte_count, event_count, row_count), self._counts = self._counts, [0, 0, 0]
+        self._sent = time.monotonic()
+        self._channel.send(messages.Progress(byte_count, event_count, row_count, storing))
+
+
+def main() -> None:
+    """Read what the ingest orders on standard input, until it closes it."""
+    channel = messages.Channel(_taken(0, "rb"), _taken(1, "wb"))
+    settings = channel.receive()
+    if not isinstance(settings, messages.Settings):
+        return
+    gc.set_threshold(150_000)  # as on the command line
+    memory_budget.MEMORY_ENTRIES = settings.entries
+    orders: SimpleQueue[messages.Order] = SimpleQueue()
+    answers: SimpleQueue[messages.Answer] = SimpleQueue()
+    Thread(target=_receive, args=(channel, orders, answers), daemon=True).start()
+    with ExitStack() as stack:
+        if settings.command_line:
+            stack.enter_context(command_line())
+        spills = [stack.enter_context(os.fdopen(descriptor, "r+b")) for descriptor in settings.spills]
+        while True:
+            channel.send(messages.Ready())
+            order = orders.get()
+            spill = spills[order.spill]
+            spill.seek(0)
+            for place, recording, label in order.recordings:
+                channel.send(messages.Begin(place))
+                _read(recording, label, _Writer(channel, answers, spill), channel)
+            trim_heap()
+
+
+def _read(recording: Recording, label: str, writer: _Writer, channel: messages.Channel) -> None:
+    """Read a recording and send its content, or why there is none."""
+    observer = _Observer(channel)
+    try:
+        content = recording.read(RunTarget(writer, _NO_RUN, label, observer))
+        observer.done()
+        channel.send(messages.Content(content))
+    except TraceconvError as error:
+        # Errors of other packages may not be picklable.
+        is_ours = type(error) in (*PUBLIC, InternalError)
+        channel.send(messages.Failure(error if is_ours else InputError(str(error))))
+    except Exception as error:  # noqa: BLE001 - the ingest reports it
+        shown = printable(str(recording.path))
+        if is_starved(error):
+            message = f"{shown} needs more memory than there is; ingest it alone"
+            channel.send(messages.Failure(InputError(message)))
+        else:
+            what = f"{type(error).__name__} while reading {shown}: {printable(str(error), 300)}"
+            channel.send(messages.Failure(InternalError(what)))
+
+
+def _receive(
+    channel: messages.Channel, orders: SimpleQueue[messages.Order], answers: SimpleQueue[messages.Answer]
+) -> None:
+    while True:
+        message = channel.receive()
+        if message is None:  # the ingest has ended, perhaps killed
+            os._exit(1)
+        if isinstance(message, messages.Order):
+            orders.put(message)
+        else:
+            answers.put(message)
+
+
+def _taken(descriptor: int, mode: str) -> BinaryIO:
+    """Take over a standard stream, so that nothing else reads or writes it."""
+    stream = os.fdopen(os.dup(descriptor), mode)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)
+    return stream  # type: ignore[return-value]  # a binary mode
