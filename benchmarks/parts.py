@@ -119,6 +119,7 @@ def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
                 "execution_id": steps,
                 "source_task_id": last,
                 "correlation_id": correlations,
+                "api_id": ids,
                 "submit_ns": span,
                 "start_ns": span,
             },

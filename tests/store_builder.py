@@ -16,6 +16,7 @@ from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import create_store, create_tables, open_store
 from traceconv.store.derived_tables import fill_derived_tables
+from traceconv.store.migrations import LINK_CALLS
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -24,7 +25,7 @@ def build_store(path: Path, **rows: Rows) -> Path:
     """Makes a store at `path` with these rows by table: `build_store(p, task=[{"id": 1, "dur_ns": 5}])`.
 
     A column that a row does not name is NULL, but for run_id, which is 1, and device_id, which is 0. Each run
-    that rows speak of gets a row in `run` (start_ns 0, label run-N) unless `run` is given.
+    that rows speak of gets a row in `run` (start_ns 0, label run-N) unless `run` is given. Tasks get their calls.
     """
     shutil.copy(_empty_store(), path)
     with open_store(path, read_only=False) as connection:
@@ -33,6 +34,7 @@ def build_store(path: Path, **rows: Rows) -> Path:
         if "run" not in rows:
             runs = sorted({entry.get("run_id", 1) for entries in rows.values() for entry in entries})  # type: ignore[type-var]
             insert(connection, "run", [{"run_id": n, "label": f"run-{n}", "start_ns": 0} for n in runs])
+        connection.execute(LINK_CALLS)
         fill_derived_tables(connection)
     return path
 

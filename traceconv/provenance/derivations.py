@@ -22,7 +22,7 @@ _RAW: dict[str, tuple[tuple[str, str], ...]] = {
     "task": (
         _DEVICE,
         ("dur_ns", "its end minus its start, both on the host's clock"),
-        ("submit_ns", "start of the call with the same correlation_id"),
+        ("submit_ns, api_id, call_ns", "from the call with the same correlation_id"),
         *_WAITS,
         ("name", "that of its op (op_index), if the record has none"),
         ("kind, core_type", "by its task_type"),

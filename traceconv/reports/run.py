@@ -37,10 +37,10 @@ _IN_TRACES = {
 }
 #: Tables that a trace may have instead of those that a report needs.
 _MAY_HAVE = ("task", "api", "range", "memory", "counter", "marker")
-#: The column that a parameter filters in tables of single tasks, and how: see `_condition`.
+#: The column that a parameter filters in tables of single tasks (none: the time that orders the report), and how.
 _PARAMETER_CONDITIONS = {
     "run": ("run_id", "="), "device": ("device_id", "="), "step": ("step_id", "="), "first_step": ("step_id", ">="),
-    "last_step": ("step_id", "<="), "from_ns": ("start_ns", ">="), "to_ns": ("start_ns", "<"),
+    "last_step": ("step_id", "<="), "from_ns": ("", ">="), "to_ns": ("", "<"),
 }  # fmt: skip
 #: What the parameters are called for users.
 OPTION_NAMES = {"first_step": "steps", "last_step": "steps", "from_ns": "from", "to_ns": "to"}
@@ -435,6 +435,8 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
 
 def _place_with(question: Question, places: Sequence[str], columns: set[str]) -> str | None:
     """Return the first place that has these columns and those that filter and order the rows."""
+    if not places:
+        return None
     needed = columns | {term.column for term in _order(question)}
     needed |= {one.column.name for one in question.filters}
     needed |= {_condition(question, name)[0] for name in question.parameters}
@@ -451,9 +453,7 @@ def _place_with(question: Question, places: Sequence[str], columns: set[str]) ->
 def _condition(question: Question, parameter: str) -> tuple[str, str]:
     """Return the column that a parameter filters in tables of single tasks, and the operator."""
     column, operator = _PARAMETER_CONDITIONS[parameter]
-    if column == "start_ns" and all(one.name != column for one in question.report.columns):
-        column = "at_ns"  # the report's only time
-    return column, operator
+    return column or next(term.column for term in question.report.order if term.column.endswith("_ns")), operator
 
 
 def _filter_conditions(connection: duckdb.DuckDBPyConnection, question: Question) -> tuple[list[str], list[Value]]:

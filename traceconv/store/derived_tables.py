@@ -11,6 +11,7 @@ import pyarrow as pa
 from traceconv.schema import tables
 from traceconv.store.busy_tables import busy_rows
 from traceconv.store.memory_tables import memory_rows
+from traceconv.store.queue_tables import queue_rows
 
 
 def derived_rows(
@@ -20,7 +21,7 @@ def derived_rows(
 
     Rows may be inserted in between.
     """
-    return chain(busy_rows(connection, runs), memory_rows(connection, runs))
+    return chain(busy_rows(connection, runs), memory_rows(connection, runs), queue_rows(connection, runs))
 
 
 def fill_derived_tables(connection: duckdb.DuckDBPyConnection) -> None:

@@ -96,8 +96,8 @@ class DocumentedSql:
     measure     column that `--top` selects by; None: no such column
     shown       columns of the table in a terminal
     formerly    the report's old name, which still works; None if it has none
-    early       a table that has the same rows (run_id, id) under the condition early_where, and views with these rows
-                but fewer columns, in ascending number of columns: the first rows are found faster there
+    early       a table or view that has the same rows (run_id, id) under the condition early_where, and views with
+                these rows but fewer columns, in ascending number of columns: the first rows are found faster there
     top_from    a table that has the same rows (run_id, id) of all runs of which it has any: the same
     """
 

@@ -34,6 +34,14 @@ _OWN = "run_id IN (SELECT run_id FROM run WHERE source_format IN ('npulog', 'sta
 # The end of such a type.
 _SEVERAL = " x([1-9][0-9]{0,17})$"
 
+#: Finds the calls of tasks. Calls of several layers may have the same ID and start: one of them is used.
+LINK_CALLS = (
+    "UPDATE task SET api_id = a.api_id, call_ns = a.call_ns FROM ("
+    "SELECT run_id, correlation_id, start_ns, min(id) AS api_id, arg_min_null(dur_ns, id) AS call_ns FROM api "
+    "WHERE correlation_id IS NOT NULL GROUP BY run_id, correlation_id, start_ns) AS a "
+    "WHERE task.run_id = a.run_id AND task.correlation_id = a.correlation_id AND task.submit_ns = a.start_ns"
+)
+
 #: By target version.
 MIGRATIONS: Mapping[int, Migration] = {
     6: Migration(
@@ -63,7 +71,10 @@ MIGRATIONS: Mapping[int, Migration] = {
         # Only Perfetto's traces in protobuf specify more of tracks and processes.
         filled_for=_OWN_FORMATS | {"chrome_json", "json_items", "nsys", "rocprofv3", "speedscope"},
     ),
-    9: Migration(),
+    9: Migration(
+        fill=(LINK_CALLS,),
+        filled=frozenset({"task.api_id", "task.call_ns"}),
+    ),
 }
 
 #: Stores of this version and all later ones can be migrated.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import duckdb
 
@@ -17,8 +18,7 @@ def time_chunks(connection: duckdb.DuckDBPyConnection, times: str, max_rows: int
 
     times  a query with a column ts_ns without NULL
     """
-    starts = list(_starts(connection, times, "true", max_rows))
-    return list(zip(starts, [*starts[1:], LARGEST + 1], strict=True))
+    return list(pairwise([*_starts(connection, times, "true", max_rows), LARGEST + 1]))
 
 
 def _starts(connection: duckdb.DuckDBPyConnection, times: str, where: str, max_rows: int) -> Iterator[int]:

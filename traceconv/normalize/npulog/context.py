@@ -40,7 +40,8 @@ class RunContext(TimeBounds):
         self.capture_ns = 0
         self.wall_clock = WallClock(is_known=False)
         self.epoch_known = False
-        self.launches = SpillIndex(("id", "start_ns"))
+        #: Calls by correlation ID; call_ns is -1 if unknown.
+        self.launches = SpillIndex(("id", "start_ns", "call_ns"))
         self.flows = Spool(FLOW_DTYPE)
         self.counters = Spool(COUNTER_DTYPE)
         self.model_names: dict[int, str | None] = {}

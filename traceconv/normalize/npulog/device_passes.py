@@ -163,7 +163,7 @@ class TaskPass:
         dur_unknown = negative | too_long if ends is not None else np.ones(len(starts), np.bool_)
         dur = Nullable(dur_ns, dur_unknown)
         self.rows_by_task.add(starts["task_id"].astype(np.uint64), ids)
-        submit = self._launched(starts, ids, start_ns)
+        launch = self._launched(starts, ids, start_ns)
         names = starts["name"]
         numbers = ("stream_id", "step_id", "execution_id", "context_id", "correlation_id", "size_bytes")
         counts = ("block_count", "mix_block_count")
@@ -180,7 +180,7 @@ class TaskPass:
             "core_type": self._cores.column(starts["task_type"]),
             "kind": self._kinds.column(starts["task_type"]),
             "kind_source": constant("recorded", len(starts)),
-            "submit_ns": submit,
+            **launch,
             "start_ns": start_ns,
             "dur_ns": dur,
             "wait_ns": self._table_waits(op_ids, starts["task_type"], ids, start_ns, end_ns, dur_unknown),
@@ -231,15 +231,19 @@ class TaskPass:
         place = np.minimum(np.searchsorted(known, op_index), len(known) - 1)
         return np.where(known[place] == op_index, hashes[place], np.uint64(0))
 
-    def _launched(self, starts: RecordArray, ids: Int64, start_ns: Int64) -> Nullable:
-        """Return when each task was submitted, and spill the flow from its launch."""
+    def _launched(self, starts: RecordArray, ids: Int64, start_ns: Int64) -> dict[str, ColumnData]:
+        """Return the columns of each task's launch, and spill the flow from it."""
         found, launch = self._context.launches.look_up(starts["correlation_id"])
         found &= starts["correlation_id"] != 0
         flows = np.empty(int(np.count_nonzero(found)), FLOW_DTYPE)
         flows["src_id"], flows["src_ns"] = launch["id"][found], launch["start_ns"][found]
         flows["dst_id"], flows["dst_ns"] = ids[found], start_ns[found]
         self._context.flows.append(flows)
-        return Nullable(launch["start_ns"], ~found)
+        return {
+            "submit_ns": Nullable(launch["start_ns"], ~found),
+            "api_id": Nullable(launch["id"], ~found),
+            "call_ns": Nullable(launch["call_ns"], ~found | (launch["call_ns"] < 0)),
+        }
 
     def _table_waits(
         self, op_ids: Nullable, task_type: NDArray[np.uint8], ids: Int64, start_ns: Int64, end_ns: Int64, endless: Mask

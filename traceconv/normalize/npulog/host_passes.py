@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
-from traceconv.base.int64 import Int64, Mask
+from traceconv.base.int64 import Int64
 from traceconv.events.npu import EventBatch
 from traceconv.normalize.names import EnumColumn, number_text
 from traceconv.normalize.npulog.context import COUNTER_DTYPE, RunContext
@@ -112,13 +112,11 @@ def apis(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.Reco
     """api records → api. Each call is indexed by its correlation ID, for the tasks that it launched."""
     schema = record("api")
     levels = EnumColumn(schema.field("level"))
-
-    def index_launches(records: RecordArray, begins: Mask, ids: Int64, ns: Int64) -> None:
-        context.launches.add(records["correlation_id"][begins], ids[begins], ns[begins])
-
     nester = Nester("thread_id", "correlation_id", dtype_of(schema))
-    for slices in nested_slices(context, nester, batches, index_launches):
+    for slices in nested_slices(context, nester, batches):
         records = slices.begins
+        call_ns = np.where(slices.unfinished, -1, slices.dur_ns)
+        context.launches.add(records["correlation_id"], slices.ids, slices.start_ns, call_ns)
         columns: dict[str, ColumnData] = {
             "level": levels.column(records["level"]),
             "name": context.texts.column(records["name"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from traceconv.normalize.npulog.context import RunContext
 from traceconv.normalize.npulog.nesting import BEGIN, NO_PARENT, Nester, Slices
 from traceconv.normalize.rows import ColumnData, Nullable
 from traceconv.schema import record
-from traceconv.schema.dtypes import RecordArray, gather
+from traceconv.schema.dtypes import gather
 
 #: Value of the field `event`, next to those that nesting knows; ranges only.
 BEGIN_CUT = 3
@@ -52,9 +52,8 @@ def nested_slices(
     context: RunContext,
     nester: Nester,
     batches: Iterable[EventBatch],
-    see_begins: Callable[[RecordArray, Mask, Int64, Int64], None] | None = None,
 ) -> Iterator[Slices]:
-    """Nest begin and end events, and account for them. `see_begins` gets records, which are begins, IDs and times."""
+    """Nest begin and end events, and account for them."""
     kind, cut = "", 0
     for every in batches:
         kind = every.kind
@@ -63,8 +62,6 @@ def nested_slices(
         cut_begins = event == BEGIN_CUT
         cut += int(np.count_nonzero(cut_begins))
         half = np.where(cut_begins, np.uint8(BEGIN), event)
-        if see_begins is not None:
-            see_begins(batch.records, half == BEGIN, batch.ids, ns)
         slices = nester.feed(batch.records, batch.ids, half, ns)
         context.accounts[kind].rows += len(slices.ids)
         context.accounts[kind].paired += slices.paired

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.spill_index import SpillIndex
 
-_VALUES = ("start_ns", "step_id")
+#: Of a call; -1 if unknown.
+_VALUES = ("start_ns", "step_id", "api_id", "call_ns")
 
 
 class Launches:

@@ -36,6 +36,8 @@ from traceconv.schema.dtypes import RecordArray
 #: A step number with more digits does not fit its column: such a slice is not a step.
 _STEP_DIGITS = 18
 _DEFAULT = Rule("range", set={"kind": "annotation"})
+#: Of a task.
+_LAUNCH_COLUMNS = ("submit_ns", "api_id", "call_ns")
 _SHAPES = attrgetter(*OP_COLUMNS[1:])
 
 
@@ -201,12 +203,12 @@ class SliceRows:
             calls = np.flatnonzero(np.isin(codes, [place for place, rule in enumerate(self._rules) if rule.launches]))
             if len(calls):
                 tracks = batch.column("track_id").to_numpy()
-                self._add_launches(filled.get("correlation_id"), tracks, start, steps, calls)
+                self._add_launches(columns, tracks, start, steps, calls, of_api=False)
         elif table == "api":
             steps, _ = self._steps_at(batch, start, tasks=False)
             columns["step_id"] = steps
             tracks = batch.column("track_id").to_numpy()
-            self._add_launches(filled.get("correlation_id"), tracks, start, steps, np.arange(count))
+            self._add_launches(columns, tracks, start, steps, np.arange(count), of_api=True)
         else:
             self._task(columns, batch, codes, nested, filled, start, count)
             columns["wait_ns"] = self._table_waits(columns, start, start + dur_ns, no_dur)
@@ -310,17 +312,30 @@ class SliceRows:
 
     def _add_launches(
         self,
-        correlation: ColumnData | None,
+        columns: Mapping[str, ColumnData],
         tracks: NDArray[np.int32],
         start: Int64,
         steps: Nullable,
         rows: NDArray[np.intp],
+        *,
+        of_api: bool,
     ) -> None:
+        """Index calls, or ranges, which are not rows of `api`."""
+        correlation, ids, durations = (columns.get(name) for name in ("correlation_id", "id", "dur_ns"))
         if not isinstance(correlation, Nullable):
             return
+        assert isinstance(ids, pa.Array) and isinstance(durations, Nullable)
         known = rows[~correlation.mask[rows]]
-        step: Int64 = np.where(steps.mask, -1, steps.values).astype(np.int64)
-        self.launches.add(correlation.values[known].astype(np.int64), tracks[known], start[known], step[known])
+        step, dur_ns, api_id = (
+            np.where(mask, -1, values).astype(np.int64)[known]
+            for values, mask in (
+                (steps.values, steps.mask),
+                (durations.values, durations.mask | (not of_api)),
+                (ids.to_numpy(), not of_api),
+            )
+        )
+        keys = correlation.values[known].astype(np.int64)
+        self.launches.add(keys, tracks[known], start[known], step, api_id, dur_ns)
 
     def _task(
         self,
@@ -334,11 +349,13 @@ class SliceRows:
     ) -> None:
         correlation = filled.get("correlation_id")
         steps, of_device = self._steps_at(batch, start, tasks=True)
-        columns["submit_ns"] = Nullable(np.zeros(count, np.int64), np.ones(count, np.bool_))
+        columns |= {name: Nullable(np.zeros(count, np.int64), np.ones(count, np.bool_)) for name in _LAUNCH_COLUMNS}
         if isinstance(correlation, Nullable):
             tracks = batch.column("track_id").to_numpy()
             found, launched = self.launches.look_up(correlation.values.astype(np.int64), ~correlation.mask, tracks)
             columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
+            for name in ("api_id", "call_ns"):
+                columns[name] = Nullable(launched[name], ~found | (launched[name] < 0))
             # A task belongs to the program's step in which it was launched.
             found &= ~of_device
             known = found & (launched["step_id"] >= 0)

@@ -4,6 +4,8 @@
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and the calls that launch them."
 -- order = ["run_id", "submit_ns", "id"]
 -- measure = "delay_ns"
+-- early = ["launch_delay"]
+-- early_where = "kind IS DISTINCT FROM 'sync'"
 -- shown = ["device_id", "stream_id", "name", "submit_ns", "call_ns", "delay_ns", "dur_ns", "queue_length", "is_short", "certain"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
@@ -31,27 +33,12 @@
 -- is_short = { type = "BOOLEAN", unit = "flag", doc = "Whether the task is shorter than the call that launched it; NULL if either is unknown." }
 -- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Error bound of device timestamps on the host clock; NULL if unknown." }
 -- certain = { type = "BOOLEAN", unit = "flag", doc = "Whether delay_ns exceeds the clock error; NULL if the error is unknown." }
-WITH launched AS (
-  SELECT d.*
-  FROM launch_delay AS d
-  WHERE d.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR d.run_id = run) AND (device IS NULL OR d.device_id = device)
-), change AS (
-  SELECT run_id, device_id, stream_id, id, submit_ns AS ts_ns, 1 AS by_one FROM launched
-  UNION ALL
-  SELECT run_id, device_id, stream_id, id, start_ns, -1 FROM launched
-), queue AS (
-  SELECT run_id, id, by_one, sum(by_one) OVER (
-           PARTITION BY run_id, device_id, stream_id ORDER BY ts_ns, by_one DESC, id ROWS UNBOUNDED PRECEDING
-         ) AS queued
-  FROM change
-)
 SELECT d.run_id, d.id, d.api_id, d.device_id, d.stream_id, d.kind, d.name, d.submit_ns, d.call_ns, d.start_ns, d.dur_ns,
-       d.delay_ns, d.after_call_ns, q.queued::BIGINT AS queue_length, d.dur_ns < d.call_ns AS is_short,
-       d.clock_error_ns, d.certain
-FROM launched AS d
-JOIN queue AS q ON q.run_id = d.run_id AND q.id = d.id AND q.by_one = 1
-JOIN task AS t ON t.run_id = d.run_id AND t.id = d.id
-WHERE (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
-  AND (last_step IS NULL OR t.step_id <= last_step) AND (from_ns IS NULL OR d.submit_ns >= from_ns)
+       d.delay_ns, d.after_call_ns, q.queue_length, d.dur_ns < d.call_ns AS is_short, d.clock_error_ns, d.certain
+FROM launch_delay AS d
+LEFT JOIN task_queue AS q ON q.run_id = d.run_id AND q.id = d.id
+WHERE d.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR d.run_id = run) AND (device IS NULL OR d.device_id = device)
+  AND (step IS NULL OR d.step_id = step) AND (first_step IS NULL OR d.step_id >= first_step)
+  AND (last_step IS NULL OR d.step_id <= last_step) AND (from_ns IS NULL OR d.submit_ns >= from_ns)
   AND (to_ns IS NULL OR d.submit_ns < to_ns)
 ORDER BY d.run_id, d.submit_ns, d.id

@@ -27,25 +27,63 @@
 WITH launched AS (
   SELECT t.run_id, t.device_id, t.stream_id, t.id, t.submit_ns, t.start_ns
   FROM task AS t
-  WHERE t.submit_ns IS NOT NULL AND t.start_ns IS NOT NULL AND t.kind IS DISTINCT FROM 'sync'
-    AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+  WHERE (from_ns IS NOT NULL OR to_ns IS NOT NULL) AND t.submit_ns IS NOT NULL AND t.start_ns IS NOT NULL
+    AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
     AND (from_ns IS NULL OR t.submit_ns >= from_ns) AND (to_ns IS NULL OR t.submit_ns < to_ns)
 ), change AS (
-  SELECT run_id, device_id, stream_id, id, submit_ns AS ts_ns, 1 AS by_one FROM launched
+  SELECT run_id, device_id, stream_id, submit_ns AS ts_ns, 1 AS by_one FROM launched
   UNION ALL
-  SELECT run_id, device_id, stream_id, id, start_ns, -1 FROM launched
+  SELECT run_id, device_id, stream_id, start_ns, -1 FROM launched
 ), queue AS (
-  SELECT run_id, device_id, stream_id, by_one,
-         (sum(by_one) OVER (so_far ROWS UNBOUNDED PRECEDING))::BIGINT AS queued,
+  SELECT run_id, device_id, stream_id, (sum(by_one) OVER (so_far ROWS UNBOUNDED PRECEDING))::BIGINT AS queued,
          lead(ts_ns) OVER so_far::HUGEINT - ts_ns AS lasts
   FROM change
-  WINDOW so_far AS (PARTITION BY run_id, device_id, stream_id ORDER BY ts_ns, by_one DESC, id)
+  WINDOW so_far AS (PARTITION BY run_id, device_id, stream_id ORDER BY ts_ns, by_one DESC)
+), length AS (
+  SELECT run_id, device_id, stream_id, queued, count(*)::HUGEINT AS changes, sum(lasts) AS lasts
+  FROM queue
+  GROUP BY run_id, device_id, stream_id, queued
+  UNION ALL
+  SELECT run_id, device_id, stream_id, queue_length, sum(change_count), sum(dur_ns)
+  FROM stream_queue
+  WHERE from_ns IS NULL AND to_ns IS NULL AND (run IS NULL OR run_id = run) AND (device IS NULL OR device_id = device)
+  GROUP BY run_id, device_id, stream_id, queue_length
+), counted AS (
+  SELECT *, sum(changes) OVER (of_stream ROWS UNBOUNDED PRECEDING) AS until,
+         sum(changes) OVER (PARTITION BY run_id, device_id, stream_id) AS total
+  FROM length
+  WINDOW of_stream AS (PARTITION BY run_id, device_id, stream_id ORDER BY queued)
+), ranked AS (
+  -- A percentile p is at rank (total - 1) p from 0, interpolated between the two nearest.
+  SELECT *, unnest([1, 2, 3]) AS quarter
+  FROM counted
+), percentile AS (
+  SELECT run_id, device_id, stream_id, quarter,
+         min(queued) FILTER (WHERE until > (total - 1) * quarter // 4)
+         + (min(queued) FILTER (WHERE until > ((total - 1) * quarter + 3) // 4)
+            - min(queued) FILTER (WHERE until > (total - 1) * quarter // 4))
+           * (((any_value(total) - 1) * quarter % 4)::DOUBLE / 4) AS value
+  FROM ranked
+  GROUP BY run_id, device_id, stream_id, quarter
+), stream AS (
+  SELECT run_id, device_id, stream_id, any_value(total) AS total, sum(queued * changes) AS sum_1,
+         sum(queued::HUGEINT * queued * changes) AS sum_2, min(queued) FILTER (WHERE changes > 0) AS low,
+         max(queued) FILTER (WHERE changes > 0) AS high, sum(queued * lasts) AS area, sum(lasts) AS lasts,
+         coalesce(sum(lasts) FILTER (WHERE queued = 0), 0) AS empty
+  FROM counted
+  GROUP BY run_id, device_id, stream_id
 )
-SELECT run_id, device_id, stream_id, count(*) // 2 AS task_count, avg(queued) AS avg_length,
-       stddev_samp(queued) AS std_length, min(queued) AS min_length, quantile_cont(queued, 0.25) AS p25_length,
-       quantile_cont(queued, 0.5) AS p50_length, quantile_cont(queued, 0.75) AS p75_length, max(queued) AS max_length,
-       round(sum(queued * lasts)::DOUBLE / nullif(sum(lasts), 0), 3) AS time_avg_length,
-       100 * coalesce(sum(lasts) FILTER (WHERE queued = 0), 0)::DOUBLE / nullif(sum(lasts), 0) AS empty_percent
-FROM queue
-GROUP BY run_id, device_id, stream_id
-ORDER BY run_id, device_id, stream_id
+SELECT s.run_id, s.device_id, s.stream_id, (s.total // 2)::BIGINT AS task_count,
+       s.sum_1::DOUBLE / s.total::DOUBLE AS avg_length,
+       sqrt((s.total * s.sum_2 - s.sum_1 * s.sum_1)::DOUBLE / (s.total * (s.total - 1))::DOUBLE) AS std_length,
+       s.low AS min_length, p.value[1] AS p25_length, p.value[2] AS p50_length, p.value[3] AS p75_length,
+       s.high AS max_length, round(s.area::DOUBLE / nullif(s.lasts, 0)::DOUBLE, 3) AS time_avg_length,
+       100 * s.empty::DOUBLE / nullif(s.lasts, 0)::DOUBLE AS empty_percent
+FROM stream AS s
+JOIN (
+  SELECT run_id, device_id, stream_id, list(value ORDER BY quarter) AS value
+  FROM percentile
+  GROUP BY run_id, device_id, stream_id
+) AS p ON p.run_id = s.run_id AND p.device_id IS NOT DISTINCT FROM s.device_id
+  AND p.stream_id IS NOT DISTINCT FROM s.stream_id
+ORDER BY s.run_id, s.device_id, s.stream_id

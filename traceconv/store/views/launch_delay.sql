@@ -7,6 +7,7 @@
 -- api_id = { type = "BIGINT", unit = "id", doc = "Call that launched it (api.id): the one with its correlation_id that started at submit_ns." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the task." }
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
+-- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync (waits and events)." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the task." }
 -- submit_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time of the call, by the host clock." }
@@ -17,17 +18,10 @@
 -- after_call_ns = { type = "BIGINT", unit = "ns", doc = "start_ns minus the end of the call; negative if the task started before the call returned; NULL if that end is unknown." }
 -- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Error bound of device timestamps on the host clock; NULL if unknown." }
 -- certain = { type = "BOOLEAN", unit = "flag", doc = "Whether delay_ns exceeds the clock error; NULL if the error is unknown." }
-WITH launch AS (
-  -- Calls of several layers may have the same ID and start: one of them is used.
-  SELECT run_id, correlation_id, start_ns, min(id) AS api_id, min_by(dur_ns, id) AS dur_ns
-  FROM api
-  WHERE correlation_id IS NOT NULL
-  GROUP BY run_id, correlation_id, start_ns
-)
-SELECT t.run_id, t.id, a.api_id, t.device_id, t.stream_id, t.kind, t.name, t.submit_ns, a.dur_ns AS call_ns,
+SELECT t.run_id, t.id, t.api_id, t.device_id, t.stream_id, t.step_id, t.kind, t.name, t.submit_ns, t.call_ns,
        t.start_ns, t.dur_ns, TRY(t.start_ns - t.submit_ns) AS delay_ns,
-       TRY(t.start_ns - (t.submit_ns + a.dur_ns)) AS after_call_ns,
+       TRY(t.start_ns - (t.submit_ns + t.call_ns)) AS after_call_ns,
        d.clock_error_ns, TRY(t.start_ns - t.submit_ns) > d.clock_error_ns AS certain
 FROM task AS t
-JOIN launch AS a ON a.run_id = t.run_id AND a.correlation_id = t.correlation_id AND a.start_ns = t.submit_ns
 LEFT JOIN device AS d ON d.run_id = t.run_id AND d.device_id = t.device_id
+WHERE t.api_id IS NOT NULL

@@ -1,0 +1,103 @@
+"""Queue lengths of streams equal a count over all launches and starts, wherever the pass over them is cut."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traceconv.base.int64 import LARGEST
+from traceconv.store import queue_tables
+from traceconv.store.database import open_store
+from traceconv.store.derived_tables import fill_derived_tables
+
+MakeStore = Callable[..., Path]
+Task = dict[str, Any]
+
+
+def random_tasks(draw: random.Random, times: list[int]) -> list[Task]:
+    tasks: list[Task] = []
+    for n in range(draw.choice([1, 40, 200])):
+        submit_ns = draw.choice([None, *times, *times])
+        start_ns = draw.choice([None, *times, *times])
+        tasks.append(
+            {
+                "id": n, "run_id": draw.choice([1, 1, 2]), "device_id": draw.choice([0, 1, None]),
+                "stream_id": draw.choice([3, None]), "kind": draw.choice(["compute", None, "sync"]), "name": "x",
+                "submit_ns": submit_ns, "start_ns": start_ns, "dur_ns": 0,
+                "api_id": None if submit_ns is None else 7, "call_ns": 2,
+            }
+        )  # fmt: skip
+    draw.shuffle(tasks)
+    return tasks
+
+
+def by_stream(tasks: list[Task]) -> dict[tuple[Any, ...], list[Task]]:
+    found = defaultdict(list)
+    for task in tasks:
+        if task["kind"] != "sync" and task["submit_ns"] is not None and task["start_ns"] is not None:
+            found[task["run_id"], task["device_id"], task["stream_id"]].append(task)
+    return found
+
+
+def length_after(task: Task, stream: list[Task]) -> int:
+    launched = sum((one["submit_ns"], one["id"]) <= (task["submit_ns"], task["id"]) for one in stream)
+    return launched - sum(one["start_ns"] < task["submit_ns"] for one in stream)
+
+
+def statistics_of(stream: list[Task]) -> dict[str, Any]:
+    changes = sorted([(t["submit_ns"], 0) for t in stream] + [(t["start_ns"], 1) for t in stream])
+    lengths, times, length = [], [ts_ns for ts_ns, _ in changes], 0
+    for _, is_start in changes:
+        length += -1 if is_start else 1
+        lengths.append(length)
+    lasts = [after - before for before, after in pairwise(times)]
+    quarters = statistics.quantiles(lengths, n=4, method="inclusive")
+    span = times[-1] - times[0]
+    area = sum(length * last for length, last in zip(lengths, lasts, strict=False))
+    empty = sum(last for length, last in zip(lengths, lasts, strict=False) if not length)
+    return {
+        "task_count": len(stream),
+        "avg_length": pytest.approx(statistics.fmean(lengths), abs=1e-12),
+        "std_length": pytest.approx(statistics.stdev(lengths)),
+        "min_length": min(lengths),
+        **dict(zip(("p25_length", "p50_length", "p75_length"), quarters, strict=True)),
+        "max_length": max(lengths),
+        "time_avg_length": pytest.approx(area / span, abs=0.0006) if span else None,
+        "empty_percent": pytest.approx(100 * empty / span) if span else None,
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("chunk_rows", [1, 7, 500_000])
+def test_queue_lengths(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int, chunk_rows: int) -> None:
+    draw = random.Random(seed)
+    extreme = [-LARGEST, LARGEST, 0, LARGEST - 1]
+    tasks = random_tasks(draw, [draw.randrange(300) for _ in range(60)] + (extreme if seed == 5 else []))
+    path = make_store(run=[{"run_id": 1}, {"run_id": 2}], task=tasks)
+    monkeypatch.setattr(queue_tables, "_CHUNK_ROWS", chunk_rows)
+    with open_store(path, read_only=False) as connection:
+        fill_derived_tables(connection)
+        streams = by_stream(tasks)
+        found = dict(connection.execute("SELECT id, queue_length FROM launch WHERE start_ns IS NOT NULL").fetchall())
+        assert found == {one["id"]: length_after(one, stream) for stream in streams.values() for one in stream}
+        windows: list[tuple[int | None, int | None]] = [(None, None), (50, None), (None, 200), (40, 220)]
+        for from_ns, to_ns in windows:
+            inside = [
+                task
+                for task in tasks
+                if task["submit_ns"] is not None
+                and (from_ns is None or task["submit_ns"] >= from_ns)
+                and (to_ns is None or task["submit_ns"] < to_ns)
+            ]
+            rows = connection.execute("FROM launch_queue(from_ns := ?, to_ns := ?)", [from_ns, to_ns])
+            names = [column for column, *_ in rows.description or ()]
+            answers = {row[:3]: dict(zip(names[3:], row[3:], strict=True)) for row in rows.fetchall()}
+            wanted = {key: statistics_of(stream) for key, stream in by_stream(inside).items()}
+            assert answers == wanted

@@ -1,0 +1,95 @@
+"""The tasks of each stream that were launched but have not started, from launches and starts in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.base.int64 import LARGEST, Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Launches or starts: the place of each one's stream in a list, its task and its time."""
+
+    stream: NDArray[np.int32]
+    ids: Int64
+    ts_ns: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How often the queue had each length after a change, and for how long. Lengths may repeat."""
+
+    queue_length: Int64
+    change_count: Int64
+    dur_ns: Int64
+
+
+@dataclass(slots=True)
+class _Queue:
+    length: int = 0
+    last_ns: int | None = None
+
+
+class StreamQueues:
+    """Takes the changes of streams, one range of time after another."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, _Queue] = {}
+
+    def take(self, launches: Changes, starts: Changes) -> tuple[Changes, Int64, list[tuple[int, Lengths]]]:
+        """Return the launches, the lengths after them, and the lengths of each stream.
+
+        At equal times, launches come before starts, those of smaller task IDs first.
+        """
+        by_id = np.argsort(launches.ids, kind="stable")
+        stream = np.concatenate((launches.stream[by_id], starts.stream))
+        ts_ns = np.concatenate((launches.ts_ns[by_id], starts.ts_ns))
+        order = np.argsort(ts_ns, kind="stable")
+        order = order[np.argsort(stream[order], kind="stable")]
+        stream, ts_ns = stream[order], ts_ns[order]
+        is_launch = order < len(by_id)
+        length = np.cumsum(np.where(is_launch, 1, -1))
+        heads = np.flatnonzero(np.concatenate(([True], stream[1:] != stream[:-1]))) if len(stream) else order
+        found = []
+        for head, end in pairwise([*heads.tolist(), len(stream)]):
+            queue = self._queues.setdefault(int(stream[head]), _Queue())
+            own = length[head:end]
+            own += queue.length - (own[0] - (1 if is_launch[head] else -1))
+            found += [(int(stream[head]), lengths) for lengths in _lengths(queue, own, ts_ns[head:end])]
+            queue.length, queue.last_ns = int(own[-1]), int(ts_ns[end - 1])
+        order = by_id[order[is_launch]]
+        return Changes(stream[is_launch], launches.ids[order], ts_ns[is_launch]), length[is_launch], found
+
+
+def _lengths(queue: _Queue, length: Int64, ts_ns: Int64) -> Iterator[Lengths]:
+    """Yield the lengths of a queue from its last change before to the last of these."""
+    if queue.last_ns is not None:
+        yield _rows(np.array([queue.length]), np.zeros(1, np.int64), np.diff([queue.last_ns, ts_ns[0]]).view(np.uint64))
+    low = int(length.min())
+    # Doubles are exact for sums of fewer than 2^21 numbers below 2^32.
+    number, lasts = length[:-1] - low, np.diff(ts_ns).view(np.uint64)
+    counts = np.bincount(length - low)
+    halves = (
+        np.bincount(number, (lasts >> np.uint64(shift) & np.uint64(0xFFFFFFFF)).astype(np.float64), len(counts))
+        for shift in (0, 32)
+    )
+    smaller, larger = (half.astype(np.uint64) for half in halves)
+    kept = np.flatnonzero(counts)
+    yield _rows(kept + low, counts[kept], (smaller + (larger << np.uint64(32)))[kept])
+
+
+def _rows(length: Int64, count: Int64, dur_ns: NDArray[np.uint64]) -> Lengths:
+    """Return rows with durations of 63 bits: a longer one is split."""
+    rest = dur_ns - np.minimum(dur_ns, np.uint64(LARGEST))
+    split = np.flatnonzero(rest)
+    return Lengths(
+        np.concatenate((length, length[split])),
+        np.concatenate((count, np.zeros(len(split), np.int64))),
+        np.concatenate((dur_ns - rest, rest[split])).view(np.int64),
+    )

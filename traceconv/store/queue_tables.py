@@ -1,0 +1,72 @@
+"""Fill the tables task_queue and stream_queue from the launches and starts of stored tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from traceconv.normalize.queue_lengths import Changes, StreamQueues
+from traceconv.normalize.trace.distinct import distinct_rows
+from traceconv.store.time_chunks import time_chunks
+
+#: Launches and starts that are sorted at once.
+_CHUNK_ROWS = 500_000
+_TIMES = "SELECT {column} AS ts_ns FROM task WHERE {where}"
+_CHANGES = (
+    "SELECT run_id, device_id, stream_id, id, {column} AS ts_ns FROM task "
+    "WHERE {where} AND {column} BETWEEN {start} AND {last}"
+)
+_COLUMNS = ("submit_ns", "start_ns")
+
+#: A run, a device and a stream; the last two may be unknown.
+_Stream: TypeAlias = "tuple[int, int | None, int | None]"
+
+
+def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """Yield rows of task_queue and stream_queue for runs that have none, as (table, run, rows without the run).
+
+    Rows may be inserted in between.
+    """
+    chosen = ", ".join(f"{run_id:d}" for run_id in runs)
+    where = f"run_id IN ({chosen}) AND kind IS DISTINCT FROM 'sync' AND submit_ns IS NOT NULL AND start_ns IS NOT NULL"
+    times = " UNION ALL ".join(_TIMES.format(column=column, where=where) for column in _COLUMNS)
+    streams: dict[_Stream, int] = {}
+    queues = StreamQueues()
+    for start, end in time_chunks(connection, times, _CHUNK_ROWS):
+        launches, starts = (
+            _changes(connection, _CHANGES.format(column=column, where=where, start=start, last=end - 1), streams)
+            for column in _COLUMNS
+        )
+        launches, lengths, found = queues.take(launches, starts)
+        known = list(streams)
+        run_of = np.array([run_id for run_id, _, _ in known])[launches.stream]
+        for run_id in np.unique(run_of).tolist():
+            own = run_of == run_id
+            columns = {"id": pa.array(launches.ids[own]), "queue_length": pa.array(lengths[own])}
+            yield "task_queue", run_id, pa.RecordBatch.from_pydict(columns)
+        for number, rows in found:
+            run_id, device_id, stream_id = known[number]
+            columns = {
+                name: pa.array([value] * len(rows.dur_ns), pa.int64())
+                for name, value in (("device_id", device_id), ("stream_id", stream_id))
+            }
+            names = ("queue_length", "change_count", "dur_ns")
+            columns |= {name: pa.array(getattr(rows, name)) for name in names}
+            yield "stream_queue", run_id, pa.RecordBatch.from_pydict(columns)
+
+
+def _changes(connection: duckdb.DuckDBPyConnection, sql: str, streams: dict[_Stream, int]) -> Changes:
+    """Return rows with the place of each one's stream in `streams`, which gets new ones."""
+    rows = connection.sql(sql).to_arrow_table()
+    columns = []
+    for name in ("run_id", "device_id", "stream_id"):
+        column = rows.column(name)
+        columns += [column.fill_null(0).to_numpy(), column.is_valid().to_numpy().astype(np.int64)]
+    firsts, number = distinct_rows(*columns)
+    names = rows.select(["run_id", "device_id", "stream_id"]).take(pa.array(firsts)).to_pylist()
+    places = [streams.setdefault(tuple(name.values()), len(streams)) for name in names]
+    return Changes(np.array(places, np.int32)[number], *(rows.column(name).to_numpy() for name in ("id", "ts_ns")))
