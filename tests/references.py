@@ -19,8 +19,10 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     **{(table, "parent_id"): tuple((other, "id") for other in SLICES) for table in SLICES},
     **{
         (table, "device_id"): (("device", "device_id"),)
-        for table in ("device_busy", "device_gap", "stream_busy", "memory_interval", "task_memory")
+        for table in ("device_busy", "device_gap", "stream_busy", "memory_interval", "task_memory", "critical_path")
     },
+    ("critical_path", "step_id"): (("step", "step_id"),),
+    ("critical_path", "slice_id"): tuple((other, "id") for other in SLICES),
     ("task_memory", "id"): (("task", "id"),),
     ("task_memory", "step_id"): (("step", "step_id"),),
     ("track", "parent_track_id"): (("track", "track_id"),),

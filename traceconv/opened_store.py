@@ -15,6 +15,8 @@ from traceconv.base.errors import StoreError, TraceconvError, UsageError, printa
 if TYPE_CHECKING:
     import duckdb
 
+    from traceconv.analysis.critical_path import CriticalPath
+    from traceconv.analysis.what_if import WhatIf
     from traceconv.export.registry import Written
     from traceconv.pipeline.runs import DeletedRuns, MergedRun
     from traceconv.provenance.answer import Answer
@@ -326,6 +328,74 @@ class Store:
 
         with self._cursor() as cursor:
             return why(cursor, self.path, table, str(row_id), run=_run_name(run), source=optional_path(source))
+
+    @checked
+    def critical_path(
+        self,
+        *,
+        run: int | str | None = None,
+        device: int | None = None,
+        steps: int | str | None = None,
+        save: bool = True,
+    ) -> CriticalPath:
+        """Return the longest chain of dependent work through each step: `steps`, `parts` (Arrow), `kinds`, `ops`.
+
+        run     number or label; None: the latest
+        device  only the steps of this device
+        steps   only these steps: "3-5", "3-" or "-5"
+        save    write the parts to the table critical_path, unless the store was made of files
+
+        The durations of the parts of a step add up to the step. Raises UsageError for an unknown run or step,
+        InputError if the run has no tasks.
+        """
+        from traceconv.analysis.critical_path import critical_path, save_path
+        from traceconv.reports.run import given_steps, one_run
+
+        window = given_steps(None if steps is None else str(steps))
+        with self._cursor() as cursor:
+            run_id, _ = one_run(cursor, _run_name(run), "a critical path")
+            found = critical_path(cursor, run_id, device=device, **window)
+        if save and not self._is_made:
+            with self._released():
+                save_path(self.path, found)
+        return found
+
+    @checked
+    def what_if(
+        self,
+        *,
+        op_type: str | None = None,
+        speed_up: float | str | None = None,
+        no_launch_cost: bool = False,
+        overlap_communication: bool = False,
+        no_host_waits: bool = False,
+        run: int | str | None = None,
+        device: int | None = None,
+        steps: int | str | None = None,
+    ) -> WhatIf:
+        """Return how long steps would take if something were faster: `predicted_ns`, `measured_ns`, `replayed_ns`.
+
+        op_type                ops of this type are faster; tasks of this name, if they have no op
+        speed_up               how much faster: 2, 1.5
+        no_launch_cost         calls that launch tasks take no time
+        overlap_communication  nothing waits for collectives to move data
+        no_host_waits          no call waits for the device
+        run                    number or label; None: the latest
+        device                 only the steps of this device
+        steps                  only these steps: "3-5", "3-" or "-5"
+
+        `replayed_ns` is the replay of the unchanged trace. Raises UsageError for an unknown op type, run or step.
+        """
+        from traceconv.analysis.what_if import Change, parse_speed_up, what_if
+        from traceconv.reports.run import given_steps, one_run
+
+        factor = None if speed_up is None else parse_speed_up(speed_up)
+        change = Change(op_type, factor, no_launch_cost, overlap_communication, no_host_waits)
+        change.check()
+        window = given_steps(None if steps is None else str(steps))
+        with self._cursor() as cursor:
+            run_id, _ = one_run(cursor, _run_name(run), "a prediction")
+            return what_if(cursor, run_id, change, device=device, **window)
 
     @checked
     def export(

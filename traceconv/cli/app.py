@@ -19,6 +19,7 @@ from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.base.plugins import PluginWarning
 from traceconv.cli import (
+    analyze,
     compare,
     dump,
     export,
@@ -48,6 +49,7 @@ Typical workflow:
   traceconv report op-statistic --top 10  find the slowest operators
   traceconv query "FROM op_statistic"     query anything else in SQL
   traceconv compare 1 2                   name what changed between two runs
+  traceconv analyze critical-path         find what a step spends its time on
   traceconv export chrome -o trace.json   write a timeline for ui.perfetto.dev
 
 Examples for each command: traceconv COMMAND --help. Results go to stdout, diagnostics to stderr. Exit codes:
@@ -62,6 +64,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "report": report.report,
     "query": query.query,
     "compare": compare.compare,
+    "analyze": analyze.app,
     "export": export.app,
     "runs": runs.app,
     "schema": schema.schema,

@@ -13,6 +13,7 @@ def apart(
     last: NDArray[np.int64],
     /,
 ) -> bool: ...
+def causes(causes: NDArray[np.int64], first: int, last: int, out: NDArray[np.int64], /) -> int: ...
 def end_of_bracketed(text: bytes, at: int, stop: int, /) -> int | None: ...
 def events(
     text: bytes, lines: bool, labels: tuple[bytes, ...], raws: tuple[bytes, ...], partly: bool, /
@@ -48,6 +49,15 @@ def records(
     out: bytearray,
     /,
 ) -> tuple[int, int]: ...
+def replay(
+    previous: NDArray[np.int64],
+    delays: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    sources: NDArray[np.int64],
+    edge_delays: NDArray[np.int64],
+    times: NDArray[np.int64],
+    /,
+) -> None: ...
 def series(offsets: Bytes, data: Bytes, /) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes] | None: ...
 def sqlite_rows(
     pages: bytes,

@@ -6,6 +6,7 @@
 static PyMethodDef methods[] = {
     {"apart", native_apart, METH_VARARGS,
         "apart(lines, starts, ends, order, last): whether each slice starts after the last one of its line ended."},
+    {"causes", native_causes, METH_VARARGS, "causes(causes, first, last, out): the causes of a vertex from `first` on, backwards; their number."},
     {"end_of_bracketed", native_end_of_bracketed, METH_VARARGS,
         "end_of_bracketed(text, at, stop): the end of an object or array, or None."},
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
@@ -20,6 +21,8 @@ static PyMethodDef methods[] = {
     {"patch", native_patch, METH_VARARGS, "patch(text, deepest): non-standard JSON repaired, or None."},
     {"records", native_records, METH_VARARGS,
         "records(parts, columns, order, first, out): rows as JSON or protobuf; the next row, and the size."},
+    {"replay", native_replay, METH_VARARGS,
+        "replay(previous, delays, offsets, sources, edge_delays, times): the times of a dependency graph's vertices."},
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"sqlite_rows", native_sqlite_rows, METH_VARARGS,
         "sqlite_rows(pages, page_bytes, usable_bytes, wanted, columns, first, most, after): rows of a table, or None."},

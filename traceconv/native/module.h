@@ -12,6 +12,7 @@
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 
 PyObject *native_apart(PyObject *module, PyObject *args);
+PyObject *native_causes(PyObject *module, PyObject *args);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_extend(PyObject *module, PyObject *args);
@@ -23,6 +24,7 @@ PyObject *native_nest(PyObject *module, PyObject *args);
 PyObject *native_objects(PyObject *module, PyObject *args);
 PyObject *native_patch(PyObject *module, PyObject *args);
 PyObject *native_records(PyObject *module, PyObject *args);
+PyObject *native_replay(PyObject *module, PyObject *args);
 PyObject *native_series(PyObject *module, PyObject *args);
 PyObject *native_sqlite_rows(PyObject *module, PyObject *args);
 PyObject *native_take(PyObject *module, PyObject *args);

@@ -1,0 +1,214 @@
+"""Critical paths and what-if answers: small stores worked out by hand, the ground truth, and the commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traceconv
+from traceconv.base.errors import InputError, UsageError
+from traceconv.cli.app import run
+from traceconv.runtime.record import RecordOptions, record
+from traceconv.runtime.truth import TRUTH
+
+MakeStore = Callable[..., Path]
+TRACKS = [{"track_id": 1, "kind": "thread"}, {"track_id": 7, "kind": "stream"}, {"track_id": 8, "kind": "stream"}]
+
+
+def call(id_: int, name: str, start_ns: int, dur_ns: int, **more: object) -> dict[str, object]:
+    return {"id": id_, "track_id": 1, "name": name, "start_ns": start_ns, "dur_ns": dur_ns, "depth": 0, **more}
+
+
+def task(id_: int, start_ns: int, dur_ns: int, **more: object) -> dict[str, object]:
+    of = {"track_id": 7, "stream_id": 0, "kind": "compute", "name": f"k{id_}", "depth": 0}
+    return {"id": id_, "start_ns": start_ns, "dur_ns": dur_ns, **of, **more}
+
+
+def launched(*pairs: tuple[int, int]) -> list[dict[str, object]]:
+    return [
+        {"flow_id": n, "kind": "launch", "src_id": src, "src_ns": 0, "dst_id": dst, "dst_ns": 100}
+        for n, (src, dst) in enumerate(pairs)
+    ]
+
+
+def parts(path: Any) -> list[tuple[Any, ...]]:
+    columns = ("kind", "slice_id", "start_ns", "dur_ns", "dependency")
+    return list(zip(*(path.parts[name].to_pylist() for name in columns), strict=True))
+
+
+@pytest.fixture
+def two_kernels(make_store: MakeStore) -> Path:
+    """Two launches, kernels of 500 and 200 ns one after the other, and a synchronisation.
+
+    launch 1: 0–50, launch 2: 60–110, synchronise: 120–900; k11: 100–600, k12: 610–810
+    """
+    return make_store(
+        track=TRACKS,
+        api=[call(1, "Launch", 0, 50), call(2, "Launch", 60, 50), call(3, "cudaDeviceSynchronize", 120, 780)],
+        task=[task(11, 100, 500, submit_ns=0, step_id=5), task(12, 610, 200, submit_ns=60, step_id=5)],
+        flow=launched((1, 11), (2, 12)),
+        step=[{"step_id": 5, "start_ns": 0, "end_ns": 900}],
+    )
+
+
+def test_the_path_goes_from_launch_to_kernels_to_the_call_that_waits(two_kernels: Path) -> None:
+    with traceconv.open_store(two_kernels) as store:
+        path = store.critical_path()
+        assert parts(path) == [
+            ("launch", 11, 0, 100, "recorded"),
+            ("compute", 11, 100, 500, "recorded"),
+            ("stream", 12, 600, 10, "recorded"),
+            ("compute", 12, 610, 200, "recorded"),
+            ("host_wait", 3, 810, 90, "inferred"),
+        ]
+        assert [(one.kind, one.total_ns) for one in path.kinds] == [
+            ("compute", 700), ("launch", 100), ("host_wait", 90), ("stream", 10),
+        ]  # fmt: skip
+        assert path.inferred_ns == 90
+        # The table has the same rows, once.
+        store.critical_path()
+        rows = "SELECT kind, slice_id, start_ns, dur_ns, dependency FROM critical_path ORDER BY step_id, path_index"
+        assert store.query(rows).fetchall() == parts(path)
+
+
+def test_what_if_replays_what_depends_on_the_change(two_kernels: Path) -> None:
+    with traceconv.open_store(two_kernels) as store:
+        answer = store.what_if(op_type="k11", speed_up=2)
+        assert (answer.measured_ns, answer.replayed_ns, answer.predicted_ns) == (900, 900, 650)
+        # k11 ends at 101; k12 was launched at 60 and needs 100 ns from its launch.
+        assert store.what_if(op_type="k11", speed_up="500").predicted_ns == 160 + 200 + 90
+        # The second launch comes at 10; k11 still needs its 100 ns from the first.
+        assert store.what_if(no_launch_cost=True).predicted_ns == 900
+        # The step lasts until the end of its last task.
+        assert store.what_if(no_host_waits=True).predicted_ns == 810
+        with pytest.raises(UsageError, match="no op of type 'k1'"):
+            store.what_if(op_type="k1", speed_up=2)
+
+
+def test_the_waits_of_streams_and_copies(make_store: MakeStore) -> None:
+    """A copy that blocks its call, and a stream that waits for an event of the other."""
+    store = make_store(
+        track=TRACKS,
+        api=[call(1, "Copy", 0, 400), call(2, "Launch", 500, 10)],
+        task=[
+            task(11, 100, 200, kind="copy", submit_ns=0),
+            task(12, 600, 100, submit_ns=500),
+            task(13, 700, 10, kind="sync", task_type="EVENT_RECORD"),
+            task(14, 100, 620, kind="sync", task_type="EVENT_WAIT", track_id=8, stream_id=1),
+            task(15, 725, 100, track_id=8, stream_id=1),
+        ],
+        flow=launched((1, 11), (2, 12)),
+    )
+    with traceconv.open_store(store) as opened:
+        assert parts(opened.critical_path(save=False)) == [
+            ("launch", 11, 0, 100, "recorded"),
+            ("copy", 11, 100, 200, "recorded"),
+            ("host_wait", 1, 300, 100, "recorded"),
+            ("gap", None, 400, 100, "recorded"),
+            ("launch", 12, 500, 100, "recorded"),
+            ("compute", 12, 600, 100, "recorded"),
+            ("sync", 13, 700, 10, "recorded"),
+            ("event", 14, 710, 10, "inferred"),
+            ("stream", 15, 720, 5, "recorded"),
+            ("compute", 15, 725, 100, "recorded"),
+        ]
+        assert opened.query("FROM critical_path").fetchall() == []
+
+
+def test_extreme_and_damaged_rows_give_a_path_or_an_error(make_store: MakeStore) -> None:
+    far = 2**63 - 10
+    damaged = make_store(track=TRACKS, task=[task(1, far, 5), task(2, -far, 5)])
+    with traceconv.open_store(damaged) as opened, pytest.raises(InputError, match="longer than 36 years"):
+        opened.critical_path()
+    store = make_store(
+        track=TRACKS,
+        task=[task(3, 0, None), task(4, 0, 0), task(5, 3, 4), task(6, 4, 9, track_id=99), task(7, 3, 7, depth=1)],
+        flow=launched((77, 5), (5, 4)),
+    )
+    with traceconv.open_store(store) as opened:
+        assert (
+            sum(opened.critical_path().parts["dur_ns"].to_pylist()) == opened.what_if(no_launch_cost=True).replayed_ns
+        )
+    with traceconv.open_store(make_store(track=TRACKS)) as opened, pytest.raises(InputError, match="no tasks"):
+        opened.critical_path()
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """A store of runs with several streams that wait for one another, and the truth about its tasks."""
+    folder = tmp_path_factory.mktemp("truth")
+    options = RecordOptions("mini_transformer", folder / "raw", iterations=3, batch=64, deterministic=True, truth=True)
+    made = record(options).folder
+    traceconv.ingest(made, db=folder / "t.duckdb")
+    lines = map(json.loads, (made / TRUTH).read_text(encoding="utf-8").splitlines())
+    return folder / "t.duckdb", [line for line in lines if line["kind"] == "task"]
+
+
+def test_each_task_on_the_path_depends_on_the_one_before_in_truth(capture: tuple[Path, list[dict[str, Any]]]) -> None:
+    path, truth = capture
+    true = {line["task_id"]: line for line in truth}
+    with traceconv.open_store(path) as store:
+        found = store.critical_path()
+        task_id = dict(store.query("SELECT id, source_task_id FROM task").fetchall())
+    assert sum(found.parts["dur_ns"].to_pylist()) == sum(step.dur_ns for step in found.steps)
+    seen = {"stream": 0, "event": 0}
+    before = None
+    for kind, slice_id, *_ in parts(found):
+        if kind in seen:
+            now = task_id[slice_id]
+            assert before in true[now]["after"]
+            assert kind != "event" or true[now]["blocked_by"] == "event"
+            seen[kind] += 1
+        before = task_id.get(slice_id)
+    assert seen["stream"] > 50 and seen["event"] > 3
+
+
+@pytest.mark.parametrize(("model", "op_type"), [("mini_resnet", "Conv2D"), ("mini_transformer", "MatMulV2")])
+def test_a_prediction_is_what_the_device_does_with_the_faster_op(model: str, op_type: str, tmp_path: Path) -> None:
+    """Within 1 %, without streams that compete for the device."""
+    (tmp_path / "fast.toml").write_text(f"[op_speed_percent]\n{op_type} = 200\n", encoding="utf-8")
+    for name, spec in (("base", None), ("fast", tmp_path / "fast.toml")):
+        made = traceconv.record(
+            model, tmp_path / name, iterations=3, batch=64, deterministic=True, streams=1, device_spec=spec
+        )
+        traceconv.ingest(made, db=tmp_path / f"{name}.duckdb")
+    with (
+        traceconv.open_store(tmp_path / "base.duckdb") as base,
+        traceconv.open_store(tmp_path / "fast.duckdb") as fast,
+    ):
+        answer = base.what_if(op_type=op_type, speed_up=2)
+        simulated = [step.dur_ns for step in fast.critical_path(save=False).steps]
+    for step, dur_ns in zip(answer.steps, simulated, strict=True):
+        assert step.replayed_ns == step.measured_ns
+        assert step.measured_ns > 1.1 * dur_ns
+        assert abs(step.predicted_ns - dur_ns) < dur_ns / 100
+
+
+def test_the_commands(two_kernels: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    db = ["--db", str(two_kernels)]
+    assert run(["analyze", "critical-path", *db]) == 0
+    assert "critical path of step 5: 900 ns" in capfd.readouterr().out
+    assert run(["analyze", "critical-path", *db, "--format", "csv", "--no-save"]) == 0
+    header, first, *_ = capfd.readouterr().out.splitlines()
+    assert header.startswith("run_id,step_id,device_id,path_index,kind,slice_id,name,op_type,start_ns,dur_ns")
+    assert first == "1,5,0,0,launch,11,k11,,0,100,recorded"
+    assert run(["analyze", "critical-path", *db, "-o", str(tmp_path / "p.json")]) == 0
+    document = json.loads((tmp_path / "p.json").read_text())
+    assert document["version"] == 1 and document["ops"][0]["total_ns"] == 500
+    assert run(["analyze", "what-if", *db, "--op-type", "k11", "--speed-up", "2", "--format", "json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert (document["measured_ns"], document["predicted_ns"], document["change"]["speed_up"]) == (900, 650, 2.0)
+    for arguments, words in (
+        ([], "pass what would change"),
+        (["--op-type", "k11"], "need each other"),
+        (["--op-type", "k11", "--speed-up", "0"], "needs a factor"),
+        (["--op-type", "k11", "--speed-up", "fast"], "needs a factor"),
+        (["--no-launch-cost", "--steps", "9-"], "has steps 5 to 5; --steps selects none"),
+    ):
+        assert run(["analyze", "what-if", *db, *arguments]) == 2
+        output = capfd.readouterr()
+        assert words in output.err and output.err.count("\n") == 1 and output.out == ""

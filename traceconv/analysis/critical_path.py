@@ -1,0 +1,289 @@
+"""The longest chain of dependent work through each step of a run: what the step's time was spent on.
+
+The chain is found backwards from the end of a step: each vertex is preceded by what it waited for last, until the start
+of the step. So the durations of its parts add up exactly to that of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from traceconv.analysis import dependency_graph as kinds_of
+from traceconv.analysis.dependency_graph import TASK_KINDS, Graph, load_graph
+from traceconv.analysis.replay import chain
+from traceconv.base.errors import InputError, UsageError, option
+from traceconv.base.int64 import Int64
+from traceconv.reports.catalog import report_statements
+from traceconv.store.writer import StoreWriter
+
+#: The table in the store.
+TABLE = "critical_path"
+#: Kinds of parts after those of tasks.
+KINDS = (*TASK_KINDS, "host", "gap", "launch", "stream", "event", "host_wait", "thread")
+_EDGE_PARTS = {
+    kinds_of.STREAM: "stream",
+    kinds_of.LAUNCH: "launch",
+    kinds_of.EVENT: "event",
+    kinds_of.RECORDED_EVENT: "event",
+    kinds_of.SYNC: "host_wait",
+    kinds_of.RECORDED_SYNC: "host_wait",
+    kinds_of.COPY: "host_wait",
+    kinds_of.FLOW: "thread",
+    kinds_of.QUEUE: "thread",
+    kinds_of.JOIN: "thread",
+}
+#: A stream that does nothing for longer waits for something unknown, as in the table device_gap.
+_LONGEST_STREAM_NS = 10_000
+#: Slices of the steps that are analysed together.
+_GROUP_SLICES = 500_000
+
+_STEPS = """
+SELECT s.step_id, s.device_id, coalesce(s.start_ns, s.fp_start_ns) AS start_ns, greatest(s.end_ns, t.end_ns) AS end_ns
+FROM step AS s
+LEFT JOIN (
+  SELECT step_id, device_id, max(TRY(start_ns + dur_ns)) AS end_ns
+  FROM task
+  WHERE run_id = {run} AND step_id IS NOT NULL
+  GROUP BY ALL
+) AS t ON t.step_id = s.step_id AND (t.device_id = s.device_id OR s.device_id IS NULL)
+WHERE s.run_id = {run} AND s.end_ns > coalesce(s.start_ns, s.fp_start_ns)
+  AND ({device} IS NULL OR s.device_id = {device})
+QUALIFY row_number() OVER (PARTITION BY s.step_id, s.device_id ORDER BY t.end_ns DESC) = 1
+ORDER BY start_ns, s.step_id, s.device_id
+"""
+_WHOLE = """
+SELECT NULL, NULL, min(least(submit_ns, start_ns)), max(TRY(start_ns + dur_ns))
+FROM task
+WHERE run_id = {run} AND ({device} IS NULL OR device_id = {device})
+"""
+_NAMED = """
+SELECT p.step_id, p.device_id, p.path_index, p.kind, p.slice_id, coalesce(t.name, o.name, a.name, r.name) AS name,
+       o.op_type, p.start_ns, p.dur_ns, p.dependency
+FROM path_parts AS p
+LEFT JOIN task AS t ON t.run_id = {run} AND t.id = p.slice_id
+LEFT JOIN op AS o ON o.run_id = {run} AND o.op_id = t.op_id
+LEFT JOIN api AS a ON a.run_id = {run} AND a.id = p.slice_id
+LEFT JOIN "range" AS r ON r.run_id = {run} AND r.id = p.slice_id
+ORDER BY p.start_ns - p.offset_ns, p.step_id, p.device_id, p.path_index
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step on a device until the end of its last task, or the time from a run's first launch to its last task."""
+
+    step_id: int | None
+    device_id: int | None
+    start_ns: int
+    end_ns: int
+
+    @property
+    def dur_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Time on the critical paths of all steps."""
+
+    name: str
+    op_type: str | None
+    kind: str
+    total_ns: int
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The critical paths of a run's steps. `parts` has the columns of the table critical_path without the run."""
+
+    run_id: int
+    steps: tuple[Step, ...]
+    parts: pa.Table = field(repr=False)
+    kinds: tuple[Share, ...] = ()
+    ops: tuple[Share, ...] = ()
+
+    @property
+    def inferred_ns(self) -> int:
+        """Time on the paths between slices whose dependency is inferred."""
+        rows = zip(self.parts["dependency"].to_pylist(), self.parts["dur_ns"].to_pylist(), strict=True)
+        return sum(dur_ns for dependency, dur_ns in rows if dependency == "inferred")
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON document: steps, and the time of each kind and op."""
+        from traceconv.analysis.critical_path_text import path_dict
+
+        return path_dict(self)
+
+    def __str__(self) -> str:
+        from traceconv.analysis.critical_path_text import path_lines
+
+        return "\n".join(path_lines(self))
+
+
+def find_steps(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    *,
+    device: int | None,
+    first_step: int | None,
+    last_step: int | None,
+) -> list[Step]:
+    """Return the steps of a run in order, or the complete run if it has none. Raises UsageError, InputError."""
+    values = {"run": run_id, "device": "NULL" if device is None else device}
+    rows = connection.execute(_STEPS.format(**values)).fetchall()
+    if rows:
+        chosen = [
+            Step(*row)
+            for row in rows
+            if (first_step is None or row[0] >= first_step) and (last_step is None or row[0] <= last_step)
+        ]
+        if not chosen:
+            raise UsageError(f"the run has steps {rows[0][0]} to {rows[-1][0]}; {option('--steps')} selects none")
+        return chosen
+    if first_step is not None or last_step is not None:
+        raise UsageError(f"the run has no steps; omit {option('--steps')}")
+    ((_, _, start_ns, end_ns),) = connection.execute(_WHOLE.format(**values)).fetchall()
+    if start_ns is None or end_ns is None or end_ns <= start_ns:
+        raise InputError("the run has no tasks with times, of which dependencies could be known")
+    return [Step(None, None, start_ns, end_ns)]
+
+
+def graphs(
+    connection: duckdb.DuckDBPyConnection, run_id: int, steps: Sequence[Step]
+) -> Iterator[tuple[Graph, list[Step]]]:
+    """Yield the graph of consecutive steps, and these: as many as memory permits, with what came right before them."""
+    rows = connection.execute(
+        "SELECT (SELECT count(*) FROM task WHERE run_id = $run) + (SELECT count(*) FROM api WHERE run_id = $run) "
+        '+ (SELECT count(*) FROM "range" WHERE run_id = $run)',
+        {"run": run_id},
+    ).fetchall()[0][0]
+    size = max(1, len(steps) * _GROUP_SLICES // max(rows, 1)) if rows > _GROUP_SLICES else len(steps)
+    for place in range(0, len(steps), size):
+        group = list(steps[place : place + size])
+        start_ns, end_ns = group[0].start_ns, max(step.end_ns for step in group)
+        lead_ns = group[0].dur_ns if group[0].step_id is not None else 0
+        yield load_graph(connection, run_id, start_ns - lead_ns, end_ns), group
+
+
+def vertex_at(graph: Graph, ns: int, device_id: int | None, *, end: bool) -> int:
+    """Return the vertex of a start or end of a step: of those at this time, one of a task of its device, if possible.
+
+    If there are none at this time, it is the last one before; -1: there are none before.
+    """
+    low, high = np.searchsorted(graph.times, ns), np.searchsorted(graph.times, ns, "right")
+    at = np.arange(low, high)
+    at = at[graph.is_end[at] == end]
+    if not len(at):
+        return int(high) - 1
+    tasks = graph.slices[at] - graph.host_count
+    own = at[tasks >= 0]
+    if len(own) and device_id is not None:
+        same = own[graph.task_devices[graph.slices[own] - graph.host_count] == device_id]
+        own = same if len(same) else own
+    found = own if len(own) else at
+    return int(found[-1] if end else found[0])
+
+
+def critical_path(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    *,
+    device: int | None = None,
+    first_step: int | None = None,
+    last_step: int | None = None,
+) -> CriticalPath:
+    """Return the critical paths of a run's steps. Raises UsageError for unknown steps, InputError without tasks."""
+    steps = find_steps(connection, run_id, device=device, first_step=first_step, last_step=last_step)
+    found = []
+    for graph, group in graphs(connection, run_id, steps):
+        before = graph.delays.before(graph.cause)
+        found += [_parts(graph, step, before) for step in group]
+    connection.register("path_parts", pa.concat_tables(found))
+    try:
+        parts = connection.sql(_NAMED.format(run=run_id)).to_arrow_table()
+    finally:
+        connection.unregister("path_parts")
+    return CriticalPath(run_id, tuple(steps), parts, *_shares(connection, parts))
+
+
+def save_path(store: Path, path: CriticalPath) -> None:
+    """Write the paths to the store's table, instead of those that its run had. Raises StoreError."""
+    with StoreWriter(store, report_statements) as writer:
+        writer.run_sql(f"DELETE FROM {TABLE} WHERE run_id = $run", {"run": path.run_id})  # noqa: S608 - our name
+        writer.insert(TABLE, path.run_id, iter(path.parts.to_batches()))
+        writer.commit()
+
+
+def _parts(graph: Graph, step: Step, before: Int64) -> pa.Table:
+    """Return the parts of one step's path."""
+    last = vertex_at(graph, step.end_ns, step.device_id, end=True)
+    path = chain(before, int(np.searchsorted(graph.times, step.start_ns, "right")), last)
+    cause = graph.cause[path]
+    edges = cause >= 0
+    kind = graph.kinds[path]
+    kind[edges] = graph.edge_kinds[cause[edges]]
+    ends = graph.times[path]
+    starts = np.concatenate(([step.start_ns], ends[:-1])) if len(path) else ends
+    hosts = graph.host_count
+    slices = graph.slices[path]
+    names = np.full(len(path), KINDS.index("other"))
+    task = slices - hosts
+    is_task = task >= 0
+    names[is_task] = graph.task_kinds[task[is_task]]
+    own_host = ~is_task & ~edges
+    slices = np.where(own_host, graph.inside[path], slices)
+    names[own_host] = np.where(slices[own_host] >= 0, KINDS.index("host"), KINDS.index("gap"))
+    for edge_kind, name in _EDGE_PARTS.items():
+        names[kind == edge_kind] = KINDS.index(name)
+    names[(kind == kinds_of.STREAM) & (ends - starts >= _LONGEST_STREAM_NS)] = KINDS.index("gap")
+    inferred = np.isin(kind, kinds_of.INFERRED)
+    if not len(path):
+        starts, ends = np.array([step.start_ns]), np.array([step.end_ns])
+        names, slices, inferred = np.array([KINDS.index("gap")]), np.array([-1]), np.array([False])
+    ends[-1] = step.end_ns
+    # Parts of one slice and kind that follow one another are one.
+    keep = ends > starts
+    starts, ends, names, slices, inferred = starts[keep], ends[keep], names[keep], slices[keep], inferred[keep]
+    changes = np.concatenate(([True], (names[1:] != names[:-1]) | (slices[1:] != slices[:-1]) | inferred[1:]))
+    first = np.flatnonzero(changes)
+    last_of = np.concatenate((first[1:], [len(names)])) - 1
+    slices = np.where(names == KINDS.index("gap"), -1, slices)
+    ids = np.where(slices[first] >= 0, graph.ids[slices[first]] if len(graph.ids) else -1, -1)
+    count = len(first)
+    return pa.table(
+        {
+            "step_id": pa.array([step.step_id] * count, pa.int64()),
+            "device_id": pa.array([step.device_id] * count, pa.int64()),
+            "offset_ns": starts[first] - step.start_ns,
+            "path_index": np.arange(count),
+            "kind": pa.DictionaryArray.from_arrays(names[first].astype(np.int8), list(KINDS)),
+            "slice_id": pa.array(ids, pa.int64(), mask=ids < 0),
+            "start_ns": starts[first],
+            "dur_ns": ends[last_of] - starts[first],
+            "dependency": pa.DictionaryArray.from_arrays(inferred[first].astype(np.int8), ["recorded", "inferred"]),
+        }
+    )
+
+
+def _shares(connection: duckdb.DuckDBPyConnection, parts: pa.Table) -> tuple[tuple[Share, ...], tuple[Share, ...]]:
+    """Return the time of each kind, and of each kind and op, largest first."""
+    connection.register("path_parts", parts)
+    try:
+        by_kind, by_op = (
+            connection.execute(
+                f"SELECT {names}, kind, sum(dur_ns)::BIGINT AS total_ns, "  # noqa: S608 - our own texts
+                "100 * sum(dur_ns)::DOUBLE / sum(sum(dur_ns)) OVER () "
+                "FROM path_parts GROUP BY ALL ORDER BY total_ns DESC, kind, name, op_type"
+            ).fetchall()
+            for names in ("kind AS name, NULL AS op_type", "coalesce(op_type, name, kind) AS name, op_type")
+        )
+    finally:
+        connection.unregister("path_parts")
+    return tuple(Share(*row) for row in by_kind), tuple(Share(*row) for row in by_op)

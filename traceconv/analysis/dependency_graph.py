@@ -1,0 +1,478 @@
+"""What the tasks and host slices of a window of a run depended on, as a graph of their starts and ends.
+
+Recorded dependencies: the order of a thread's slices and of a stream's tasks, launches, flows between threads, and
+CUDA's records of events and of what a call synchronises with. Inferred ones: which event a wait of a stream waited for,
+which tasks a synchronising call waited for, and which threads wait for others (`INFERRED`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from traceconv.analysis.replay import Delays, Lines, latest
+from traceconv.base.errors import InputError
+from traceconv.base.int64 import Int64, Mask
+
+#: Kinds of dependencies. The first four are those of a vertex on the one before it on its thread or stream.
+RUN, HOST, STREAM, IDLE, LAUNCH, EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COPY, FLOW, QUEUE, JOIN = range(13)
+#: Dependencies that the source doesn't record.
+INFERRED = (EVENT, SYNC, QUEUE, JOIN)
+#: Kinds of tasks, by number.
+TASK_KINDS = ("compute", "copy", "collective", "sync", "other")
+_SYNC_TASK = TASK_KINDS.index("sync")
+_COPY_TASK = TASK_KINDS.index("copy")
+#: Slices in memory at a time.
+MOST_SLICES = 4_000_000
+#: Durations beyond this are ignored, so that no sum exceeds 64 bits.
+_LONGEST_NS = 2**60
+
+#: Records of what a call waited for, on a stream in the source, are no work on it.
+_IS_RECORD = "coalesce(t.category = 'cuda_sync', false)"
+_TASKS = f"""
+SELECT t.id, t.track_id AS line, t.start_ns AS start, t.start_ns + t.dur_ns AS end,
+       coalesce(list_position(['compute', 'copy', 'collective', 'sync'], t.kind) - 1, 4)::TINYINT AS kind,
+       coalesce(t.device_id, -1) AS device, coalesce(t.stream_id, -1) AS stream, coalesce(t.step_id, -1) AS step,
+       coalesce(t.submit_ns, {{lowest}}) AS submit,
+       CASE WHEN t.kind <> 'sync' OR t.task_type IS NULL THEN 0
+            WHEN regexp_matches(t.task_type, '(?i)(event|notify)_?record') THEN 1
+            WHEN regexp_matches(t.task_type, '(?i)(event|notify)_?wait') THEN 2 ELSE 0 END::TINYINT AS event
+FROM task AS t
+WHERE {{window}} AND NOT {_IS_RECORD}
+ORDER BY t.start_ns, t.depth, t.id
+"""  # noqa: S608 - our own texts
+_HOST = """
+SELECT s.id, s.line, s.start, s.end, coalesce(s.parent_id, -1) AS parent, s.step, s.correlation, s.syncs, s.role, s.op
+FROM (
+  SELECT t.id, t.track_id AS line, t.start_ns AS start, t.start_ns + t.dur_ns AS end, t.parent_id, t.depth,
+         coalesce(t.step_id, -1) AS step, coalesce(t.correlation_id, -1) AS correlation,
+         regexp_matches(coalesce(t.name, ''), '(?i)synchroni[sz]e') AS syncs, coalesce(t.op_id, -1) AS op,
+         CASE WHEN t.level IS DISTINCT FROM 'node' AND t.name = 'StreamWaitEvent' THEN 3
+              WHEN t.level IS DISTINCT FROM 'node' THEN 0
+              WHEN t.name = 'OpDispatch' THEN 1 WHEN t.name = 'launch' THEN 2 ELSE 0 END::TINYINT AS role
+  FROM api AS t
+  WHERE {window}
+  UNION ALL
+  SELECT t.id, t.track_id, t.start_ns, t.start_ns + t.dur_ns, t.parent_id, t.depth,
+         -1, -1, false, -1, 0::TINYINT
+  FROM "range" AS t
+  WHERE {window} AND t.depth IS NOT NULL
+) AS s
+JOIN track AS k ON k.run_id = {run} AND k.track_id = s.line AND k.kind = 'thread'
+ORDER BY s.start, s.depth, s.id
+"""
+_FLOWS = """
+SELECT src_id, dst_id, (kind = 'launch') AS launches
+FROM flow
+WHERE run_id = {run} AND src_id IS NOT NULL AND dst_id IS NOT NULL
+  AND dst_ns >= {low} AND dst_ns <= {high}
+ORDER BY dst_ns, flow_id
+"""
+#: CUDA's records: which stream a call synchronised with (wait: false), or which call recorded the event.
+_RECORDS = f"""
+SELECT t.correlation_id AS correlation, coalesce(t.stream_id, -1) AS stream, coalesce(t.device_id, -1) AS device,
+       coalesce(t.submit_ns, t.start_ns) AS submit, t.name = 'Stream Wait Event' AS waits,
+       t.name = 'Stream Sync' AS syncs,
+       coalesce(TRY_CAST(t.args ->> '$.wait_on_stream' AS BIGINT), -1) AS event_stream,
+       coalesce(TRY_CAST(t.args ->> '$.wait_on_cuda_event_record_corr_id' AS BIGINT), -1) AS event_correlation
+FROM task AS t
+WHERE {{window}} AND {_IS_RECORD} AND t.correlation_id IS NOT NULL
+ORDER BY t.start_ns, t.id
+"""  # noqa: S608 - our own texts
+_WINDOW = (
+    "t.run_id = {run} AND t.start_ns <= {high} AND t.dur_ns <= {longest} AND TRY(t.start_ns + t.dur_ns) >= {low} "
+    "AND t.start_ns > -{longest} * 4 AND t.start_ns < {longest} * 4"
+)
+
+
+class Columns(dict[str, Any]):
+    """Columns of a query as numpy arrays of int64, bool or int8."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+        super().__init__()
+        table: pa.Table = connection.sql(sql).to_arrow_table()
+        for name in table.column_names:
+            self[name] = table[name].to_numpy()
+
+    def __len__(self) -> int:
+        return len(next(iter(self.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph, and what its vertices are.
+
+    times     [vertex] measured, in topological order
+    slices    [vertex] the slice that starts or ends, in `ids`; is_end: [vertex] whether it ends
+    kinds     [vertex] kind of the dependency on its line; edge_kinds: [edge]
+    inside    [vertex] for host slices, the innermost slice between the previous vertex of the thread and it; -1: none
+    delays    as measured, with the `cause` of each vertex (`Delays.fitted`)
+    ids       [slice] host slices, then tasks, of which there are `task_count`
+    task_kinds  [task] place in TASK_KINDS
+    task_steps, task_devices  [task] -1: none
+    launches  [slice] whether it is a call that launched tasks
+    """
+
+    times: Int64
+    slices: Int64
+    is_end: Mask
+    kinds: Int64
+    edge_kinds: Int64
+    inside: Int64
+    delays: Delays
+    cause: Int64
+    ids: Int64
+    task_kinds: Int64
+    task_steps: Int64
+    task_devices: Int64
+    launches: Mask
+    ends: Int64
+
+    @property
+    def host_count(self) -> int:
+        return len(self.ids) - len(self.task_kinds)
+
+
+def load_graph(connection: duckdb.DuckDBPyConnection, run_id: int, low_ns: int, high_ns: int) -> Graph:
+    """Return the graph of the slices that start or end in a window. Raises InputError if it has too many."""
+    if high_ns - low_ns > _LONGEST_NS:
+        raise InputError(
+            "the window is longer than 36 years: times in the source are damaged; select steps without them"
+        )
+    window = _WINDOW.format(run=run_id, low=low_ns, high=high_ns, longest=_LONGEST_NS)
+    values = {"run": run_id, "low": low_ns, "high": high_ns, "window": window, "lowest": np.iinfo(np.int64).min}
+    count = sum(
+        connection.execute(f"SELECT count(*) FROM {name} AS t WHERE {window}").fetchall()[0][0]  # noqa: S608 - our own texts
+        for name in ("task", "api", '"range"')
+    )
+    if count > MOST_SLICES:
+        raise InputError(
+            f"the window has {count:,} slices, of which {MOST_SLICES:,} can be analysed at once; select a part of it"
+        )
+    host = Columns(connection, _HOST.format(**values))
+    tasks = Columns(connection, _TASKS.format(**values))
+    return _Builder(host, tasks, low_ns, high_ns).graph(
+        Columns(connection, _FLOWS.format(**values)), Columns(connection, _RECORDS.format(**values))
+    )
+
+
+class _Builder:
+    """Makes a graph: slices are host slices, then tasks; vertex s is the start of slice s, count + s its end, until
+    they are put in order.
+    """
+
+    def __init__(self, host: Columns, tasks: Columns, low_ns: int, high_ns: int) -> None:
+        self.host, self.tasks = host, tasks
+        self.hosts, self.count = len(host), len(host) + len(tasks)
+        self.ids: Int64 = np.concatenate((host["id"], tasks["id"]))
+        self.starts: Int64 = np.concatenate((host["start"], tasks["start"]))
+        self.ends: Int64 = np.concatenate((host["end"], tasks["end"]))
+        self._by_id = np.argsort(self.ids, kind="stable")
+        self._sorted_ids = self.ids[self._by_id]
+        self._edges: list[tuple[Int64, Int64, int]] = []
+        self._order(low_ns, high_ns)
+
+    def find(self, ids: Int64) -> Int64:
+        """Return the slices of these IDs, -1 for those outside of the window."""
+        if not self.count:
+            return np.full(len(ids), -1)
+        places = np.minimum(np.searchsorted(self._sorted_ids, ids), self.count - 1)
+        return np.where(self._sorted_ids[places] == ids, self._by_id[places], -1)
+
+    def _order(self, low_ns: int, high_ns: int) -> None:
+        """Put the vertices inside the window in order: at equal times, ends come before starts, and slices without
+        a duration are between.
+        """
+        hosts, count = np.arange(self.hosts), self.count
+        tasks = np.arange(self.hosts, count)
+        # Of starts at one time, the outer slice's is first; of ends, the inner one's.
+        vertices = np.concatenate((hosts, tasks, count + tasks[::-1], count + hosts[::-1]))
+        times = np.concatenate((self.starts, self.ends))[vertices]
+        is_end = vertices >= count
+        is_short = self.starts == self.ends
+        rank = np.where(is_end, np.where(is_short[vertices % max(count, 1)], 2, 0), 1)
+        inside = (times >= low_ns) & (times <= high_ns)
+        # A slice that begins before the window has no end in it either, unless it is on a thread.
+        has_start = self.starts >= low_ns
+        inside &= ~is_end | (vertices % max(count, 1) < self.hosts) | has_start[vertices % max(count, 1)]
+        vertices, times, rank = vertices[inside], times[inside], rank[inside]
+        order = np.argsort((times - low_ns) * 3 + rank, kind="stable")
+        self.vertices, self.times = vertices[order], times[order]
+        self.place = np.full(2 * count, -1)
+        self.place[self.vertices] = np.arange(len(self.vertices))
+        self.slices = self.vertices % max(count, 1)
+        self.is_end = self.vertices >= count
+        self.is_host = self.slices < self.hosts
+        _, lines = np.unique(np.concatenate((self.host["line"], self.tasks["line"])), return_inverse=True)
+        is_few = len(lines) == 0 or lines.max() < 2**15
+        self.lines: Lines = lines.astype(np.int16 if is_few else np.int64)
+
+    def add(self, sources: Int64, targets: Int64, kind: int) -> None:
+        """Add edges between vertices (slice, or count + slice for its end), without those that point backwards."""
+        known = (sources >= 0) & (targets >= 0)
+        sources, targets = self.place[sources[known]], self.place[targets[known]]
+        forwards = (sources >= 0) & (sources < targets)
+        self._edges.append((sources[forwards], targets[forwards], kind))
+
+    def graph(self, flows: Columns, records: Columns) -> Graph:
+        previous, kinds, inside = self._lines()
+        src, dst = self.find(flows["src_id"]), self.find(flows["dst_id"])
+        known = (src >= 0) & (dst >= 0)
+        src, dst, launches = src[known], dst[known], flows["launches"][known]
+        launched = (src < self.hosts) & (dst >= self.hosts) & launches
+        self.add(src[launched], dst[launched], LAUNCH)
+        self._copies(src[launched], dst[launched])
+        self._flows(src, dst, previous, kinds)
+        self._pipeline()
+        self._events()
+        self._syncs(records)
+        self._drained(src[launched])
+        self._recorded_events(records)
+        calls = np.zeros(self.count, bool)
+        calls[src[launched]] = True
+        return self._finish(previous, kinds, inside, calls)
+
+    def _lines(self) -> tuple[Int64, Int64, Int64]:
+        """Return the previous vertex of each on its line, the kind of that dependency, and the host slice inside."""
+        lines = self.lines[self.slices]
+        last_host = latest(lines, self.is_host)
+        last_end = latest(lines, ~self.is_host & self.is_end)
+        own_start = self.place[self.slices]
+        previous = np.where(self.is_host, last_host, np.where(self.is_end, own_start, last_end))
+        kinds = np.where(self.is_host, HOST, np.where(self.is_end, RUN, STREAM))
+        parents = self.find(self.host["parent"])
+        before = self.slices[last_host]
+        after = np.where(
+            self.is_end[last_host], parents[np.minimum(before, self.hosts - 1)] if self.hosts else -1, before
+        )
+        inside = np.where(self.is_host & (last_host >= 0), after, -1)
+        self.has_child = np.zeros(self.count, bool)
+        self.has_child[parents[parents >= 0]] = True
+        self.is_top = parents < 0
+        self.next_host = np.full(len(self.vertices), -1)
+        known = self.is_host & (last_host >= 0)
+        self.next_host[last_host[known]] = np.flatnonzero(known)
+        return previous, kinds, inside
+
+    def _copies(self, calls: Int64, tasks: Int64) -> None:
+        """A call that returns after the end of its copy waited for it."""
+        blocks = (self.tasks["kind"][tasks - self.hosts] == _COPY_TASK) & (self.ends[tasks] <= self.ends[calls])
+        self.add(self.count + tasks[blocks], self.count + calls[blocks], COPY)
+
+    def _flows(self, src: Int64, dst: Int64, previous: Int64, kinds: Int64) -> None:
+        """Flows between threads: the second may have waited for the first, and the first for the second's work."""
+        across = (src < self.hosts) & (dst < self.hosts)
+        src, dst = src[across], dst[across]
+        across = self.lines[src] != self.lines[dst]
+        src, dst = src[across], dst[across]
+        self.add(self.count + src, dst, FLOW)
+        # A thread was woken where nothing is open on it, and the flow's source is later than what it did before.
+        starts = self.place[dst]
+        woken = (starts >= 0) & self.is_top[dst] & (self.place[self.count + src] > previous[starts])
+        woken &= self.place[self.count + src] < starts
+        src, starts = src[woken], starts[woken]
+        kinds[starts] = IDLE
+        # The other thread's next vertex comes after the last one of the woken thread, if that is idle then.
+        lines = self.lines[self.slices]
+        threads = np.stack((self.lines[src], lines[starts]))
+        for line, woken_line in np.unique(threads, axis=1).T.tolist():
+            own, other = (np.flatnonzero(self.is_host & (lines == one)) for one in (line, woken_line))
+            begins = starts[(threads[0] == line) & (threads[1] == woken_line)]
+            after = np.searchsorted(own, begins)
+            begins, after = begins[after < len(own)], own[after[after < len(own)]]
+            last = other[np.searchsorted(other, after) - 1]
+            joined = (last > begins) & self.is_end[last] & self.is_top[self.slices[last]]
+            self.add(self.vertices[last[joined]], self.vertices[after[joined]], JOIN)
+            kinds[after[joined]] = IDLE
+
+    def _pipeline(self) -> None:
+        """The NPU's worker thread launches an op after the channel thread dispatched it, at first its waits."""
+        role = self.host["role"]
+        dispatched, launched = (np.flatnonzero(role == one) for one in (1, 2))
+        if not (len(dispatched) and len(launched)):
+            return
+        keys = [
+            np.stack(
+                (
+                    self.host["step"][rows],
+                    self.host["op"][rows],
+                    _occurrence(self.host["step"][rows], self.host["op"][rows]),
+                )
+            )
+            for rows in (dispatched, launched)
+        ]
+        _, codes = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)
+        codes = codes.reshape(-1)
+        by_code = np.full(codes.max() + 1, -1)
+        by_code[codes[: len(dispatched)]] = dispatched
+        sources = by_code[codes[len(dispatched) :]]
+        # Of the calls on a thread that are inside no other, the waits right before a launch are part of it.
+        top = np.flatnonzero(self.is_top)
+        top = top[np.argsort(self.host["line"][top], kind="stable")]
+        is_other = (role[top] != 3) | np.concatenate(([True], np.diff(self.host["line"][top]) != 0))
+        last_other = np.maximum.accumulate(np.where(is_other, np.arange(len(top)), -1))
+        first = np.arange(self.hosts)
+        before = np.maximum(np.arange(len(top)) - 1, 0)
+        begins = np.where(
+            role[top[before]] == 3, last_other[before] + (role[top[last_other[before]]] != 3), np.arange(len(top))
+        )
+        same = self.host["line"][top[np.minimum(begins, len(top) - 1)]] == self.host["line"][top]
+        first[top] = np.where(same, top[np.minimum(begins, len(top) - 1)], top)
+        self.add(sources, first[launched], QUEUE)
+
+    def _events(self) -> None:
+        """A wait on a stream without a record of its event waited for the last one recorded meanwhile, if there is one.
+
+        Which event the other waits were for is unknown.
+        """
+        event, ends, lines = self.tasks["event"], self.tasks["end"], self.tasks["line"]
+        for device in np.unique(self.tasks["device"][event == 2]).tolist():
+            waits, recorded = (np.flatnonzero((event == one) & (self.tasks["device"] == device)) for one in (2, 1))
+            recorded = recorded[np.argsort(ends[recorded], kind="stable")]
+            if not len(recorded):
+                continue
+            at = np.searchsorted(ends[recorded], ends[waits]) - 1
+            found = recorded[np.maximum(at, 0)]
+            known = (at >= 0) & (ends[found] > self.tasks["start"][waits]) & (lines[found] != lines[waits])
+            self.add(self.count + self.hosts + found[known], self.count + self.hosts + waits[known], EVENT)
+
+    def _syncs(self, records: Columns) -> None:
+        """A synchronising call waits for the last task launched before it on each stream, or on the recorded stream."""
+        syncs = np.flatnonzero(self.host["syncs"] & ~self.has_child[: self.hosts])
+        if not len(syncs) or not len(self.tasks):
+            return
+        stream_of = dict(
+            zip(
+                records["correlation"][records["syncs"]].tolist(),
+                records["stream"][records["syncs"]].tolist(),
+                strict=True,
+            )
+        )
+        streams = np.array([stream_of.get(one, -1) for one in self.host["correlation"][syncs].tolist()], np.int64)
+        own = self.host["step"][syncs]
+        for line in np.unique(self.tasks["line"]).tolist():
+            tasks = np.flatnonzero(self.tasks["line"] == line)
+            stream = self.tasks["stream"][tasks[0]]
+            ends = np.maximum.accumulate(self.tasks["end"][tasks])
+            submits = np.maximum.accumulate(self.tasks["submit"][tasks])
+            # Calls of the NPU's runtime name their step, and wait for what is launched for it meanwhile, too.
+            limit = np.where(own >= 0, self.host["end"][syncs], self.host["start"][syncs])
+            at = (
+                np.minimum(
+                    np.searchsorted(submits, limit, "right"), np.searchsorted(ends, self.host["end"][syncs], "right")
+                )
+                - 1
+            )
+            found = tasks[np.maximum(at, 0)]
+            fits = (at >= 0) & ((streams < 0) | (streams == stream))
+            fits &= (own < 0) | (self.tasks["step"][found] < 0) | (self.tasks["step"][found] == own)
+            for recorded in (False, True):
+                mine = fits & ((streams >= 0) == recorded)
+                self.add(
+                    self.count + self.hosts + found[mine], self.count + syncs[mine], RECORDED_SYNC if recorded else SYNC
+                )
+
+    def _drained(self, calls: Int64) -> None:
+        """A synchronising call of the NPU's runtime first waits until the thread that launches has nothing to do."""
+        syncs = np.flatnonzero(self.host["syncs"] & ~self.has_child[: self.hosts] & (self.host["step"] >= 0))
+        returns = self.place[self.count + syncs]
+        syncs, returns = syncs[returns >= 0], returns[returns >= 0]
+        lines = self.lines[self.slices]
+        for line in np.unique(self.lines[calls]).tolist():
+            ends = np.flatnonzero(self.is_host & self.is_end & (lines == line))
+            at = np.searchsorted(ends, returns) - 1
+            found = (at >= 0) & (self.lines[syncs] != line)
+            self.add(self.vertices[ends[at[found]]], self.count + syncs[found], JOIN)
+
+    def _recorded_events(self, records: Columns) -> None:
+        """CUDA's waits: the next task of the waiting stream follows what was launched before the event's record."""
+        waits = np.flatnonzero(records["waits"])
+        if not len(waits) or not len(self.tasks):
+            return
+        calls = np.flatnonzero(self.host["correlation"] >= 0)
+        calls = calls[np.argsort(self.host["correlation"][calls], kind="stable")]
+        numbers = self.host["correlation"][calls]
+        wanted = records["event_correlation"][waits]
+        at = np.minimum(np.searchsorted(numbers, wanted), max(len(numbers) - 1, 0))
+        known = (numbers[at] == wanted) if len(numbers) else np.zeros(len(waits), bool)
+        waits, recorded_at = waits[known], self.host["start"][calls[at[known]]] if len(numbers) else wanted[:0]
+        for stream in np.unique(records["stream"][waits]).tolist():
+            targets = np.flatnonzero(self.tasks["stream"] == stream)
+            for source_stream in np.unique(records["event_stream"][waits]).tolist():
+                sources = np.flatnonzero(self.tasks["stream"] == source_stream)
+                mine = (records["stream"][waits] == stream) & (records["event_stream"][waits] == source_stream)
+                if not (len(sources) and len(targets) and mine.any()):
+                    continue
+                before = (
+                    np.searchsorted(np.maximum.accumulate(self.tasks["submit"][sources]), recorded_at[mine], "right")
+                    - 1
+                )
+                after = np.searchsorted(
+                    np.maximum.accumulate(self.tasks["submit"][targets]), records["submit"][waits][mine]
+                )
+                fits = (before >= 0) & (after < len(targets))
+                self.add(
+                    self.count + self.hosts + sources[before[fits]], self.hosts + targets[after[fits]], RECORDED_EVENT
+                )
+
+    def _finish(self, previous: Int64, kinds: Int64, inside: Int64, launches: Mask) -> Graph:
+        sources = np.concatenate([one for one, _, _ in self._edges])
+        targets = np.concatenate([one for _, one, _ in self._edges])
+        edge_kinds = np.concatenate([np.full(len(one), kind) for one, _, kind in self._edges])
+        order = np.argsort(targets, kind="stable")
+        sources, targets, edge_kinds = sources[order], targets[order], edge_kinds[order]
+        kinds = kinds.copy()
+        # A thread or a stream that waits does so for as long as it has to, not for a fixed time.
+        waiting = np.isin(edge_kinds, (EVENT, SYNC, RECORDED_SYNC, COPY, QUEUE, JOIN))
+        kinds[targets[waiting]] = np.where(kinds[targets[waiting]] == STREAM, STREAM, IDLE)
+        offsets = np.searchsorted(targets, np.arange(len(self.vertices) + 1))
+        measured = np.where(previous >= 0, self.times - self.times[previous], 0)
+        edge_measured = self.times[targets] - self.times[sources]
+        groups = np.where(self.is_host, len(TASK_KINDS), 0)
+        groups[~self.is_host] = self.tasks["kind"][self.slices[~self.is_host] - self.hosts]
+        # The cause at first sight is the latest predecessor; the shortest delays after these are what is needed.
+        last = np.full(len(self.vertices), -1)
+        np.maximum.at(last, targets, sources)
+        by_line = (previous >= 0) & (previous >= last)
+        delay_ns, edge_ns = measured.copy(), edge_measured.copy()
+        streams, idle = kinds == STREAM, kinds == IDLE
+        delay_ns[streams] = _usual(measured[streams & by_line])
+        for group in np.unique(groups[idle]).tolist():
+            mine = idle & (groups == group)
+            delay_ns[mine] = _usual(measured[mine & by_line])
+        first = (sources == last[targets]) & (previous[targets] < sources)
+        for kind in np.unique(edge_kinds).tolist():
+            of_kind = edge_kinds == kind
+            for group in np.unique(groups[targets[of_kind]]).tolist():
+                mine = of_kind & (groups[targets] == group)
+                alone = edge_measured[mine & first]
+                alone = alone if len(alone) else edge_measured[of_kind & first]
+                edge_ns[mine] = _usual(alone) if len(alone) else edge_measured[mine].min()
+        delays, cause = Delays(previous, delay_ns, offsets, sources, edge_ns).fitted(self.times)
+        return Graph(
+            self.times, self.slices, self.is_end, kinds, edge_kinds, inside, delays, cause, self.ids,
+            self.tasks["kind"].astype(np.int64), self.tasks["step"], self.tasks["device"], launches, self.ends,
+        )  # fmt: skip
+
+
+def _usual(delays_ns: Int64) -> int:
+    """Return a delay that nothing else adds to: a tenth of those measured are shorter. 0 if there are none."""
+    place = len(delays_ns) // 10
+    return int(np.partition(delays_ns, place)[place]) if len(delays_ns) else 0
+
+
+def _occurrence(*keys: Int64) -> Int64:
+    """Return the number of earlier rows with the same keys, for each row."""
+    order = np.lexsort(keys[::-1])
+    changes = np.zeros(len(order), bool)
+    changes[:1] = True
+    for key in keys:
+        changes[1:] |= key[order][1:] != key[order][:-1]
+    places = np.arange(len(order))
+    result: Int64 = np.empty(len(order), np.int64)
+    result[order] = places - np.maximum.accumulate(np.where(changes, places, 0))
+    return result

@@ -1,0 +1,231 @@
+"""How long the steps of a run would take if something were faster, by replaying its dependency graph.
+
+Work that is not changed keeps its duration, and what nothing explains stays a fixed delay, so the replay of the
+unchanged graph gives the measured times. Contention for cores, memory or links is not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+
+from traceconv.analysis.critical_path import Step, find_steps, graphs, vertex_at
+from traceconv.analysis.dependency_graph import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS, Graph
+from traceconv.analysis.replay import Delays
+from traceconv.base.errors import UsageError, option, printable, suggestion
+from traceconv.base.int64 import Int64, Mask
+
+#: Delay of a dependency that is gone.
+_NEVER = -(2**61)
+_MOST_SPEED = 1_000_000
+
+_OPS = """
+SELECT DISTINCT coalesce(o.op_type, t.name) AS op_type
+FROM task AS t
+LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
+WHERE t.run_id = {run} AND coalesce(o.op_type, t.name) IS NOT NULL
+"""
+_MATCHING = """
+SELECT t.id
+FROM task AS t
+LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
+WHERE t.run_id = $run AND coalesce(o.op_type, t.name) = $op_type
+ORDER BY t.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What would be different.
+
+    op_type, speed_up      ops of this type (tasks of this name, if they have no op) take 1 / speed_up of their time
+    no_launch_cost         calls that launch tasks take no time
+    overlap_communication  nothing waits for the time that collectives take
+    no_host_waits          no call waits for the device
+    """
+
+    op_type: str | None = None
+    speed_up: Fraction | None = None
+    no_launch_cost: bool = False
+    overlap_communication: bool = False
+    no_host_waits: bool = False
+
+    def check(self) -> None:
+        """Raise UsageError if nothing changes, or half of a pair is given."""
+        if (self.op_type is None) != (self.speed_up is None):
+            raise UsageError(f"{option('--op-type')} and {option('--speed-up')} need each other")
+        if self == Change():
+            raise UsageError(
+                f"pass what would change: {option('--op-type')} with {option('--speed-up')}, "
+                f"{option('--no-launch-cost')}, {option('--overlap-communication')} or {option('--no-host-waits')}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """Durations of a step: as measured, of the replay without a change, and of the replay with it."""
+
+    step: Step
+    measured_ns: int
+    replayed_ns: int
+    predicted_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The answer to a change.
+
+    total_measured_ns, total_replayed_ns, total_predicted_ns
+        from the start of the first step to the end of the last one; if memory doesn't permit to replay all steps
+        together, the sum of these times of groups of consecutive steps
+    """
+
+    run_id: int
+    change: Change
+    steps: tuple[StepChange, ...]
+    total_measured_ns: int
+    total_replayed_ns: int
+    total_predicted_ns: int
+
+    @property
+    def measured_ns(self) -> int:
+        """Sum of the steps, which may overlap."""
+        return sum(step.measured_ns for step in self.steps)
+
+    @property
+    def replayed_ns(self) -> int:
+        """Sum of the steps in the replay without a change."""
+        return sum(step.replayed_ns for step in self.steps)
+
+    @property
+    def predicted_ns(self) -> int:
+        """Sum of the steps in the replay with the change."""
+        return sum(step.predicted_ns for step in self.steps)
+
+    @property
+    def change_percent(self) -> float:
+        """Change of the sum of the steps."""
+        return 100 * (self.predicted_ns - self.measured_ns) / self.measured_ns
+
+    @property
+    def total_change_percent(self) -> float:
+        """Change of the time from the first step to the last."""
+        return 100 * (self.total_predicted_ns - self.total_measured_ns) / self.total_measured_ns
+
+    @property
+    def replay_error_percent(self) -> float:
+        """Difference of the replay without a change from the measurement."""
+        return 100 * (self.replayed_ns - self.measured_ns) / self.measured_ns
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON document."""
+        from traceconv.analysis.critical_path_text import what_if_dict
+
+        return what_if_dict(self)
+
+    def __str__(self) -> str:
+        from traceconv.analysis.critical_path_text import what_if_lines
+
+        return "\n".join(what_if_lines(self))
+
+
+def parse_speed_up(text: str | float) -> Fraction:
+    """Parse a factor such as 2 or 1.5. Raises UsageError."""
+    try:
+        factor = Fraction(str(text).strip().removesuffix("x").removesuffix("×"))
+    except (ValueError, ZeroDivisionError):
+        factor = Fraction(0)
+    if not Fraction(1, _MOST_SPEED) <= factor <= _MOST_SPEED or factor.denominator > _MOST_SPEED:
+        raise UsageError(f"{option('--speed-up')} needs a factor such as 2 or 1.5, not '{printable(str(text), 60)}'")
+    return factor
+
+
+def what_if(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    change: Change,
+    *,
+    device: int | None = None,
+    first_step: int | None = None,
+    last_step: int | None = None,
+) -> WhatIf:
+    """Return the durations of a run's steps with a change. Raises UsageError for an unknown op type or step."""
+    change.check()
+    steps = find_steps(connection, run_id, device=device, first_step=first_step, last_step=last_step)
+    matching = np.empty(0, np.int64)
+    if change.op_type is not None:
+        rows = connection.execute(_MATCHING, {"run": run_id, "op_type": change.op_type}).fetchnumpy()
+        matching = np.asarray(rows["id"], np.int64)
+        if not len(matching):
+            known = [name for (name,) in connection.execute(_OPS.format(run=run_id)).fetchall()]
+            near = suggestion(change.op_type, known)
+            raise UsageError(f"the run has no op of type '{printable(change.op_type, 60)}'.{near}")
+    found, totals = [], np.zeros(3, np.int64)
+    for graph, group in graphs(connection, run_id, steps):
+        unchanged = graph.delays.times(graph.times)
+        changed = changed_delays(graph, change, np.isin(graph.ids, matching)).times(graph.times)
+        replayed, predicted = (list(_spans(graph, times, group)) for times in (unchanged, changed))
+        for step, before, after in zip(group, replayed, predicted, strict=True):
+            found.append(StepChange(step, step.dur_ns, before[1] - before[0], after[1] - after[0]))
+        measured = [(step.start_ns, step.end_ns) for step in group]
+        totals += np.array([_total(spans) for spans in (measured, replayed, predicted)])
+    return WhatIf(run_id, change, tuple(found), *totals.tolist())
+
+
+def changed_delays(graph: Graph, change: Change, matching: Mask) -> Delays:
+    """Return the delays of a graph with a change; matching: [slice] whether it is of the op type."""
+    delays = graph.delays
+    delay_ns, edge_ns = delays.delay_ns.copy(), delays.edge_ns.copy()
+    runs = graph.kinds == RUN
+    if change.speed_up is not None:
+        faster = runs & matching[graph.slices]
+        delay_ns[faster] = _divided(delay_ns[faster], change.speed_up)
+    if change.overlap_communication:
+        tasks = np.concatenate((np.full(graph.host_count, -1), graph.task_kinds))
+        delay_ns[runs & (tasks[graph.slices] == TASK_KINDS.index("collective"))] = 0
+    if change.no_launch_cost:
+        on_host = ((graph.kinds == HOST) | (graph.kinds == IDLE)) & (graph.inside >= 0)
+        launching = np.zeros(len(runs), bool)
+        launching[on_host] = graph.launches[graph.inside[on_host]]
+        delay_ns[launching] = 0
+    if change.no_host_waits:
+        edge_ns[np.isin(graph.edge_kinds, (SYNC, RECORDED_SYNC, COPY))] = _NEVER
+    return replace(delays, delay_ns=delay_ns, edge_ns=edge_ns)
+
+
+def _divided(durations: Int64, by: Fraction) -> Int64:
+    """Return durations / by, rounded up, without overflow."""
+    whole, rest = np.divmod(durations, by.numerator)
+    whole = np.minimum(whole, 2**62 // by.denominator)  # a duration of more than 146 years stays that
+    divided: Int64 = whole * by.denominator - (-rest * by.denominator // by.numerator)
+    return divided
+
+
+def _total(spans: Sequence[tuple[int, int]]) -> int:
+    return max(end for _, end in spans) - min(start for start, _ in spans)
+
+
+def _spans(graph: Graph, times: Int64, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of steps whose vertices come at these times; a step ends not before its last task."""
+    ends = np.flatnonzero(graph.is_end & (graph.slices >= graph.host_count))
+    tasks = graph.slices[ends] - graph.host_count
+    ends = ends[np.argsort(graph.task_steps[tasks], kind="stable")]
+    step_ids = graph.task_steps[graph.slices[ends] - graph.host_count]
+    for step in steps:
+        own = ends
+        if step.step_id is not None:
+            own = ends[np.searchsorted(step_ids, step.step_id) : np.searchsorted(step_ids, step.step_id, "right")]
+        if step.device_id is not None:
+            own = own[graph.task_devices[graph.slices[own] - graph.host_count] == step.device_id]
+        start_ns, end_ns = (
+            ns if vertex < 0 else int(times[vertex]) + ns - int(graph.times[vertex])
+            for ns, vertex in (
+                (step.start_ns, vertex_at(graph, step.start_ns, step.device_id, end=False)),
+                (step.end_ns, vertex_at(graph, step.end_ns, step.device_id, end=True)),
+            )
+        )
+        yield start_ns, max(end_ns, int(times[own].max()) if len(own) else end_ns)

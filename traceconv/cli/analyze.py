@@ -1,0 +1,140 @@
+"""`traceconv analyze`: questions about a run that need an algorithm, not SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from traceconv.cli import options
+
+app = typer.Typer(
+    help="Find the critical path of steps, and what they would gain from a change.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings=options.HELP_NAMES,
+)
+
+_STEPS = typer.Option(None, "--steps", metavar="A-B", help="Only these steps: 3-5, 3- or -5.")
+_DEVICE = typer.Option(None, "--device", help="Only the steps of this device. Default: all.")
+
+
+@app.callback()
+def _analyze() -> None: ...
+
+
+@app.command("critical-path", cls=options.Command, context_settings=options.HELP_NAMES)
+def critical_path(
+    paths: list[Path] | None = options.FILES,
+    db: Path | None = options.DB,
+    cache: bool = options.CACHE,
+    run: str | None = options.ONE_RUN,
+    device: int | None = _DEVICE,
+    steps: str | None = _STEPS,
+    save: bool = typer.Option(
+        True, "--save/--no-save", help="Write the paths to the table critical_path of the store."
+    ),
+    top: int | None = typer.Option(None, "--top", min=1, help="Ops to show in a table. Default: 15."),
+    form: str | None = options.format_option(("table", "csv", "json")),
+    output: Path | None = options.OUTPUT,
+) -> None:
+    """Find the longest chain of dependent work through each step: what its time was spent on.
+
+    The chain goes through host threads, launches, streams, events and synchronising calls. Its parts follow one another
+    without gaps, so that they add up to the step, which is taken to last until the end of its last task. Formats: a
+    table with the time of each kind and op, csv with all parts, json with both sums.
+
+    The parts are in the table critical_path of the store, which "traceconv schema critical_path" describes, except for
+    those of a FILE. Some dependencies are inferred.
+
+    \b
+    Examples:
+      traceconv analyze critical-path
+      traceconv analyze critical-path --steps 3 --format csv -o path.csv
+      traceconv analyze critical-path worker0.pt.trace.json.gz
+    """
+    from traceconv.analysis.critical_path import critical_path as find_path
+    from traceconv.analysis.critical_path import save_path
+    from traceconv.analysis.critical_path_text import SHOWN_OPS, path_dict, path_lines, path_table
+    from traceconv.cli.one_shot import asked_store
+    from traceconv.cli.output import print_message, write_rows, write_text
+    from traceconv.reports.current_store import open_current_store
+    from traceconv.reports.run import given_steps, one_run, reading
+    from traceconv.reports.values import json_text
+
+    chosen = options.row_format(form, output, ("table", "csv", "json"))
+    window = given_steps(steps)
+    with asked_store(db, paths or (), cache=cache) as store:
+        with open_current_store(store) as connection, reading():
+            run_id, note = one_run(connection, run, "a critical path")
+            if note is not None:
+                print_message(note)
+            path = find_path(connection, run_id, device=device, **window)
+        if save and not paths:
+            save_path(store, path)
+    if chosen == "json":
+        write_text([json_text(path_dict(path)), "\n"], output)
+    elif chosen == "csv":
+        write_rows(path_table(path), chosen, output)
+    else:
+        write_text((line + "\n" for line in path_lines(path, top or SHOWN_OPS)), output)
+
+
+@app.command("what-if", cls=options.Command, context_settings=options.HELP_NAMES)
+def what_if(
+    paths: list[Path] | None = options.FILES,
+    op_type: str | None = typer.Option(
+        None, "--op-type", metavar="TYPE", help="Ops of this type are faster; tasks of this name, if they have no op."
+    ),
+    speed_up: str | None = typer.Option(None, "--speed-up", metavar="FACTOR", help="How much faster: 2, 1.5."),
+    no_launch_cost: bool = typer.Option(False, "--no-launch-cost", help="Calls that launch tasks take no time."),
+    overlap_communication: bool = typer.Option(
+        False, "--overlap-communication", help="Nothing waits for collectives to move data."
+    ),
+    no_host_waits: bool = typer.Option(False, "--no-host-waits", help="No call waits for the device."),
+    db: Path | None = options.DB,
+    cache: bool = options.CACHE,
+    run: str | None = options.ONE_RUN,
+    device: int | None = _DEVICE,
+    steps: str | None = _STEPS,
+    form: str | None = options.format_option(("table", "json")),
+    output: Path | None = options.OUTPUT,
+) -> None:
+    """Predict how long steps would take if something were faster, by replaying their dependencies.
+
+    Everything else keeps its duration, and a delay without a known cause stays as it is. The replay of the unchanged
+    trace is shown next to the answer. Tasks that compete for cores, memory or links are not modelled.
+
+    \b
+    Examples:
+      traceconv analyze what-if --op-type MatMulV2 --speed-up 2
+      traceconv analyze what-if --no-launch-cost
+      traceconv analyze what-if --overlap-communication --steps 3-5 worker0.pt.trace.json.gz
+    """
+    from traceconv.analysis.critical_path_text import what_if_dict, what_if_lines
+    from traceconv.analysis.what_if import Change, parse_speed_up
+    from traceconv.analysis.what_if import what_if as predict
+    from traceconv.cli.one_shot import asked_store
+    from traceconv.cli.output import print_message, write_text
+    from traceconv.reports.current_store import open_current_store
+    from traceconv.reports.run import given_steps, one_run, reading
+    from traceconv.reports.values import json_text
+
+    chosen = options.row_format(form, output, ("table", "json"))
+    window = given_steps(steps)
+    factor = None if speed_up is None else parse_speed_up(speed_up)
+    change = Change(op_type, factor, no_launch_cost, overlap_communication, no_host_waits)
+    change.check()
+    with (
+        asked_store(db, paths or (), cache=cache) as store,
+        open_current_store(store) as connection,
+        reading(),
+    ):
+        run_id, note = one_run(connection, run, "a prediction")
+        if note is not None:
+            print_message(note)
+        answer = predict(connection, run_id, change, device=device, **window)
+    if chosen == "json":
+        write_text([json_text(what_if_dict(answer)), "\n"], output)
+    else:
+        write_text((line + "\n" for line in what_if_lines(answer)), output)
