@@ -38,11 +38,11 @@ def critical_path(
     form: str | None = options.format_option(("table", "csv", "json")),
     output: Path | None = options.OUTPUT,
 ) -> None:
-    """Find the longest chain of dependent work through each step: what its time was spent on.
+    """Find the longest chain of dependent work through each step.
 
-    The chain goes through host threads, launches, streams, events and synchronising calls. Its parts follow one another
-    without gaps, so that they add up to the step, which is taken to last until the end of its last task. Formats: a
-    table with the time of each kind and op, csv with all parts, json with both sums.
+    It shows what the time of a step was spent on, through host threads, launches, streams, events and waits. The parts
+    follow one another without gaps and add up to the step, which is taken to last until the end of its last task.
+    Formats: a table with the time of each kind and op, csv with all parts, json with both sums.
 
     The parts are in the table critical_path of the store, which "traceconv schema critical_path" describes, except for
     those of a FILE. Some dependencies are inferred.
@@ -100,16 +100,17 @@ def what_if(
     form: str | None = options.format_option(("table", "json")),
     output: Path | None = options.OUTPUT,
 ) -> None:
-    """Predict how long steps would take if something were faster, by replaying their dependencies.
+    """Predict how long steps would take with a change.
 
-    Everything else keeps its duration, and a delay without a known cause stays as it is. The replay of the unchanged
-    trace is shown next to the answer. Tasks that compete for cores, memory or links are not modelled.
+    Their dependencies are replayed: everything else keeps its duration, and a delay without a known cause stays as it
+    is. The replay of the unchanged trace is shown next to the answer. Tasks that compete for cores, memory or links are
+    not modelled.
 
     \b
     Examples:
       traceconv analyze what-if --op-type MatMulV2 --speed-up 2
       traceconv analyze what-if --no-launch-cost
-      traceconv analyze what-if --overlap-communication --steps 3-5 worker0.pt.trace.json.gz
+      traceconv analyze what-if --overlap-communication worker0.pt.trace.json.gz
     """
     from traceconv.analysis.critical_path_text import what_if_dict, what_if_lines
     from traceconv.analysis.what_if import Change, parse_speed_up
