@@ -89,6 +89,8 @@ class Store:
         steps: int | str | None = None,
         from_ns: int | str | None = None,
         to_ns: int | str | None = None,
+        peak_tflops: float | None = None,
+        peak_gbps: float | None = None,
         top: int | None = None,
         order_by: str | Sequence[str] | None = None,
         ascending: bool | None = None,
@@ -105,6 +107,8 @@ class Store:
         steps      only these steps: "3-5", "3-" or "-5"
         from_ns    only from this time on, in absolute ns, or since the start of the run: "1.5ms"
         to_ns      only before this time
+        peak_tflops, peak_gbps
+                   for roofline: the devices' peak in 10^12 operations, and bandwidth in 10^9 bytes, per second
         top        the N largest rows by the report's measure, or the first N by `order_by`
         order_by   a column or several: "dur_ns", "name DESC"
         ascending  direction of `order_by`; None: numbers descending, text ascending
@@ -120,8 +124,9 @@ class Store:
 
         report = questions.find_report(name)
         parameters = questions.given_parameters(
-            report, device=device, step=step, **questions.given_steps(None if steps is None else str(steps))
-        )
+            report, device=device, step=step, **questions.given_steps(None if steps is None else str(steps)),
+            peak_tflops=peak_tflops, peak_gbps=peak_gbps,
+        )  # fmt: skip
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
         if ascending is not None and order_by is None:

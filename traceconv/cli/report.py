@@ -44,6 +44,12 @@ def report(
         "at its borders: NAME --help.",
     ),
     end: str | None = typer.Option(None, "--to", metavar="TIME", help="End of the time window."),
+    peak_tflops: float | None = typer.Option(
+        None, "--peak-tflops", metavar="X", help="For roofline: the devices' peak in 10^12 operations per second."
+    ),
+    peak_gbps: float | None = typer.Option(
+        None, "--peak-gbps", metavar="X", help="For roofline: their memory bandwidth in 10^9 bytes per second."
+    ),
     top: int | None = typer.Option(
         None,
         "--top",
@@ -134,7 +140,9 @@ def report(
     run = wanted_run(run, rank)
     question = Question(
         report=wanted,
-        parameters=given_parameters(wanted, device=device, step=step, **given_steps(steps)),
+        parameters=given_parameters(
+            wanted, device=device, step=step, **given_steps(steps), peak_tflops=peak_tflops, peak_gbps=peak_gbps
+        ),
         columns=_columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")),
         filters=tuple(parse_filter(wanted, text) for text in filters),
         order=tuple(parse_order(wanted, one, ascending=ascending) for one in (order_by or "").split(",") if order_by),

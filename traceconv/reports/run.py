@@ -45,6 +45,8 @@ _PARAMETER_CONDITIONS = {
 #: What the parameters are called for users.
 OPTION_NAMES = {"first_step": "steps", "last_step": "steps", "from_ns": "from", "to_ns": "to"}
 
+_PEAKS, _LARGEST_PEAK = ("peak_tflops", "peak_gbps"), 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class RunChoice:
@@ -72,7 +74,7 @@ class Question:
     """
 
     report: Report
-    parameters: dict[str, int]
+    parameters: dict[str, int | float]
     columns: tuple[SqlColumn, ...]
     runs: tuple[int, ...] = ()
     filters: tuple[Filter, ...] = ()
@@ -98,14 +100,19 @@ def find_report(name: str) -> Report:
     return report
 
 
-def given_parameters(report: Report, **values: int | None) -> dict[str, int]:
-    """Return the parameters that are not None. Raises UsageError for one that the report doesn't have."""
+def given_parameters(report: Report, **values: float | None) -> dict[str, int | float]:
+    """Return the parameters that are not None.
+
+    Raises UsageError for one that the report doesn't have, and for a peak that is not positive.
+    """
     given = {name: value for name, value in values.items() if value is not None}
     known = [parameter.name for parameter in report.parameters]
     for name in given:
         if name not in known:
             has = ", ".join(dict.fromkeys(OPTION_NAMES.get(one, one) for one in known))
             raise UsageError(f"the report {report.name} has no {OPTION_NAMES.get(name, name)} parameter; it has: {has}")
+        if name in _PEAKS and not 0 < given[name] <= _LARGEST_PEAK:
+            raise UsageError(f"{name} must be more than 0 and at most {_LARGEST_PEAK}, not {given[name]}")
     return given
 
 
@@ -290,7 +297,8 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
     name = question.report.name.replace("_", "-")
     if not connection.execute("SELECT 1 FROM run LIMIT 1").fetchall():
         return f"{name}: the store has no runs; ingest one with: traceconv ingest PATH"
-    run_id = question.parameters.get("run")
+    run = question.parameters.get("run")
+    run_id = None if run is None else int(run)
     of = "the store" if run_id is None else f"run {run_id}"
     for table in question.report.needs:
         if not _has_rows(connection, table, run_id):

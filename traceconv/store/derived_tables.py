@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 import duckdb
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from traceconv.schema import tables
 from traceconv.store.busy_tables import busy_rows
 from traceconv.store.memory_tables import memory_rows
+from traceconv.store.operator_tables import fill_operators
 from traceconv.store.queue_tables import queue_rows
 
 
@@ -21,7 +21,10 @@ def derived_rows(
 
     Rows may be inserted in between.
     """
-    return chain(busy_rows(connection, runs), memory_rows(connection, runs), queue_rows(connection, runs))
+    yield from busy_rows(connection, runs)
+    yield from memory_rows(connection, runs)
+    yield from queue_rows(connection, runs)
+    fill_operators(connection, runs)
 
 
 def fill_derived_tables(connection: duckdb.DuckDBPyConnection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import tomli
 
@@ -133,6 +134,40 @@ def _kernel_category() -> str:
     return f"kernel_category(name) AS\nlist_transform([short_name(name)], lambda function: CASE\n{matched} END)[1]"
 
 
+_DEVICE_PEAK_FLOPS_DOC = (
+    "[flop/s] Peak of a known device, by its name in a trace, for a number format and unit such as bf16 matrix or fp32 "
+    "vector, without structured sparsity; NULL for other devices and formats."
+)
+_DEVICE_PEAK_BYTES_PER_S_DOC = (
+    "[byte/s] Bandwidth of the memory of a known device, by its name in a trace; NULL for other devices."
+)
+
+
+def _of_devices(value: Callable[[Mapping[str, Any]], str]) -> str:
+    """A value for each device of `normalize/device_peaks.toml`, as an SQL expression of `device_name`."""
+    text = (resources.files("traceconv.normalize") / "device_peaks.toml").read_text("utf-8")
+    cases = [
+        f"WHEN regexp_matches(device_name, {quote_text(device['pattern'])}, 'i') THEN {value(device)}"
+        for device in tomli.loads(text)["device"]
+    ]
+    return f"CASE {' '.join(cases)} END"
+
+
+@cache
+def _device_peak_flops() -> str:
+    def peaks(device: Mapping[str, Any]) -> str:
+        cases = [f"WHEN {quote_text(kind)} THEN {rate * 10**9:d}" for kind, rate in device["gflops"].items()]
+        return f"CASE compute_type {' '.join(cases)} END"
+
+    return f"device_peak_flops(device_name, compute_type) AS\n({_of_devices(peaks)})::BIGINT"
+
+
+@cache
+def _device_peak_bytes_per_s() -> str:
+    rates = _of_devices(lambda device: f"{device['gbytes_per_s'] * 10**9:d}")
+    return f"device_peak_bytes_per_s(device_name) AS\n({rates})::BIGINT"
+
+
 #: Name → the text after CREATE MACRO, or what reads it, and the comment.
 _MEMORY_IN_WINDOW_DOC = (
     "Bytes in use at some times of a window, among them those of the peaks of each device and pool: run_id, device_id, "
@@ -249,6 +284,8 @@ _FUNCTIONS: Mapping[str, tuple[str | Callable[[], str], str]] = {
     "short_name": (_SHORT_NAME, _SHORT_NAME_DOC),
     "kernel_label": (_KERNEL_LABEL, _KERNEL_LABEL_DOC),
     "kernel_category": (_kernel_category, _KERNEL_CATEGORY_DOC),
+    "device_peak_flops": (_device_peak_flops, _DEVICE_PEAK_FLOPS_DOC),
+    "device_peak_bytes_per_s": (_device_peak_bytes_per_s, _DEVICE_PEAK_BYTES_PER_S_DOC),
     "steps_alone": (_STEPS_ALONE, _STEPS_ALONE_DOC),
     "memory_in_window": (_MEMORY_IN_WINDOW, _MEMORY_IN_WINDOW_DOC),
 }

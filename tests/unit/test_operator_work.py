@@ -1,0 +1,249 @@
+"""The formulas of operators, on shapes whose work is worked out by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from traceconv.normalize.operators.arguments import described
+from traceconv.normalize.operators.work import Work, work_of
+
+BF16, FP32, HALF, LONG, FP8 = "c10::BFloat16", "float", "c10::Half", "long int", "c10::Float8_e4m3fn"
+
+
+def work(name: str, *arguments: object, values: bool = True) -> Work | None:
+    """The work of a call: tensors are (shape, type), others their values as text."""
+    dims = [argument[0] if isinstance(argument, tuple) else [] for argument in arguments]
+    types = [argument[1] if isinstance(argument, tuple) else "Scalar" if argument else "" for argument in arguments]
+    texts = ["" if isinstance(argument, tuple) else argument or "" for argument in arguments]
+    return work_of(name, json.dumps(dims), json.dumps(types), json.dumps(texts) if values else None)
+
+
+def numbers(found: Work | None) -> tuple[int | None, int | None, int | None]:
+    assert found is not None
+    return found.flops, found.read_bytes, found.write_bytes
+
+
+def test_matrix_products() -> None:
+    # 2 · 3 · 5 · 4 operations; 3 · 4 and 4 · 5 elements in, 3 · 5 out
+    mm = work("aten::mm", ([3, 4], BF16), ([4, 5], BF16))
+    assert mm == Work("gemm", "bf16 matrix", 120, 24 + 40, 30)
+    # and 15 additions of a bias of 5 elements
+    addmm = work("aten::addmm", ([5], FP32), ([3, 4], FP32), ([4, 5], FP32), "1", "1")
+    assert addmm == Work("gemm", "fp32 matrix", 135, 4 * (5 + 12 + 20), 60)
+    # beta = 0: the bias is not read
+    assert numbers(work("aten::addmm", ([5], FP32), ([3, 4], FP32), ([4, 5], FP32), "0", "1")) == (120, 128, 60)
+    assert numbers(work("aten::bmm", ([7, 3, 4], HALF), ([7, 4, 5], HALF))) == (840, 7 * 64, 7 * 30)
+    baddbmm = work("aten::baddbmm", ([7, 3, 5], HALF), ([7, 3, 4], HALF), ([7, 4, 5], HALF), "1", "1")
+    assert numbers(baddbmm) == (840 + 105, 7 * 94, 7 * 30)
+    assert numbers(work("aten::mv", ([3, 4], FP32), ([4], FP32))) == (24, 64, 12)
+    assert numbers(work("aten::addmv", ([3], FP32), ([3, 4], FP32), ([4], FP32), "1", "1")) == (27, 76, 12)
+    assert numbers(work("aten::dot", ([4], FP32), ([4], FP32))) == (8, 32, 4)
+    assert numbers(work("aten::_int_mm", ([3, 4], "signed char"), ([4, 5], "signed char"))) == (120, 32, 60)
+
+
+def test_products_of_any_rank_are_composite() -> None:
+    linear = work("aten::linear", ([2, 3, 4], BF16), ([5, 4], BF16), ([5], BF16))
+    assert linear == Work("gemm", "bf16 matrix", 2 * 2 * 3 * 4 * 5 + 30, 48 + 40 + 10, 60, is_composite=True)
+    # 6 batches by broadcasting: 2 · 3
+    matmul = work("aten::matmul", ([2, 1, 3, 4], BF16), ([3, 4, 5], BF16))
+    assert matmul == Work("gemm", "bf16 matrix", 6 * 120, 48 + 120, 6 * 30, is_composite=True)
+    assert numbers(work("aten::matmul", ([4], BF16), ([4, 5], BF16))) == (40, 48, 10)
+
+
+def test_scaled_products() -> None:
+    arguments = [([32, 64], FP8), ([64, 16], FP8), ([], FP32), ([], FP32)]
+    recent = work("aten::_scaled_mm", *arguments, ([16], BF16), None, "15", "True")
+    assert recent == Work("gemm", "fp8 matrix", 2 * 32 * 64 * 16 + 512, 2048 + 1024 + 32, 1024)
+    # The type of the result is unknown.
+    older = work("aten::_scaled_mm", *arguments[:2], None, "15", *arguments[2:], None, "True")
+    assert older == Work("gemm", "fp8 matrix", 65_536, 3072, None)
+    into = work("_C::cutlass_scaled_mm", ([32, 16], BF16), *arguments, None)
+    assert into == Work("gemm", "fp8 matrix", 65_536, 3072, 1024)
+    te = [([16, 64], FP8), None, "0", "0", "1", ([32, 64], FP8), None, "0", "0", "0", ([32, 16], BF16)]
+    assert numbers(work("tex_ts::te_gemm_ts", *te)) == (65_536, 3072, 1024)
+
+
+def test_mismatched_shapes_are_unknown() -> None:
+    assert work("aten::mm", ([3, 4], BF16), ([5, 4], BF16)) is None
+    assert work("aten::bmm", ([7, 3, 4], BF16), ([1, 4, 5], BF16)) is None
+    assert work("aten::linear", ([3, 4], BF16), ([5, 3], BF16)) is None
+    mixed = work("aten::mm", ([3, 4], BF16), ([4, 5], FP32))
+    assert mixed == Work("gemm", None, 120, 24 + 80, None)
+
+
+CONVOLUTION = ["[2, 2]", "[3, 3]", "[1, 1]", "False", "[0, 0]", "1"]
+
+
+def test_convolutions() -> None:
+    # Height and width: (224 + 2 · 3 − 6 − 1) // 2 + 1 = 112
+    first = work("aten::convolution", ([32, 3, 224, 224], FP32), ([64, 3, 7, 7], FP32), None, *CONVOLUTION)
+    out = 32 * 64 * 112 * 112
+    assert numbers(first) == (2 * out * 3 * 7 * 7, 4 * (32 * 3 * 224 * 224 + 64 * 3 * 7 * 7), 4 * out)
+    # Two groups: each filter sees half of the channels. The bias is added by another kernel, but read.
+    grouped = work(
+        "aten::convolution",
+        ([1, 8, 10], FP32),
+        ([6, 4, 3], FP32),
+        ([6], FP32),
+        "[1]",
+        "[1]",
+        "[1]",
+        "False",
+        "[0]",
+        "2",
+    )
+    assert numbers(grouped) == (2 * 60 * 4 * 3, 4 * (80 + 72 + 6), 240)
+    # Transposed: each of 5 · 4 inputs is multiplied with 3 · 2 filters; length (4 − 1) · 2 − 2 + 3 − 1 + 1 + 1 = 8.
+    turned = work(
+        "aten::convolution", ([1, 5, 4], FP32), ([5, 3, 3], FP32), None, "[2]", "[1]", "[1]", "True", "[1]", "1"
+    )
+    assert numbers(turned) == (2 * 20 * 3 * 3, 4 * (20 + 45), 4 * 3 * 8)
+    dilated = work(
+        "aten::convolution", ([1, 1, 9, 9], FP32), ([1, 1, 3, 3], FP32), None, "[1]", "[0]", "[2]", "False", "[0]", "1"
+    )
+    assert numbers(dilated) == (2 * 25 * 9, 4 * 90, 100)
+
+
+def test_a_convolution_needs_its_stride() -> None:
+    arguments = [([32, 3, 224, 224], FP32), ([64, 3, 7, 7], FP32), None, *CONVOLUTION]
+    assert work("aten::convolution", *arguments, values=False) is None
+    assert work("aten::convolution", *arguments[:3], "[0, 0]", *arguments[4:]) is None
+    assert work("aten::convolution", *arguments[:8], "2") is None
+
+
+def test_convolution_backward_counts_the_gradients_that_are_wanted() -> None:
+    gradient, x, weight = ([2, 6, 8, 8], FP32), ([2, 4, 8, 8], FP32), ([6, 4, 3, 3], FP32)
+    one = 2 * (2 * 6 * 8 * 8) * 4 * 9
+    rest = [None, "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+    both = work("aten::convolution_backward", gradient, x, weight, *rest, "[True, True, True]")
+    assert numbers(both) == (2 * one, 4 * (768 + 512 + 216), 4 * (512 + 216 + 6))
+    first_layer = work("aten::convolution_backward", gradient, x, weight, *rest, "[False, True, False]")
+    assert numbers(first_layer) == (one, 4 * (768 + 512), 4 * 216)
+    assert work("aten::convolution_backward", gradient, x, weight, *rest, values=False) is None
+    old = work("aten::cudnn_convolution_backward_input", None, gradient, weight, values=False)
+    assert numbers(old) == (one, 4 * (768 + 216), None)
+
+
+def test_attention() -> None:
+    q, k, v = ([2, 8, 16, 4], BF16), ([2, 8, 16, 4], BF16), ([2, 8, 16, 6], BF16)
+    pairs = 2 * 8 * 16 * 16
+    flash = work("aten::_scaled_dot_product_flash_attention", q, k, v, "0.", "False", "False", None)
+    assert flash == Work("attention", "bf16 matrix", 2 * pairs * (4 + 6), 2 * (1024 + 1024 + 1536), 2 * 1536)
+    causal = work("aten::_scaled_dot_product_flash_attention", q, k, v, "0.", "True", "False", None)
+    assert numbers(causal)[0] == pairs * 10
+    bias = ([2, 8, 16, 16], BF16)
+    efficient = work("aten::_scaled_dot_product_efficient_attention", q, k, v, bias, "True", "0.", "True", None)
+    assert numbers(efficient) == (pairs * 10, 2 * (1024 + 1024 + 1536 + 4096), 2 * 1536)
+    # Grouped queries: 2 heads of keys and values for 8 of queries
+    few = ([2, 2, 16, 4], BF16)
+    grouped = work("aten::_scaled_dot_product_cudnn_attention", q, few, few, None, "True", "0.", "False", "False")
+    assert numbers(grouped) == (2 * pairs * 8, 2 * (1024 + 256 + 256), 2 * 1024)
+
+
+def test_attention_with_the_sequence_before_the_heads() -> None:
+    q = ([2, 16, 8, 4], HALF)
+    rest = ["0.0", "0.5", "True"]
+    assert numbers(work("flash_attn::_flash_attn_forward", q, q, q, *rest, "-1", "-1"))[0] == 2 * 8 * 256 * 8
+    # A causal mask is a window without a right side; a shorter window is not counted.
+    assert numbers(work("flash_attn::_flash_attn_forward", q, q, q, *rest, "-1", "0"))[0] == 2 * 8 * 256 * 8
+    assert numbers(work("flash_attn::_flash_attn_forward", q, q, q, *rest, "4", "0"))[0] is None
+    assert numbers(work("aiter::mha_fwd", q, q, q, *rest, "-1", "-1"))[0] == 2 * 8 * 256 * 8
+
+
+def test_attention_backward_has_five_products() -> None:
+    q, lse = ([2, 8, 16, 4], BF16), ([2, 8, 16], FP32)
+    rest = [None, None, "16", "16", "0.", "False"]
+    backward = work("aten::_scaled_dot_product_flash_attention_backward", q, q, q, q, q, lse, *rest)
+    assert numbers(backward) == (5 * 2 * 2 * 8 * 256 * 4, 5 * 2048 + 1024, 3 * 2048)
+
+
+def test_causal_attention_of_different_lengths_is_unknown() -> None:
+    q, k = ([2, 8, 1, 4], BF16), ([2, 8, 16, 4], BF16)
+    found = work("aten::_scaled_dot_product_flash_attention", q, k, k, "0.", "True", "False", None)
+    assert numbers(found) == (None, 2 * (64 + 1024 + 1024), 128)
+    assert numbers(work("aten::_scaled_dot_product_flash_attention", q, k, k, values=False))[0] is None
+
+
+def test_normalization_and_softmax() -> None:
+    layer = work("aten::native_layer_norm", ([5, 8], BF16), "[8]", ([8], BF16), ([8], BF16), "1e-05")
+    assert layer == Work("normalization", "fp32 vector", 8 * 40, 2 * (40 + 8 + 8), 80)
+    weights = [([4], FP32)] * 4
+    assert numbers(work("aten::cudnn_batch_norm", ([2, 4, 3], FP32), *weights, "True", "0.1", "1e-5")) == (192, 128, 96)
+    assert numbers(work("aten::cudnn_batch_norm", ([2, 4, 3], FP32), *weights, "False", "0.1", "1e-5")) == (96, 160, 96)
+    unknown = work("aten::cudnn_batch_norm", ([2, 4, 3], FP32), *weights, "True", "0.1", "1e-5", values=False)
+    assert numbers(unknown) == (None, 128, 96)
+    image = ([2, 4, 3], FP32)
+    backward = work("aten::cudnn_batch_norm_backward", image, image, *weights, ([4], FP32), "1e-5", ([0], "bool"))
+    assert numbers(backward) == (9 * 24, 2 * 96 + 3 * 16, 96)
+    rows, scale = ([5, 8], BF16), ([8], BF16)
+    assert numbers(work("_C::fused_add_rms_norm", rows, rows, scale, "1e-05")) == (5 * 40, 176, 160)
+    assert numbers(work("aten::_softmax", ([5, 8], HALF), "-1", "False")) == (200, 80, 80)
+    assert numbers(work("aten::_softmax", ([5, 8], HALF), "-1", "True")) == (200, 80, 160)
+    assert numbers(work("aten::_softmax_backward_data", ([5, 8], FP32), ([5, 8], FP32), "-1", "5")) == (160, 320, 80)
+
+
+def test_elementwise_operators_broadcast_and_promote() -> None:
+    assert numbers(work("aten::add", ([3, 1], FP32), ([4], FP32), "1")) == (12, 4 * 7, 48)
+    assert numbers(work("aten::mul", ([3, 4], BF16), ([], FP32))) == (12, 24 + 4, 24)
+    assert numbers(work("aten::add", ([12], BF16), ([12], FP32), "1")) == (12, 72, 48)
+    assert numbers(work("aten::add_", ([12], BF16), ([12], FP32), "1")) == (12, 72, 24)
+    assert numbers(work("aten::eq", ([12], LONG), "3")) == (12, 96, 12)
+    assert numbers(work("aten::div", ([12], LONG), ([12], LONG))) == (12, 192, 48)
+    # A scalar may make a result of integers floating-point.
+    assert numbers(work("aten::mul", ([12], LONG), "3")) == (12, 96, None)
+    assert numbers(work("aten::where", ([12], "bool"), ([12], BF16), ([], FP32))) == (12, 12 + 24 + 4, 24)
+    assert work("aten::add", ([3], FP32), ([4], FP32), "1") is None
+    out = work("aten::mul", ([12], BF16), ([12], BF16), ([12], FP32))
+    assert numbers(out) == (12, 48, 48)
+
+
+def test_reductions() -> None:
+    assert numbers(work("aten::sum", ([5, 8], FP32), "[1]", "True", None)) == (40, 160, 20)
+    assert numbers(work("aten::sum", ([5, 8], FP32), None)) == (40, 160, 4)
+    assert numbers(work("aten::sum", ([5, 8], BF16), "[0, -1]", "False", "6")) == (40, 80, 4)
+    assert numbers(work("aten::sum", ([5, 8], "bool"), "[0]", "False", None)) == (40, 40, 64)
+    assert numbers(work("aten::argmax", ([5, 8], FP32), "1", "False")) == (40, 160, 40)
+    assert numbers(work("aten::argmax", ([5, 8], FP32), None, "False")) == (40, 160, 8)
+    assert numbers(work("aten::mean", ([5, 8], FP32), "[1]", "True", None, values=False)) == (40, 160, None)
+
+
+def test_copies_and_rows_of_tables() -> None:
+    assert numbers(work("aten::copy_", ([5, 8], BF16), ([8], FP32), "False")) == (0, 32, 80)
+    assert numbers(work("aten::fill_", ([5, 8], BF16), "0")) == (0, 0, 80)
+    table, indices = ([1000, 8], BF16), ([3, 2], LONG)
+    assert numbers(work("aten::embedding", table, indices, "-1", "False", "False")) == (0, 96 + 48, 96)
+    assert numbers(work("aten::index_select", table, "0", ([3], LONG))) == (0, 48 + 24, 48)
+    assert numbers(work("aten::gather", table, "0", indices, "False")) == (0, 12 + 48, 12)
+
+
+def test_unknown_operators_and_arguments() -> None:
+    assert work("my::mm", ([3, 4], BF16), ([4, 5], BF16)) is None
+    assert work("aten::mm", ([3, 4], "c10::NewType"), ([4, 5], "c10::NewType")) is None
+    for dims in ("[[3, -4], [4, 5]]", "[[3, 4.0], [4, 5]]", "[[3, true], [1, 5]]", "[[3, 4]]", "{}", "[", "null"):
+        assert work_of("aten::mm", dims, '["float", "float"]', None) is None, dims
+    huge = f"[[{2**62}, {2**62}], [{2**62}, 4]]"
+    assert work_of("aten::mm", huge, '["float", "float"]', None) == Work("gemm", "fp32 matrix")
+
+
+def test_the_text_of_torch_npu() -> None:
+    found = work_of("aten::mm", '"32,1000;\\r\\n1000,4096"', '"float;\\r\\nfloat"', None)
+    assert found is not None and found.flops == 2 * 32 * 1000 * 4096
+    added = work_of("aten::add", '"32;\\r\\n;\\r\\n"', '"float;\\r\\nfloat;\\r\\nScalar"', None)
+    assert numbers(added) == (32, 132, 128)
+
+
+@pytest.mark.parametrize(
+    ("dims", "types", "shown"),
+    [
+        ("[[5, 128], [], []]", '["c10::Half", "Scalar", ""]', ("5,128", "Half")),
+        ("[[], [2], []]", '["Scalar", "float", ""]', (";2", "Scalar;float")),
+        ("[[[2, 3], [4]], []]", '["TensorList", "Scalar"]', ("2,3|4", "TensorList")),
+        ("[[1]]", "[]", (None, None)),
+        ("[[1]]", '["\\ud800"]', ("1", "?")),
+        ('"32,10;\\r\\n"', '"float;\\r\\nScalar"', ("32,10", "float")),
+    ],
+)
+def test_shown_shapes_and_types(dims: str, types: str, shown: tuple[str, str]) -> None:
+    assert described(dims, types) == shown

@@ -1,0 +1,1 @@
+"""What framework operators compute and move, from the shapes and types of their arguments."""

@@ -1,0 +1,213 @@
+"""Fill the tables operator and task_operator from the launches and the operators' recorded arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import duckdb
+import pyarrow as pa
+
+from traceconv.normalize.operators.arguments import described
+from traceconv.normalize.operators.work import Work, names_with_formula, work_of
+from traceconv.schema.ddl import quote_text
+from traceconv.store.catalogue import define
+
+#: Keys of the arguments in an event's args; older versions of PyTorch write the second.
+_KEYS = """['$."Input Dims"', '$."Input dims"', '$."Input type"', '$."Concrete Inputs"']"""
+#: Python stacks are less deep; deeper ones are not searched for an operator.
+_MAX_LEVELS = 512
+_MATRIX = ("gemm", "conv", "attention")
+
+_RUNS = (
+    "SELECT DISTINCT run_id FROM range WHERE run_id IN ({runs}) AND kind = 'host_op' "
+    "AND (contains(args, '\"Input Dims\"') OR contains(args, '\"Input dims\"')) "
+    "AND run_id IN (SELECT run_id FROM task) ORDER BY run_id"
+)
+# As in launching_range: the call that launched the task, or the source of a flow that leads to it.
+_LAUNCHED = """
+CREATE OR REPLACE TEMP TABLE launched AS
+WITH linked AS (
+  SELECT f.run_id, f.dst_id AS id, min(r.id) AS slice_id
+  FROM flow AS f
+  JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
+  WHERE f.run_id IN ({runs})
+  GROUP BY f.run_id, f.dst_id
+)
+SELECT t.run_id, t.id, t.api_id, f.slice_id
+FROM task AS t
+LEFT JOIN linked AS f ON f.run_id = t.run_id AND f.id = t.id
+WHERE t.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync' AND coalesce(t.api_id, f.slice_id) IS NOT NULL
+"""
+_FRONTIER = """
+CREATE OR REPLACE TEMP TABLE frontier AS
+SELECT run_id, slice_id, slice_id AS at_id, NULL::BIGINT AS first_id
+FROM (SELECT run_id, api_id AS slice_id FROM temp.launched UNION SELECT run_id, slice_id FROM temp.launched)
+WHERE slice_id IS NOT NULL
+"""
+# first_id: the innermost operator, which counts if none around it has a formula.
+_STEP_UP = """
+CREATE OR REPLACE TEMP TABLE reached AS
+SELECT f.run_id, f.slice_id, n.id, n.parent_id, n.has_formula,
+       coalesce(f.first_id, CASE WHEN n.is_op THEN n.id END) AS first_id
+FROM temp.frontier AS f
+JOIN (
+  SELECT run_id, id, parent_id, kind = 'host_op' AS is_op, kind = 'host_op' AND name IN ({names}) AS has_formula
+  FROM "range" WHERE run_id IN ({runs})
+  UNION ALL
+  SELECT run_id, id, parent_id, false, false FROM api WHERE run_id IN ({runs})
+) AS n ON n.run_id = f.run_id AND n.id = f.at_id
+"""
+_FOUND = """
+INSERT INTO temp.found
+SELECT run_id, slice_id, CASE WHEN has_formula THEN id ELSE first_id END
+FROM temp.reached
+WHERE has_formula OR (parent_id IS NULL AND first_id IS NOT NULL)
+"""
+_NEXT = """
+CREATE OR REPLACE TEMP TABLE frontier AS
+SELECT run_id, slice_id, parent_id AS at_id, first_id FROM temp.reached WHERE NOT has_formula AND parent_id IS NOT NULL
+"""
+_CALLS = f"""
+CREATE OR REPLACE TEMP TABLE operator_call AS
+SELECT run_id, id, track_id, start_ns, dur_ns, name, coalesce(given[1], given[2])::VARCHAR AS dims,
+       given[3]::VARCHAR AS types, given[4]::VARCHAR AS "values", depth
+FROM (
+  SELECT r.run_id, r.id, r.track_id, r.start_ns, r.dur_ns, r.depth, r.name, json_extract(r.args, {_KEYS}) AS given
+  FROM "range" AS r
+  SEMI JOIN temp.found AS f ON f.run_id = r.run_id AND f.range_id = r.id
+  WHERE r.run_id IN ({{runs}})
+)
+"""  # noqa: S608 - our own words
+_DISTINCT = 'SELECT run_id, name, dims, types, "values" FROM temp.operator_call GROUP BY ALL ORDER BY ALL'
+# Of operators inside each other, the inner one does the work.
+_OUTER = """
+CREATE OR REPLACE TEMP TABLE outer_call AS
+SELECT DISTINCT o.run_id, o.id
+FROM temp.known_call AS o
+JOIN temp.known_call AS i ON i.run_id = o.run_id AND i.track_id = o.track_id AND i.start_ns >= o.start_ns
+  AND i.start_ns < o.start_ns + o.dur_ns
+WHERE o.is_composite AND i.is_matrix AND i.depth > o.depth
+"""
+_KNOWN = """
+CREATE OR REPLACE TEMP TABLE known_call AS
+SELECT c.run_id, c.id, c.track_id, c.start_ns, c.dur_ns, c.depth, d.operator_id, d.bare_id, d.is_composite, d.is_matrix
+FROM temp.operator_call AS c
+JOIN temp.distinct_operator AS d ON d.run_id = c.run_id AND d.name IS NOT DISTINCT FROM c.name
+  AND d.dims IS NOT DISTINCT FROM c.dims AND d.types IS NOT DISTINCT FROM c.types
+  AND d."values" IS NOT DISTINCT FROM c."values"
+"""
+_TASKS = """
+INSERT INTO task_operator BY NAME
+WITH placed AS (
+  -- Operators before other ranges, and those around the call before those linked by a flow.
+  SELECT l.run_id, l.id, coalesce(c.range_id, f.range_id) AS range_id
+  FROM temp.launched AS l
+  LEFT JOIN temp.found AS c ON c.run_id = l.run_id AND c.slice_id = l.api_id
+  LEFT JOIN temp.found AS f ON f.run_id = l.run_id AND f.slice_id = l.slice_id
+), called AS (
+  SELECT p.run_id, p.id, p.range_id, CASE WHEN o.id IS NULL THEN k.operator_id ELSE k.bare_id END AS operator_id
+  FROM placed AS p
+  JOIN temp.known_call AS k ON k.run_id = p.run_id AND k.id = p.range_id
+  LEFT JOIN temp.outer_call AS o ON o.run_id = p.run_id AND o.id = p.range_id
+), kinds AS (
+  SELECT c.run_id, c.id, c.operator_id, c.range_id, t.device_id, t.step_id, t.op_id, t.kind, t.start_ns, t.dur_ns,
+         CASE WHEN coalesce(t.kind, 'compute') = 'compute' THEN 0 WHEN t.kind = 'collective' THEN 1
+              WHEN regexp_matches(t.name, '(?i)DtoD|device.to.device|memset') THEN 2 ELSE 3 END AS rank
+  FROM called AS c
+  JOIN task AS t ON t.run_id = c.run_id AND t.id = c.id
+  WHERE t.run_id IN ({runs})
+)
+SELECT * EXCLUDE (rank), ['compute', 'collective', 'copy', 'transfer'][1 + min(rank) OVER of_call] AS call_kind,
+       row_number() OVER (of_call ORDER BY start_ns, id) = 1 AS is_first
+FROM kinds
+WINDOW of_call AS (PARTITION BY run_id, range_id, device_id)
+"""
+_OPERATORS = """
+INSERT INTO operator BY NAME
+SELECT m.* REPLACE (coalesce(m.category, kernel_category(m.name)) AS category)
+FROM temp.made_operator AS m
+SEMI JOIN task_operator AS t ON t.run_id = m.run_id AND t.operator_id = m.operator_id
+"""
+_TEXTS = {name: pa.string() for name in ("name", "dims", "types", "values")}
+_DISTINCT_COLUMNS = {
+    "run_id": pa.int64(), **_TEXTS, "operator_id": pa.int64(), "bare_id": pa.int64(), "is_composite": pa.bool_(),
+    "is_matrix": pa.bool_(),
+}  # fmt: skip
+_OPERATOR_COLUMNS = {
+    "operator_id": pa.int64(), "run_id": pa.int64(), "name": pa.string(), "category": pa.string(),
+    "input_shapes": pa.string(), "input_dtypes": pa.string(), "compute_type": pa.string(), "flops": pa.int64(),
+    "read_bytes": pa.int64(), "write_bytes": pa.int64(),
+}  # fmt: skip
+_TEMPORARY = (
+    "launched", "frontier", "reached", "found", "operator_call", "distinct_operator", "made_operator", "known_call",
+    "outer_call",
+)  # fmt: skip
+
+_Row: TypeAlias = "tuple[object, ...]"
+
+
+def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
+    """Fill both tables for runs that have no rows in them."""
+    chosen = ", ".join(f"{run_id:d}" for run_id in runs)
+    with_shapes = connection.execute(_RUNS.format(runs=chosen)).fetchall() if chosen else []
+    if not with_shapes:
+        return
+    within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes)}
+    connection.execute(_LAUNCHED.format(**within))
+    _find_calls(connection, within["runs"])
+    connection.execute(_CALLS.format(**within))
+    _make_operators(connection)
+    define(connection, "kernel_category")
+    for statement in (_KNOWN, _OUTER, _TASKS, _OPERATORS):
+        connection.execute(statement.format(**within))
+    for name in _TEMPORARY:
+        connection.execute(f"DROP TABLE temp.{name}")
+
+
+def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
+    """Fill `found` with the operator of each slice that launches tasks: the slice itself or one around it."""
+    names = ", ".join(quote_text(name) for name in names_with_formula())
+    connection.execute(_FRONTIER)
+    connection.execute("CREATE OR REPLACE TEMP TABLE found (run_id BIGINT, slice_id BIGINT, range_id BIGINT)")
+    for _ in range(_MAX_LEVELS):
+        connection.execute(_STEP_UP.format(runs=runs, names=names))
+        connection.execute(_FOUND)
+        connection.execute(_NEXT)
+        [(rest,)] = connection.execute("SELECT count(*) FROM temp.frontier").fetchall()
+        if not rest:
+            break
+
+
+def _make_operators(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make `distinct_operator`, with the ID of each operator and its arguments, and `made_operator`, with their work.
+
+    bare_id  ID of the same operator without work, for calls whose work is done by an operator inside
+    """
+    ids: dict[_Row, int] = {}
+
+    def id_of(*row: object) -> int:
+        return ids.setdefault(row, len(ids) + 1)
+
+    found: list[_Row] = []
+    for run_id, name, dims, types, values in connection.execute(_DISTINCT).fetchall():
+        known = dims is not None and types is not None
+        work = (work_of(name, dims, types, values) if known else None) or Work(None)
+        row = (run_id, name, work.category, *(described(dims, types) if known else (None, None)))
+        operator_id = id_of(*row, work.compute_type, work.flops, work.read_bytes, work.write_bytes)
+        bare_id = id_of(*row, work.compute_type, None, None, None) if work.is_composite else operator_id
+        is_matrix = work.category in _MATRIX and work.flops is not None
+        found.append((run_id, name, dims, types, values, operator_id, bare_id, work.is_composite, is_matrix))
+    _make(connection, "distinct_operator", _DISTINCT_COLUMNS, found)
+    _make(connection, "made_operator", _OPERATOR_COLUMNS, [(operator_id, *row) for row, operator_id in ids.items()])
+
+
+def _make(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: dict[str, pa.DataType], rows: Sequence[_Row]
+) -> None:
+    """Make a temporary table of rows."""
+    values = zip(*rows, strict=True)
+    arrays = [pa.array(one, kind) for one, kind in zip(values, columns.values(), strict=True)]
+    connection.register("made_rows", pa.Table.from_arrays(arrays, list(columns)))
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM made_rows")
+    connection.unregister("made_rows")
