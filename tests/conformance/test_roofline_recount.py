@@ -78,11 +78,12 @@ def operators(path: Path) -> tuple[dict[tuple[Any, ...], list[int]], int]:
     seen: set[int] = set()
     for correlation, dur in tasks:
         place, name, args = launching.get(correlation, (0, "", {}))
-        dims, types = args.get("Input Dims"), args.get("Input type")
+        dims, types = args.get("Input Dims", []), args.get("Input type", [])
         work = recounted(name, dims, types) if dims and types else None
         if work is not None:
             shapes = ";".join(",".join(map(str, shape)) for shape in dims).rstrip(";")
-            sums = found[(name, shapes, *work)]
+            key = (name, shapes, *work)
+            sums = found[key]
             sums[0] += place not in seen
             sums[1] += 1
             sums[2] += dur
