@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +74,7 @@ class Question:
     """
 
     report: Report
-    parameters: dict[str, int | float]
+    parameters: Mapping[str, float]
     columns: tuple[SqlColumn, ...]
     runs: tuple[int, ...] = ()
     filters: tuple[Filter, ...] = ()
@@ -100,7 +100,7 @@ def find_report(name: str) -> Report:
     return report
 
 
-def given_parameters(report: Report, **values: float | None) -> dict[str, int | float]:
+def given_parameters(report: Report, **values: float | None) -> dict[str, float]:
     """Return the parameters that are not None.
 
     Raises UsageError for one that the report doesn't have, and for a peak that is not positive.
