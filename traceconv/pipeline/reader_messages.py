@@ -22,6 +22,12 @@ from traceconv.pipeline.run_import import Recording, RunContent
 if TYPE_CHECKING:
     from traceconv.store.writer import StoreWriter
 
+#: Arrow's threads would take longer to wake up than to compress a batch.
+_PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
+_COMPRESSED = pa.ipc.IpcWriteOptions(use_threads=False, compression="lz4")
+#: Smaller batches are not worth compressing.
+_SMALL_BYTES = 64 << 10
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -208,9 +214,10 @@ class Channel:
 
 def write_rows(file: BinaryIO, batch: pa.RecordBatch) -> Rows:
     """Append a batch to a spill file."""
+    options = _COMPRESSED if batch.nbytes > _SMALL_BYTES else _PLAIN
     with spilling():
         offset = file.tell()
-        with pa.ipc.new_stream(pa.PythonFile(file, "w"), batch.schema) as stream:
+        with pa.ipc.new_stream(pa.PythonFile(file, "w"), batch.schema, options=options) as stream:
             stream.write_batch(batch)
         file.flush()
         return Rows(offset, file.tell() - offset)

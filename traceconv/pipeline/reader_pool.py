@@ -70,6 +70,7 @@ class _Process:
     reading: _Order | None = None
     place: int | None = None
     has_started: bool = False
+    receiver: Thread = field(init=False)
 
 
 @dataclass(slots=True)
@@ -153,6 +154,8 @@ class Readers:
             process.program.kill()
         for process in (*self._processes, *self._ended):
             process.program.wait()
+            if process.receiver.ident is not None:  # Ctrl-C may have prevented its start
+                process.receiver.join()
             process.channel.close()
             for file in process.spills:
                 close_quietly(file)
@@ -311,10 +314,11 @@ class Readers:
         assert program.stdout is not None
         channel = messages.Channel(cast(BinaryIO, program.stdout), cast(BinaryIO, program.stdin))
         process = _Process(program, channel, spills, [None] * _SPILLS)
+        process.receiver = Thread(target=self._receive, args=(process,), daemon=True)
         self._processes.append(process)
         entries = memory_budget.MEMORY_ENTRIES // self._jobs
         _send(process, messages.Settings(descriptors, entries, is_command_line()))
-        Thread(target=self._receive, args=(process,), daemon=True).start()
+        process.receiver.start()
 
     def _receive(self, process: _Process) -> None:
         """Receive all messages of a process, in a thread."""

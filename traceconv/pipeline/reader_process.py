@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 
 from traceconv.base.errors import PUBLIC, InputError, InternalError, TraceconvError, command_line, printable
-from traceconv.base.malloc_tuning import is_starved, trim_heap
+from traceconv.base.malloc_tuning import is_starved
 from traceconv.normalize import memory_budget
 from traceconv.pipeline import reader_messages as messages
 from traceconv.pipeline.result import Observer
@@ -137,7 +137,6 @@ def main() -> None:
             for place, recording, label in order.recordings:
                 channel.send(messages.Begin(place))
                 _read(recording, label, _Writer(channel, answers, spill), channel)
-            trim_heap()
 
 
 def _read(recording: Recording, label: str, writer: _Writer, channel: messages.Channel) -> None:
