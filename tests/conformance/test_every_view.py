@@ -12,9 +12,9 @@ import json
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -155,7 +155,13 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
     return {name: [{**row, "run_id": run_id} for row in made] for name, made in rows.items()}
 
 
-def make(folder: Path, kind: str) -> Path:
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function that returns the store of a kind, which no test may change."""
+    return cache(lambda kind: build(tmp_path_factory.mktemp("store"), kind))
+
+
+def build(folder: Path, kind: str) -> Path:
     rows: dict[str, list[dict[str, object]]] = {}
     for number, has in enumerate(STORES[kind], start=1):
         for name, made in rows_of_run(number, has).items():
@@ -219,18 +225,21 @@ def as_text(relation: str, columns: str = "*") -> str:
     return f"SELECT coalesce(COLUMNS({columns})::VARCHAR, '-') FROM {relation}"
 
 
-def relations(store: Path) -> Iterator[Relation]:
+@cache
+def relations(store: Path) -> list[Relation]:
     """Each view, and each macro on one of several runs, from the catalogue."""
+    found = []
     with duckdb.connect(store, read_only=True) as connection:
         connection.execute("PRAGMA disable_optimizer")
         views = connection.execute("SELECT schema_name || '.' || view_name FROM duckdb_views() WHERE NOT internal")
         names = [str(name) for (name,) in views.fetchall()]
         assert {f"main.{name}" for name in reports()} < set(names)
         for name in [*names, *(f"main.{name}(run := 2)" for name in reports())]:
-            found = connection.execute(as_text(name))
-            first = [str(column[0]) for column in found.description[:3]]
-            whole = found.fetchall()
-            yield Relation(name, str(first), [row[:3] for row in whole], whole)
+            answer = connection.execute(as_text(name))
+            first = [str(column[0]) for column in answer.description[:3]]
+            whole = answer.fetchall()
+            found.append(Relation(name, str(first), [row[:3] for row in whole], whole))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -241,8 +250,8 @@ def relations(store: Path) -> Iterator[Relation]:
         *(pytest.param("package", kind, marks=pytest.mark.long) for kind in ("one run", "tasks alone")),
     ],
 )
-def test_limit_offset_and_where(engine: str, kind: str, tmp_path: Path) -> None:
-    store, ask = make(tmp_path, kind), asker(engine, tmp_path)
+def test_limit_offset_and_where(engine: str, kind: str, make: Callable[[str], Path], tmp_path: Path) -> None:
+    store, ask = make(kind), asker(engine, tmp_path)
     asked: list[tuple[str, Callable[[Rows], bool]]] = []
 
     def some(rows: Rows, count: int) -> Callable[[Rows], bool]:
@@ -270,15 +279,20 @@ def test_limit_offset_and_where(engine: str, kind: str, tmp_path: Path) -> None:
         assert check(found), statement
 
 
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose longest tasks are on the last device of the last run: sorting by run first would lose them."""
+    path = build(tmp_path_factory.mktemp("late"), "many runs")
+    with duckdb.connect(path) as connection:
+        connection.execute("UPDATE task SET dur_ns = dur_ns * 100 WHERE run_id = 4 AND device_id = 1")
+    return path
+
+
 @pytest.mark.parametrize("name", list(reports()))
-def test_top_is_the_largest_over_all_devices_and_runs(name: str, tmp_path: Path) -> None:
+def test_top_is_the_largest_over_all_devices_and_runs(name: str, late: Path) -> None:
     measure = reports()[name].measure
     assert measure is not None
-    path = make(tmp_path, "many runs")
-    with duckdb.connect(path) as connection:
-        # The largest are on the last device of the last run, so sorting by run or device first would lose them.
-        connection.execute("UPDATE task SET dur_ns = dur_ns * 100 WHERE run_id = 4 AND device_id = 1")
-    with traceconv.open_store(path) as store:
+    with traceconv.open_store(late) as store:
         rows = list(store.report(name, run="all"))
         for top in (1, 3, 1000):
             known = sorted((row[measure] for row in rows if row[measure] is not None), reverse=True)
@@ -291,12 +305,13 @@ def test_top_is_the_largest_over_all_devices_and_runs(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("engine", ["package", "oldest", "newest", "oldest package"])
-def test_views_of_an_attached_store_and_macros_after_use(engine: str, tmp_path: Path) -> None:
-    store = make(tmp_path, "many runs")
-    found = list(relations(store))
+def test_views_of_an_attached_store_and_macros_after_use(
+    engine: str, make: Callable[[str], Path], tmp_path: Path
+) -> None:
+    store = make("many runs")
+    found = relations(store)
     views, macros = [one for one in found if "(" not in one.name], [one for one in found if "(" in one.name]
-    (tmp_path / "other").mkdir()
-    other = build_store(tmp_path / "other" / "other.duckdb", run=[{"label": "other"}])
+    other = build_store(tmp_path / "other.duckdb", run=[{"label": "other"}])
     answers = asker(engine, tmp_path)(
         other,
         [
@@ -310,8 +325,8 @@ def test_views_of_an_attached_store_and_macros_after_use(engine: str, tmp_path: 
     assert counts == [str(min(1, len(one.whole))) for one in [*views, *macros]]
 
 
-def test_no_view_is_empty(tmp_path: Path) -> None:
+def test_no_view_is_empty(make: Callable[[str], Path]) -> None:
     """A new view needs rows above, so that LIMIT has an effect."""
-    views = [one for one in relations(make(tmp_path, "many runs")) if "(" not in one.name]
+    views = [one for one in relations(make("many runs")) if "(" not in one.name]
     few = {one.name: len(one.whole) for one in views if len(one.whole) < 2}
     assert few == {"perfetto.trace_bounds": 1, "perfetto._legacy_event": 0}
