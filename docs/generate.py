@@ -20,6 +20,7 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 import traceconv
+from traceconv.analysis.advice import advice_rules
 from traceconv.base.diagnostics import Code
 from traceconv.base.display import TextDisplay
 from traceconv.cli.app import COMMANDS, app
@@ -198,6 +199,28 @@ def _fields(record: RecordSchema) -> str:
     return _table(["byte", "field", "type", "unit", "description"], rows)
 
 
+def advice_page() -> Iterator[str]:
+    """Rules of advise, from the headers of their SQL files."""
+    yield "# Rules of advise"
+    yield (
+        "[How to get advice](../how-to/get-advice.md). A rule makes a finding on a device if the saving is at least "
+        "the limit, in percent of the time from the first to the last task of the device."
+    )
+    rules = advice_rules().values()
+    yield _table(
+        ["rule", "finding", "saving", "limit"],
+        ([f"[{one.name}](#{one.name})", one.title, one.basis, f"{one.least_percent} %"] for one in rules),
+    )
+    for one in rules:
+        yield f"## {one.name}"
+        yield f"**{one.title}.** {one.doc}"
+        yield f"Saving ({one.basis}): {one.saving}"
+        yield f"What to try: {one.suggestion}"
+        if one.reads:
+            yield f"Affected by losses that touch: {', '.join(one.reads)}."
+        yield f"```sql\n{one.evidence.replace('$run', '1').replace('$device', '0')}\n```"
+
+
 def diagnostics_page() -> Iterator[str]:
     """Codes of import_log."""
     yield "# Diagnostics of ingest"
@@ -215,6 +238,8 @@ def diagnostics_page() -> Iterator[str]:
 
 #: What functions return; these classes are not exported.
 RESULTS = (
+    "traceconv.analysis.advice.Advice",
+    "traceconv.analysis.advice.Finding",
     "traceconv.reports.result.ReportRows",
     "traceconv.reports.runs.RunRows",
     "traceconv.pipeline.result.IngestedRuns",
@@ -380,6 +405,7 @@ def _dashed(name: str) -> str:
 
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "advice.md": advice_page,
     "commands.md": commands_page,
     "diagnostics.md": diagnostics_page,
     "python.md": python_page,

@@ -15,6 +15,7 @@ from traceconv.base.errors import StoreError, TraceconvError, UsageError, printa
 if TYPE_CHECKING:
     import duckdb
 
+    from traceconv.analysis.advice import Advice
     from traceconv.analysis.critical_path import CriticalPath
     from traceconv.analysis.what_if import WhatIf
     from traceconv.export.registry import Written
@@ -316,6 +317,34 @@ class Store:
             if by_user or (not self._closed and self.connection is connection):
                 raise
             raise StoreError(f"{printable(self._name)} was closed before all rows were read") from error
+
+    @checked
+    def advise(
+        self,
+        run: int | str | None = None,
+        *,
+        device: int | None = None,
+        top: int | None = None,
+        least_percent: float | None = None,
+    ) -> Advice:
+        """Find what could make a run (None: the latest) faster: `findings`, and `to_dict()` for JSON.
+
+        run            number or label of a run
+        device         only this device
+        top            only the N findings with the largest savings
+        least_percent  omit findings that save less of the time of the device; None: by the rule, mostly 3
+
+        Each finding has the time that a fix could save in the run, what to try, and SQL that shows it. Savings may
+        overlap, so they don't add up. Raises UsageError for an unknown run, or a device without tasks.
+        """
+        from traceconv.analysis.advice import advise
+        from traceconv.reports.run import one_run
+
+        if top is not None and top < 1:
+            raise UsageError(f"top must be 1 or more, not {top}")
+        with self._cursor() as cursor:
+            run_id, _ = one_run(cursor, _run_name(run), "advice")
+            return advise(cursor, run_id, device=device, top=top, least_percent=least_percent)
 
     @checked
     def why(

@@ -19,6 +19,7 @@ COMMANDS = (
     "ingest",
     "report",
     "query",
+    "advise",
     "compare",
     "analyze",
     "analyze critical-path",

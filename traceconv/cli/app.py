@@ -19,6 +19,7 @@ from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.base.plugins import PluginWarning
 from traceconv.cli import (
+    advise,
     analyze,
     compare,
     dump,
@@ -48,6 +49,7 @@ Typical workflow:
   traceconv ingest raw/                   import the logs into ./trace.duckdb
   traceconv report op-statistic --top 10  find the slowest operators
   traceconv query "FROM op_statistic"     query anything else in SQL
+  traceconv advise                        find what could make it faster
   traceconv compare 1 2                   name what changed between two runs
   traceconv analyze critical-path         find what a step spends its time on
   traceconv export chrome -o trace.json   write a timeline for ui.perfetto.dev
@@ -63,6 +65,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "ingest": ingest.ingest,
     "report": report.report,
     "query": query.query,
+    "advise": advise.advise,
     "compare": compare.compare,
     "analyze": analyze.app,
     "export": export.app,

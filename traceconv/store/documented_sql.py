@@ -17,17 +17,19 @@ Comments in the store, --help, reference pages and checks are generated from the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import tomli
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TYPE = re.compile(r"(BIGINT|INTEGER|UBIGINT|DOUBLE|VARCHAR|BOOLEAN|DECIMAL\(\d+,\d+\))(\[\])?")
@@ -131,21 +133,22 @@ class DocumentedSql:
         raise KeyError(name)
 
 
-class _SqlFolder(Mapping[str, DocumentedSql]):
-    """The SQL files of a folder by name, in alphabetical order. Each is parsed when it is first used."""
+class SqlFolder(Mapping[str, T], Generic[T]):
+    """The SQL files of a folder by name, in alphabetical order. `parse` gets name and text when one is first used."""
 
-    def __init__(self, folder: Traversable) -> None:
+    def __init__(self, folder: Traversable, parse: Callable[[str, str], T]) -> None:
+        self._parse = parse
         self._files = {
             file.name.removesuffix(".sql"): file
             for file in sorted(folder.iterdir(), key=lambda file: file.name)
             if file.name.endswith(".sql")
         }
-        self._parsed: dict[str, DocumentedSql] = {}
+        self._parsed: dict[str, T] = {}
 
-    def __getitem__(self, name: str) -> DocumentedSql:
+    def __getitem__(self, name: str) -> T:
         if name not in self._parsed:
             text = _INCLUDE.sub(lambda match: self._query(match[1]), self._files[name].read_text("utf-8"))
-            self._parsed[name] = parse(name, text)
+            self._parsed[name] = self._parse(name, text)
         return self._parsed[name]
 
     def _query(self, name: str) -> str:
@@ -165,21 +168,12 @@ class _SqlFolder(Mapping[str, DocumentedSql]):
 @cache
 def load_folder(package: str, folder: str) -> Mapping[str, DocumentedSql]:
     """Return all SQL files of a package's folder by name, in alphabetical order."""
-    return _SqlFolder(resources.files(package) / folder)
+    return SqlFolder(resources.files(package) / folder, parse)
 
 
 def parse(name: str, text: str) -> DocumentedSql:
     """Parse a documented query. Raises HeaderError for an invalid header."""
-    lines = text.splitlines()
-    count = next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))
-    header = "\n".join(line[2:].removeprefix(" ") for line in lines[:count])
-    body = guard_left_joins("\n".join(lines[count:]).strip().removesuffix(";"), name)
-    try:
-        raw: Mapping[str, Any] = tomli.loads(header)
-    except tomli.TOMLDecodeError as error:
-        raise HeaderError(f"{name}: {error}") from None
-    _check_keys(raw, _KEYS, name)
-    _require(body, name, "no query after the header")
+    raw, body = header_and_query(name, text, _KEYS)
     columns = tuple(_column(key, entry, name) for key, entry in raw.get("columns", {}).items())
     _require(columns, name, "no [columns] in the header, which ends at the first line without --")
     _require(columns[0].name == "run_id", name, "the first column must be run_id")
@@ -189,7 +183,7 @@ def parse(name: str, text: str) -> DocumentedSql:
     for parameter in parameters:
         _require(parameter.name not in known, name, f"{parameter.name} is both a parameter and a column")
     order = tuple(_order_term(term, known, name) for term in raw.get("order", []))
-    measure = _text(raw, "measure", name) if "measure" in raw else None
+    measure = required_text(raw, "measure", name) if "measure" in raw else None
     _require(measure is None or measure in known, name, f"measure: no column {measure!r}")
     shown = tuple(raw.get("shown", []))
     for column in shown:
@@ -197,15 +191,15 @@ def parse(name: str, text: str) -> DocumentedSql:
     constants = tuple((str(label), str(value)) for label, value in raw.get("msprof_constants", {}).items())
     return DocumentedSql(
         name=name,
-        title=_text(raw, "title", name),
-        doc=_sentence(raw, "doc", name),
+        title=required_text(raw, "title", name),
+        doc=required_sentence(raw, "doc", name),
         needs=tuple(raw.get("needs", [])),
-        when_empty=_sentence(raw, "when_empty", name) if raw.get("needs") else "",
-        when_single=_sentence(raw, "when_single", name) if "when_single" in raw else None,
+        when_empty=required_sentence(raw, "when_empty", name) if raw.get("needs") else "",
+        when_single=required_sentence(raw, "when_single", name) if "when_single" in raw else None,
         order=order,
         measure=measure,
         shown=shown or tuple(column.name for column in columns),
-        formerly=_text(raw, "formerly", name) if "formerly" in raw else None,
+        formerly=required_text(raw, "formerly", name) if "formerly" in raw else None,
         early=tuple(raw.get("early", [])),
         early_where=raw.get("early_where"),
         top_from=raw.get("top_from"),
@@ -214,6 +208,21 @@ def parse(name: str, text: str) -> DocumentedSql:
         msprof_constants=constants,
         body=body,
     )
+
+
+def header_and_query(name: str, text: str, keys: frozenset[str]) -> tuple[Mapping[str, Any], str]:
+    """Divide a file into its header, which may have these keys, and its query. Raises HeaderError."""
+    lines = text.splitlines()
+    count = next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))
+    header = "\n".join(line[2:].removeprefix(" ") for line in lines[:count])
+    body = guard_left_joins("\n".join(lines[count:]).strip().removesuffix(";"), name)
+    try:
+        raw: Mapping[str, Any] = tomli.loads(header)
+    except tomli.TOMLDecodeError as error:
+        raise HeaderError(f"{name}: {error}") from None
+    _check_keys(raw, keys, name)
+    _require(body, name, "no query after the header")
+    return raw, body
 
 
 def guard_left_joins(sql: str, name: str) -> str:
@@ -237,7 +246,7 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
         raise HeaderError(f"{where}: is not a column")
     _check_keys(entry, frozenset({"type", "unit", "doc", "msprof", "msprof_as", "timestamp", "group"}), where)
-    kind = _text(entry, "type", where)
+    kind = required_text(entry, "type", where)
     _require(_TYPE.fullmatch(kind), where, f"unknown type {kind!r}")
     _require(entry.get("unit") in _UNITS, where, f"needs a unit, one of {', '.join(sorted(_UNITS))}")
     conversion, label = entry.get("msprof_as", "plain"), entry.get("msprof")
@@ -247,8 +256,10 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
         f"msprof_as must go with msprof and be one of {', '.join(_CONVERSIONS)}",
     )
     timestamp = entry.get("timestamp") is True
-    group = _text(entry, "group", where) if "group" in entry else None
-    return SqlColumn(name, kind, entry["unit"], _sentence(entry, "doc", where), label, conversion, timestamp, group)
+    group = required_text(entry, "group", where) if "group" in entry else None
+    return SqlColumn(
+        name, kind, entry["unit"], required_sentence(entry, "doc", where), label, conversion, timestamp, group
+    )
 
 
 def _parameter(name: str, entry: object, where: str) -> Parameter:
@@ -256,7 +267,7 @@ def _parameter(name: str, entry: object, where: str) -> Parameter:
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
         raise HeaderError(f"{where}: is not a parameter")
     _check_keys(entry, frozenset({"type", "doc"}), where)
-    return Parameter(name, _text(entry, "type", where), _sentence(entry, "doc", where))
+    return Parameter(name, required_text(entry, "type", where), required_sentence(entry, "doc", where))
 
 
 def _order_term(term: object, known: set[str], where: str) -> OrderTerm:
@@ -266,14 +277,16 @@ def _order_term(term: object, known: set[str], where: str) -> OrderTerm:
     return OrderTerm(match[1], match[2] is not None)
 
 
-def _text(entry: Mapping[str, Any], key: str, where: str) -> str:
+def required_text(entry: Mapping[str, Any], key: str, where: str) -> str:
+    """Return a text of a header. Raises HeaderError if it is missing."""
     value = entry.get(key)
     _require(isinstance(value, str) and value, where, f"needs {key}")
     return str(value)
 
 
-def _sentence(entry: Mapping[str, Any], key: str, where: str) -> str:
-    value = _text(entry, key, where)
+def required_sentence(entry: Mapping[str, Any], key: str, where: str) -> str:
+    """Return a sentence of a header. Raises HeaderError if it is missing."""
+    value = required_text(entry, key, where)
     _require(value.endswith((".", "?", "!")), where, f"{key} must be a sentence")
     return value
 

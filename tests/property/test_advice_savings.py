@@ -1,0 +1,110 @@
+"""Savings that advise names, confirmed on the NPU by recording again with the fix: within 20 %."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx_models import ModelBuilder
+
+import traceconv
+
+pytestmark = pytest.mark.long
+
+Measured = tuple[dict[str, int], dict[str, Any]]
+
+
+@pytest.fixture
+def measure(tmp_path: Path) -> Callable[..., Measured]:
+    """Record a model; return the savings by rule and the breakdown of the device."""
+
+    def measured(model: onnx.ModelProto, **options: Any) -> Measured:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        onnx.save(model, folder / "model.onnx")
+        capture = traceconv.record(folder / "model.onnx", folder, deterministic=True, **options)
+        with traceconv.open_store(capture, cache=False) as store:
+            (row,) = store.report("breakdown")
+            savings = {one.rule: one.saving_ns for one in store.advise(least_percent=0).findings}
+        return savings, row
+
+    return measured
+
+
+def is_near(saving_ns: int, saved_ns: int) -> bool:
+    return abs(saving_ns - saved_ns) <= 0.2 * saved_ns
+
+
+def test_layout_transposes(measure: Callable[..., Measured]) -> None:
+    def model(convert: bool) -> onnx.ModelProto:
+        builder, x = ModelBuilder(), "x"
+        for _ in range(4):
+            if convert:
+                x = builder.node("Transpose", [x], perm=[0, 2, 1])
+                x = builder.node("Transpose", [builder.node("Softmax", [x], axis=-1)], perm=[0, 2, 1])
+            else:
+                x = builder.node("Softmax", [x], axis=1)
+            x = builder.node("MatMul", [x, builder.weight((256, 256))])
+        return builder.model({"x": [4, 256, 256]}, [x])
+
+    savings, slow = measure(model(True), iterations=2)
+    _, fast = measure(model(False), iterations=2)
+    assert is_near(savings["layout-transposes"], slow["compute_ns"] - fast["compute_ns"])
+
+
+def test_missed_fusions(measure: Callable[..., Measured]) -> None:
+    """Outputs of the model can't be fused away."""
+
+    def model(separate: bool) -> onnx.ModelProto:
+        builder, x, outputs = ModelBuilder(), "x", []
+        for i in range(6):
+            x = builder.node(("Relu", "Abs", "Neg")[i % 3], [x])
+            outputs.append(x)
+        return builder.model({"x": [64, 8192]}, outputs if separate else outputs[-1:])
+
+    savings, slow = measure(model(True), iterations=2)
+    _, fast = measure(model(False), iterations=2)
+    assert is_near(savings["missed-fusions"], slow["compute_ns"] - fast["compute_ns"])
+
+
+def test_ai_cpu_ops(measure: Callable[..., Measured]) -> None:
+    """The NPU has no kernel for Celu, which is Elu with its default."""
+
+    def model(op_type: str) -> onnx.ModelProto:
+        builder, x = ModelBuilder(), "x"
+        for _ in range(4):
+            x = builder.node(op_type, [builder.node("MatMul", [x, builder.weight((128, 128))])])
+        return builder.model({"x": [256, 128]}, [x])
+
+    savings, slow = measure(model("Celu"), iterations=2)
+    _, fast = measure(model("Elu"), iterations=2)
+    assert is_near(savings["ai-cpu-ops"], slow["compute_ns"] - fast["compute_ns"])
+
+
+def test_forced_synchronisation(measure: Callable[..., Measured]) -> None:
+    """The host reads a maximum after each product, for which the device has to be idle."""
+    builder, x, read = ModelBuilder(), "x", []
+    for _ in range(20):
+        x = builder.node("MatMul", [x, builder.weight((256, 256))])
+        read.append(builder.node("ReduceMax", [x], axes=[1], keepdims=1))
+        x = builder.node("Div", [x, read[-1]])
+    model = builder.model({"x": [256, 256]}, [x])
+    savings, slow = measure(model, iterations=4, fetch=read)
+    _, fast = measure(model, iterations=4)
+    assert is_near(savings["forced-synchronisation"], slow["idle_ns"] - fast["idle_ns"])
+
+
+def test_small_ops_and_their_launches(measure: Callable[..., Measured]) -> None:
+    """16 samples in one batch have a sixteenth of the launches. These two savings have no time in common."""
+    builder, x = ModelBuilder(), "x"
+    for _ in range(10):
+        x = builder.node("Softmax", [builder.node("MatMul", [x, builder.weight((32, 32))])], axis=-1)
+    model = builder.model({"x": ["N", 32]}, [x])
+    savings, slow = measure(model, iterations=16, batch=1)
+    _, fast = measure(model, iterations=1, batch=16)
+    saving_ns = (savings["launch-bound"] + savings["many-small-ops"]) * 15 // 16
+    assert is_near(saving_ns, slow["window_ns"] - fast["window_ns"])
+    assert is_near(savings["launch-bound"] * 15 // 16, slow["idle_ns"] - fast["idle_ns"])

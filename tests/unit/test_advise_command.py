@@ -1,0 +1,68 @@
+"""advise on the command line and in Python, on a recording of the NPU and on a trace file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import traceconv
+from traceconv.cli.app import run
+
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces/pytorch/resnet18.pt.trace.json.gz"
+
+
+def output(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run(list(arguments)) == code
+    captured = capfd.readouterr()
+    return captured.out if code == 0 else captured.err
+
+
+def test_all_formats_have_the_same_findings(capfd: pytest.CaptureFixture[str]) -> None:
+    advice = traceconv.open_store(SAMPLE).advise()
+    rules = [one.rule for one in advice.findings]
+    assert rules[0] == "data-loading"
+    document = json.loads(output(capfd, "advise", str(SAMPLE), "--format", "json"))
+    assert document == json.loads(json.dumps(advice.to_dict()))
+    assert document["version"] == 1
+    assert [one["rule"] for one in document["findings"]] == rules
+    text = output(capfd, "advise", str(SAMPLE)).splitlines()
+    assert [line for line in text if "traceconv query" not in line] == [
+        line for line in repr(advice).splitlines() if "traceconv query" not in line
+    ]
+    assert max(len(line) for line in text if "traceconv query" not in line) <= 80
+    csv = output(capfd, "advise", str(SAMPLE), "--format", "csv").splitlines()
+    assert [line.split(",")[0] for line in csv[1:]] == rules
+    markdown = output(capfd, "advise", str(SAMPLE), "--format", "markdown")
+    for one in advice.findings:
+        assert f"`{one.evidence}`" in markdown
+        assert one.title in advice._repr_html_()
+
+
+def test_commands_of_the_evidence_run(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = output(capfd, "advise", str(SAMPLE), "--least-percent", "0").splitlines()
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("   traceconv query")]
+    assert len(commands) >= 4
+    for command in commands:
+        assert output(capfd, *command)
+
+
+def test_options_select_findings_by_saving(capfd: pytest.CaptureFixture[str]) -> None:
+    with traceconv.open_store(SAMPLE) as store:
+        every = store.advise(least_percent=0).findings
+        assert [one.saving_ns for one in every] == sorted((one.saving_ns for one in every), reverse=True)
+        assert store.advise(least_percent=0, top=1).findings == every[:1]
+        assert store.advise(device=0, least_percent=every[0].saving_percent).findings == every[:1]
+        with pytest.raises(traceconv.UsageError, match=r"no tasks on device 5\. Devices with tasks: 0"):
+            store.advise(device=5)
+    assert "has no tasks on device 5" in output(capfd, "advise", str(SAMPLE), "--device", "5", code=2)
+
+
+def test_a_run_without_tasks_has_no_findings(tmp_path: Path) -> None:
+    path = tmp_path / "host.json"
+    path.write_text('[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":2,"name":"a"}]')
+    advice = traceconv.open_store(path, cache=False).advise()
+    assert (advice.devices, advice.findings) == ({}, ())
+    assert "no device has tasks" in repr(advice)

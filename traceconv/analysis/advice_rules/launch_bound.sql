@@ -1,0 +1,13 @@
+-- title = "Launching takes longer than running"
+-- doc = "Idle times below 1 ms that end when the next task is launched, as if each launch costs the host more than the task runs. Below 10 µs: the time up to the launch plus the latency of a launch on this device, which is the shortest time from launch to start (the first percentile of tasks that end an idle time). From 10 µs: gaps with the cause host or launch of idle-gaps."
+-- saving = "Sum of these idle times: an upper bound, reached if tasks are launched in one go. With N times as many samples per launch, (N − 1) / N of it."
+-- basis = "upper bound"
+-- suggestion = "Launch less often: capture a graph (CUDA graphs, ACL graphs), compile or fuse, or use larger batches."
+-- reads = ["launch", "idle-gaps", "idle-causes"]
+-- evidence = "SELECT * FROM launch(run := $run, device := $device) WHERE queue_length <= 1 ORDER BY call_ns DESC"
+SELECT device_id, NULL AS subject, host_ns AS saving_ns, host_count AS count
+FROM advice_idle
+UNION ALL
+SELECT device_id, NULL, gap_ns, 1
+FROM advice_gap
+WHERE cause IN ('host', 'launch') AND gap_ns < 1000000

@@ -1,0 +1,16 @@
+-- title = "Elementwise operators could be fused"
+-- doc = "Elementwise tasks directly after another elementwise task or a normalization on their stream in the same step, or before a normalization. A heuristic: whether the second one uses the first one's result isn't in a trace."
+-- saving = "Sum over such pairs of the shorter duration of the two: an estimate, as a fused kernel takes about as long as the longest of its parts."
+-- basis = "estimate"
+-- suggestion = "Compile or fuse: torch.compile, fused optimizers and activations, or an operator that contains the chain. On NPUs, check which result between the operators has another reader or is an output of the model."
+-- reads = ["kernels"]
+-- evidence = "SELECT label, category, count, total_ns FROM kernels(run := $run, device := $device) WHERE category IN ('elementwise', 'normalization') ORDER BY total_ns DESC"
+WITH worked AS (
+  SELECT device_id, dur_ns, label, category, lag(dur_ns) OVER stream AS before_ns, lag(category) OVER stream AS before
+  FROM advice_task
+  WINDOW stream AS (PARTITION BY device_id, stream_id, step_id ORDER BY start_ns, id)
+)
+SELECT device_id, label AS subject, least(dur_ns, before_ns) AS saving_ns, 1 AS count
+FROM worked
+WHERE (category = 'elementwise' AND before IN ('elementwise', 'normalization'))
+   OR (category = 'normalization' AND before = 'elementwise')

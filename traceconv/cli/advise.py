@@ -1,0 +1,75 @@
+"""`traceconv advise`: what could make a run faster, with evidence."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import typer
+
+from traceconv.cli import options
+from traceconv.cli.completions import complete_run
+
+_FORMATS = ("table", "markdown", "json", "csv")
+
+
+def advise(
+    run: str | None = typer.Argument(
+        None,
+        metavar="[RUN]",
+        help="A file, or a run as for --run. Default: the latest run of the store.",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+    db: Path | None = options.DB,
+    cache: bool = options.CACHE,
+    device: int | None = typer.Option(None, "--device", help="Only this device."),
+    top: int | None = typer.Option(None, "--top", min=1, help="Only the N findings with the largest savings."),
+    least_percent: float | None = typer.Option(
+        None,
+        "--least-percent",
+        min=0,
+        metavar="PERCENT",
+        help="Omit findings that save less of the time of the device. Default: by the rule, mostly 3.",
+    ),
+    form: str | None = options.format_option(_FORMATS),
+    output: Path | None = options.OUTPUT,
+) -> None:
+    """Find what could make a run faster, with the time to save.
+
+    RUN is a run of the store, or a capture, trace file or store, which is read like those of "report". Each finding has
+    the time that a fix could save in the run (an upper bound or an estimate, and how it is computed), what takes most
+    of it, what to try, and a query that shows it. Savings may overlap, so they don't add up. Findings that rest on data
+    that the report trust calls lost say so.
+
+    \b
+    Examples:
+      traceconv advise
+      traceconv advise worker0.pt.trace.json.gz
+      traceconv advise rank=3 --top 3 -o advice.md
+      traceconv advise 2 --format json
+    """  # fmt: skip
+    from traceconv.analysis.advice import advise as find_advice
+    from traceconv.analysis.advice_text import findings_table, markdown_lines, text_lines
+    from traceconv.cli.one_shot import asked_store
+    from traceconv.cli.output import print_message, write_rows, write_text
+    from traceconv.reports.current_store import open_current_store
+    from traceconv.reports.run import one_run, reading
+    from traceconv.reports.values import json_text
+
+    chosen = options.row_format(form, output, _FORMATS)
+    path = None if run is None or db is not None or not Path(run).exists() else Path(run)
+    with asked_store(db, [path] if path else (), cache=cache) as store, open_current_store(store) as connection:
+        with reading():
+            run_id, note = one_run(connection, None if path else run, "advice")
+            advice = find_advice(connection, run_id, device=device, top=top, least_percent=least_percent)
+        if note:
+            print_message(note)
+        if chosen == "json":
+            write_text([json_text(advice.to_dict()), "\n"], output)
+        elif chosen == "csv":
+            write_rows(findings_table(advice), chosen, output)
+        else:
+            given = f" {shlex.quote(str(path))}" if path else f" --db {shlex.quote(str(db))}" if db else ""
+            lines = markdown_lines(advice) if chosen == "markdown" else text_lines(advice, given)
+            write_text((line + "\n" for line in lines), output)
