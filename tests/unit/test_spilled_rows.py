@@ -8,19 +8,22 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from traceconv.base.workers import Workers
 from traceconv.normalize.trace.spill import END_SCHEMA, SpilledRows
 
 
 @pytest.fixture(params=[0, 1, 8192, 20_000, 60_000])
 def spilled(request: pytest.FixtureRequest) -> Iterator[SpilledRows]:
     count: int = request.param
-    spilled = SpilledRows(END_SCHEMA)
+    workers = Workers(1, "spill")
+    spilled = SpilledRows(END_SCHEMA, workers)
     for start in range(0, count, 5000):
         ids = np.arange(start, min(count, start + 5000)) * 3
         spilled.append((pa.array(ids), pa.array(ids + 1), pa.array([f"{{{number}}}" for number in ids.tolist()])))
     spilled.end()
     assert spilled.count == count
     yield spilled
+    workers.shutdown()
     spilled.close()
 
 

@@ -52,6 +52,16 @@ def test_a_new_store_has_every_table_and_view_with_comments(make_store: MakeStor
         assert connection.execute(uncommented).fetchall() == []
 
 
+def test_a_group_of_rows_has_half_of_duckdbs_usual_size(tmp_path: Path) -> None:
+    with create_store(tmp_path / "store.duckdb") as connection:
+        connection.execute("CREATE TABLE t AS SELECT i FROM range(130_000) numbers(i)")
+        connection.execute("CHECKPOINT")
+        groups = (
+            "SELECT row_group_id, sum(count) FROM pragma_storage_info('t') WHERE segment_type = 'BIGINT' GROUP BY 1"
+        )
+        assert sorted(connection.execute(groups).fetchall()) == [(0, 61_440), (1, 61_440), (2, 7_120)]
+
+
 def test_slice_is_all_three_and_thread_only_threads(make_store: MakeStore) -> None:
     store = make_store(
         task=[{"id": 1, "category": "kernel", "task_type": "AI_CORE"}],

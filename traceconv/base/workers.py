@@ -29,3 +29,26 @@ class Workers(ThreadPoolExecutor):
         except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
             future.set_exception(error)
         return future
+
+
+class WorkBehind:
+    """Work that is done in order while its caller goes on, one call at a time: the next one waits for it."""
+
+    def __init__(self, workers: Workers | None) -> None:
+        """`workers`: None calls everything at once, in the same thread."""
+        self._workers = workers
+        self._running: Future[None] | None = None
+
+    def submit(self, function: Callable[Arguments, None], /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        """Call `function`, after the call before has ended. Raises what that raised."""
+        self.wait()
+        if self._workers is None:
+            function(*args, **kwargs)
+        else:
+            self._running = self._workers.submit(function, *args, **kwargs)
+
+    def wait(self) -> None:
+        """Wait for the last call. Raises what it raised."""
+        if self._running is not None:
+            running, self._running = self._running, None
+            running.result()

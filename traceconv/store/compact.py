@@ -10,7 +10,7 @@ import duckdb
 
 from traceconv.base.errors import StoreError, printable
 from traceconv.schema.ddl import quote_text
-from traceconv.store.database import STORAGE_VERSION, lock_down, open_store, raise_interrupt
+from traceconv.store.database import STORAGE_OPTIONS, lock_down, open_store, raise_interrupt
 from traceconv.store.file_lock import FileLock
 from traceconv.store.files import remove_database, sync
 from traceconv.store.writer import partial_store, prepare_to_load, remove_orphan
@@ -30,8 +30,7 @@ def compact(path: Path) -> None:
             prepare_to_load(connection)
             # Rows keep their order, and files are smaller: rows of a run stay together.
             connection.execute("SET preserve_insertion_order = true")
-            storage = f"STORAGE_VERSION {quote_text(STORAGE_VERSION)}"
-            connection.execute(f"ATTACH {quote_text(str(partial))} AS partial ({storage})")
+            connection.execute(f"ATTACH {quote_text(str(partial))} AS partial ({STORAGE_OPTIONS})")
             # Creating a view of the user may not read files.
             lock_down(connection)
             connection.execute("COPY FROM DATABASE store TO partial")

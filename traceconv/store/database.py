@@ -26,8 +26,10 @@ from traceconv.store.documented_sql import DocumentedSql, guard_left_joins
 from traceconv.store.functions import function_statements
 from traceconv.store.migrations import OLDEST_VERSION, older_names
 
-#: Oldest storage format with the features of a store; all DuckDB versions from 1.2 read it.
-STORAGE_VERSION = "v1.2.0"
+#: The oldest storage format with the features of a store, which all DuckDB versions from 1.2 read; and rows of a group.
+#: A thread that loads holds a group in memory, uncompressed: half of DuckDB's usual size lets two threads stay below
+#: their memory limit with long args, and leaves less to compress for the commit.
+STORAGE_OPTIONS = "STORAGE_VERSION 'v1.2.0', ROW_GROUP_SIZE 61440"
 
 #: Environment variable with the path of the store, and the default file name.
 STORE_VARIABLE = "TRACECONV_DB"
@@ -240,7 +242,7 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
             "allow_community_extensions": "false",
         },
     )
-    options = "READ_ONLY" if read_only else f"STORAGE_VERSION {quote_text(STORAGE_VERSION)}"
+    options = "READ_ONLY" if read_only else STORAGE_OPTIONS
     try:
         # A name in SQL must not refer to a Python variable.
         connection.execute("SET python_enable_replacements = false")

@@ -17,7 +17,7 @@ import duckdb
 
 from traceconv.base.cache_folder import cache_folder
 from traceconv.base.errors import StoreError
-from traceconv.store.database import STORAGE_VERSION, create_store, store_statements
+from traceconv.store.database import STORAGE_OPTIONS, create_store, store_statements
 
 _DIGEST_BYTES = 16
 #: Maximum size of a template; a larger cached file is not one.
@@ -30,7 +30,7 @@ def empty_store(report_statements: Sequence[str]) -> bytes | None:
     if folder is None:
         return None
     statements = [*store_statements(), *report_statements]
-    key = _digest("\0".join((duckdb.__version__, STORAGE_VERSION, *statements)).encode())
+    key = _digest("\0".join((duckdb.__version__, STORAGE_OPTIONS, *statements)).encode())
     path = folder / f"blank-store-{key.hex()}"
     with contextlib.suppress(OSError):
         if (cached := _decompressed(path.read_bytes())) is not None:

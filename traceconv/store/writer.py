@@ -119,6 +119,9 @@ class StoreWriter:
                 raise
         try:
             prepare_to_load(self._connection)
+            if self._partial is not None:
+                # The commit checkpoints instead of writing its rows to a log first.
+                self._connection.execute("SET wal_autocheckpoint = '0B'")
             self._connection.execute("BEGIN TRANSACTION")
             if not has_tables:
                 self._connection.execute(";\n".join([*store_statements(), *report_statements()]))

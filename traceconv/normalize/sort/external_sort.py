@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.base.workers import WorkBehind, Workers
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema.dtypes import RecordArray, gather, join
 
@@ -22,7 +23,11 @@ class ExternalSort:
     Memory: one run, one window, and 8 bytes for every `_FENCE_ROWS` rows. Rows of equal key are all in one window.
     """
 
-    def __init__(self, dtype: np.dtype[np.void], key: str, run_rows: int = RUN_ROWS) -> None:
+    def __init__(
+        self, dtype: np.dtype[np.void], key: str, run_rows: int = RUN_ROWS, workers: Workers | None = None
+    ) -> None:
+        """`workers`: sort and write runs; without them, `add` does."""
+        self._behind = WorkBehind(workers)
         self._key = key
         self._run_rows = run_rows
         self._spool = Spool(dtype)
@@ -40,29 +45,33 @@ class ExternalSort:
         self._pending_count += len(rows)
         self.count += len(rows)
         if self._pending_count >= self._run_rows:
-            self._end_run()
+            self._behind.submit(self._write_run, self._taken())
 
-    def _sorted_pending(self) -> RecordArray:
-        rows = join(self._pending)
+    def _taken(self) -> list[RecordArray]:
+        pending, self._pending, self._pending_count = self._pending, [], 0
+        return pending
+
+    def _sorted(self, pending: list[RecordArray]) -> RecordArray:
+        rows = join(pending)
         keys = rows[self._key]
         if len(keys) > 1 and not np.all(keys[1:] >= keys[:-1]):
             rows = gather(rows, np.argsort(keys, kind="stable"))
-        self._pending, self._pending_count = [], 0
         return rows
 
-    def _end_run(self) -> None:
-        rows = self._sorted_pending()
+    def _write_run(self, pending: list[RecordArray]) -> None:
+        rows = self._sorted(pending)
         self._runs.append((self._spool.count, len(rows)))
         self._fences.append(np.ascontiguousarray(rows[self._key][::_FENCE_ROWS]))
         self._spool.append(rows)
 
     def windows(self) -> Iterator[RecordArray]:
         """Yield all rows in order, window by window. Can be read once."""
+        self._behind.wait()
         if self._pending and not self._runs:
-            yield self._sorted_pending()
+            yield self._sorted(self._taken())
             return
         if self._pending:
-            self._end_run()
+            self._write_run(self._taken())
         if not self._runs:
             return
         fences = np.sort(np.concatenate(self._fences))

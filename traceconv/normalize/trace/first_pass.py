@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from traceconv.base.diagnostics import Accounts, ImportLog
+from traceconv.base.workers import Workers
 from traceconv.events.trace import TraceBatch
 from traceconv.normalize.memory_budget import Budget
 from traceconv.normalize.sort.external_sort import ExternalSort
@@ -43,15 +44,17 @@ class FirstPass(TimeBounds):
         #: Bounds the state that both passes carry from batch to batch.
         self.budget = Budget()
         self.tracks = TraceTracks(self.budget)
-        self.slices = SpilledRows(spill.SLICE_SCHEMA)
+        #: Writes what is spilled, a seventh of the work of this pass.
+        self._writer = Workers(1, "traceconv-spill")
+        self.slices = SpilledRows(spill.SLICE_SCHEMA, self._writer)
         self.slice_numbers = SliceNumbers()
-        self.ends = SpilledRows(spill.END_SCHEMA)
-        self.markers = SpilledRows(spill.MARKER_SCHEMA)
-        self.counters = SpilledRows(spill.COUNTER_SCHEMA)
-        self.flows = SpilledRows(spill.FLOW_SCHEMA)
+        self.ends = SpilledRows(spill.END_SCHEMA, self._writer)
+        self.markers = SpilledRows(spill.MARKER_SCHEMA, self._writer)
+        self.counters = SpilledRows(spill.COUNTER_SCHEMA, self._writer)
+        self.flows = SpilledRows(spill.FLOW_SCHEMA, self._writer)
         self._spilled = (self.slices, self.ends, self.markers, self.counters, self.flows)
-        self.spans = ExternalSort(SPAN_DTYPE, "start_ns")
-        self.points = ExternalSort(POINT_DTYPE, "ts_ns")
+        self.spans = ExternalSort(SPAN_DTYPE, "start_ns", workers=self._writer)
+        self.points = ExternalSort(POINT_DTYPE, "ts_ns", workers=self._writer)
         #: Categories of events, as far as rule sets are chosen by them.
         self.categories: set[str] = set()
         #: Flow events that are also markers, by ph.
@@ -71,6 +74,7 @@ class FirstPass(TimeBounds):
 
     def close(self) -> None:
         """Free the disk space."""
+        self._writer.shutdown(cancel_futures=True)
         for part in (*self._spilled, self.spans, self.points, self.tracks):
             part.close()
 

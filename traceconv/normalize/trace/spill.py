@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from traceconv.base.int64 import Int64
 from traceconv.base.prefetch import prefetch
+from traceconv.base.workers import WorkBehind, Workers
 from traceconv.normalize.sort.spool import close_quietly, spill_file, spilling
 from traceconv.schema.arrow import arrow_schema
 
@@ -107,8 +108,10 @@ class SpilledRows:
     If there are few rows, all of them are in order.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, workers: Workers | None = None) -> None:
+        """`workers`: write full buffers; without them, `append` does."""
         self.schema = schema
+        self._behind = WorkBehind(workers)
         self._texts = [number for number, field in enumerate(schema) if pa.types.is_string(field.type)]
         self.count = 0
         self._file: BinaryIO | None = None
@@ -129,7 +132,7 @@ class SpilledRows:
         # Arrow's own size of all columns, including shared texts, takes several times as long to compute.
         buffer.add(batch, 8 * batch.num_columns * batch.num_rows + sum(columns[text].nbytes for text in self._texts))
         if buffer.full:
-            self._write(self._buffers.pop(group).batches)
+            self._behind.submit(self._write, self._buffers.pop(group).batches)
         elif buffer.retained_bytes > _RETAINED_BYTES:
             buffer.release()
 
@@ -151,6 +154,7 @@ class SpilledRows:
 
     def end(self) -> None:
         """Finish writing. If there are few rows, they are all put in the order of their IDs."""
+        self._behind.wait()
         buffered = [buffer.batches for buffer in self._buffers.values()]
         kept_bytes = sum(buffer.size_bytes + buffer.retained_bytes for buffer in self._buffers.values())
         is_small = not self.count and kept_bytes < _KEPT_BYTES
