@@ -467,17 +467,37 @@ class Store:
 
     @checked
     def export_chrome(
-        self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
+        self,
+        path: PathLike,
+        *,
+        run: int | str | None = None,
+        device: int | None = None,
+        args: bool = True,
+        critical_path: bool = False,
     ) -> Written:
-        """Write a run as a Chrome trace: `export("chrome", …)`. `args`: include the arguments of slices."""
-        return self.export("chrome", path, run=run, device=device, args=args)
+        """Write a run as a Chrome trace: `export("chrome", …)`.
+
+        args           include the arguments of slices
+        critical_path  show the path that `critical_path` found as arrows
+        """
+        return self.export("chrome", path, run=run, device=device, args=args, critical_path=critical_path)
 
     @checked
     def export_perfetto(
-        self, path: PathLike, *, run: int | str | None = None, device: int | None = None, args: bool = True
+        self,
+        path: PathLike,
+        *,
+        run: int | str | None = None,
+        device: int | None = None,
+        args: bool = True,
+        critical_path: bool = False,
     ) -> Written:
-        """Write a run as a Perfetto trace: `export("perfetto", …)`. `args`: include the arguments of slices."""
-        return self.export("perfetto", path, run=run, device=device, args=args)
+        """Write a run as a Perfetto trace: `export("perfetto", …)`.
+
+        args           include the arguments of slices
+        critical_path  show the path that `critical_path` found as arrows
+        """
+        return self.export("perfetto", path, run=run, device=device, args=args, critical_path=critical_path)
 
     @checked
     def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> Written:

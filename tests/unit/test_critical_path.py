@@ -212,3 +212,30 @@ def test_the_commands(two_kernels: Path, tmp_path: Path, capfd: pytest.CaptureFi
         assert run(["analyze", "what-if", *db, *arguments]) == 2
         output = capfd.readouterr()
         assert words in output.err and output.err.count("\n") == 1 and output.out == ""
+
+
+def test_exports_show_the_path_as_arrows_and_can_be_read_back(
+    capture: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    rows = "SELECT kind, src_ns, dst_ns, count(*) FROM flow GROUP BY ALL ORDER BY ALL"
+    with traceconv.open_store(capture[0]) as store:
+        expected = store.query(rows).fetchall()
+        path = store.critical_path()
+        store.export_chrome(tmp_path / "c.json", critical_path=True)
+        store.export_perfetto(tmp_path / "p.pftrace", critical_path=True)
+        slice_count = len(store.query("FROM slice").fetchall())
+    running = [part for part in parts(path) if part[0] in ("compute", "copy", "sync", "host")]
+    document = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+    arrows = [one["args"] for one in document["traceEvents"] if one["ph"] == "s" and one["cat"] == "critical_path"]
+    assert 100 < len(arrows) < len(running)
+    assert {one["src_id"] for one in arrows} | {one["dst_id"] for one in arrows} <= {part[1] for part in running}
+    assert all(one["src_id"] != one["dst_id"] for one in arrows)
+    for name in ("c.json", "p.pftrace"):
+        with traceconv.open_store(tmp_path / name, cache=False) as read:
+            assert read.query(rows).fetchall() == expected, name
+            assert len(read.query("FROM slice").fetchall()) == slice_count
+
+
+def test_an_export_of_a_path_that_was_not_found_is_an_error(two_kernels: Path, tmp_path: Path) -> None:
+    with traceconv.open_store(two_kernels) as store, pytest.raises(InputError, match="has no critical path"):
+        store.export_perfetto(tmp_path / "p.pftrace", critical_path=True)

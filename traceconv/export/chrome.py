@@ -8,7 +8,7 @@ Every row of the exported tables can be read back from the file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -45,7 +45,7 @@ from traceconv.export.output import CountedFile, open_output
 from traceconv.export.records import RecordFile, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_order import BATCH_ROWS, Places, order_of, ordered_batches, rows_of_window, slice_order
-from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources
+from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.normalize.trace.own_columns import FORM
 
@@ -73,16 +73,21 @@ def export_chrome(
     *,
     device: int | None = None,
     args: bool = True,
+    critical_path: bool = False,
 ) -> Written:
     """Write a run as a Chrome trace to `output` (None: standard output; compressed if it ends in .gz).
 
     `device` omits rows of other devices. Without `args` events only have a name and a category, and the run can't be
-    ingested from the file. The connection's memory limit is set, and it gets temporary tables. Raises OutputError if
-    the file can't be written, StoreError if the store can't be read, InputError if the run has tasks without a start
-    and is no static profile.
+    ingested from the file. With `critical_path`, flows show the paths in the table of that name. The connection's
+    memory limit is set, and it gets temporary tables. Raises OutputError if the file can't be written, StoreError if
+    the store can't be read, InputError if the run has tasks without a start and is no static profile, or has no
+    critical path to show.
     """
     with exporting(connection, run_id, _MEMORY_LIMIT):
         trace = _prepare(connection, run_id, device, args)
+        if critical_path:
+            flows = with_path_flows(connection, run_id, trace.sources["flow"])
+            trace = replace(trace, sources={**trace.sources, "flow": flows})
         with open_output(output) as file:
             counted = CountedFile(file)
             with record_file(counted) as records:

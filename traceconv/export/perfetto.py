@@ -31,7 +31,7 @@ from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.records import Kind, RecordFile, Template, filled, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_order import Places, ordered_batches, rows_of_window, slice_order
-from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources
+from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import condition, time_windows
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.own_export import HEADER, ROWS, SHIFT, TABLE
@@ -68,13 +68,15 @@ def export_perfetto(
     *,
     device: int | None = None,
     args: bool = True,
+    critical_path: bool = False,
 ) -> Written:
     """Write a run as a Perfetto trace to `output` (None: standard output; compressed if it ends in .gz).
 
     `device` omits rows of other devices. Without `args` slices only have a name and a category, and the run can't be
-    ingested from the file. The connection's memory limit is set, and it gets temporary tables. Raises OutputError if
-    the file can't be written, StoreError if the store can't be read, InputError if the run has tasks without a start
-    and is no static profile.
+    ingested from the file. With `critical_path`, flows show the paths in the table of that name. The connection's
+    memory limit is set, and it gets temporary tables. Raises OutputError if the file can't be written, StoreError if
+    the store can't be read, InputError if the run has tasks without a start and is no static profile, or has no
+    critical path to show.
     """
     with exporting(connection, run_id, _MEMORY_LIMIT):
         sources = row_sources(connection, run_id, device)
@@ -82,11 +84,12 @@ def export_perfetto(
         timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
         sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
+        flows = with_path_flows(connection, run_id, sources["flow"]) if critical_path else sources["flow"]
         find_lanes(connection, sources)
         with open_output(output) as file:
             counted = CountedFile(file)
             with record_file(counted) as records:
-                export = _Export(connection, run_id, sources, timeless, records, args, device is not None)
+                export = _Export(connection, run_id, sources, timeless, flows, records, args, device is not None)
                 export.write()
             return Written(export.rows, counted.size_bytes, export.omitted)
 
@@ -96,6 +99,7 @@ class _Export:
     """One export: the file, the interned texts, the tracks and the flows.
 
     timeless  markers without a time
+    shown_flows  flows that viewers show; those of `sources` are the rows
     filtered  whether a device was selected
     """
 
@@ -103,6 +107,7 @@ class _Export:
     run_id: int
     sources: Mapping[str, str]
     timeless: str
+    shown_flows: str
     file: RecordFile
     with_args: bool
     filtered: bool
@@ -114,7 +119,7 @@ class _Export:
         self.samples = 0
         self.texts = Texts(self.file)
         self.plan = make_plan(self.connection, self.run_id, self.sources)
-        self.flows = Flows(self.connection, self.sources)
+        self.flows = Flows(self.connection, {**self.sources, "flow": self.shown_flows})
         self.shift_ns = _shift_ns(self.connection, self.sources)
         self._ops = _ops(self.connection, self.run_id) if self.with_args else {}
 

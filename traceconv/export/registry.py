@@ -93,6 +93,7 @@ _OTHER_SUFFIXES = (".csv", ".parquet", ".duckdb", ".png", ".pdf", ".html", ".txt
 
 _DEVICE = Option("device", int, "Omit rows of other devices.")
 _ARGS = Option("args", bool, "Write the arguments of slices.", True)
+_PATH = Option("critical_path", bool, "Show the path that traceconv analyze critical-path found as arrows.", False)
 
 EXPORTS = (
     Export(
@@ -106,7 +107,7 @@ nanosecond; otherData.base_ns is the time of that event. traceconv ingest restor
 Of a static profile, the trace shows the estimated ops one after another, in a track of that name.
 
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.""",
-        (_DEVICE, _ARGS),
+        (_DEVICE, _ARGS, _PATH),
         suffixes=(".json",),
     ),
     Export(
@@ -151,7 +152,7 @@ nanoseconds. The file is smaller than a Chrome trace. traceconv ingest restores 
 Of a static profile, the trace shows the estimated ops one after another, in a track of that name.
 
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in Perfetto's trace processor.""",
-        (_DEVICE, _ARGS),
+        (_DEVICE, _ARGS, _PATH),
         suffixes=(".pftrace", ".perfetto-trace", ".pb"),
     ),
 )

@@ -10,6 +10,7 @@ import duckdb
 from traceconv.base.errors import InputError, StoreError, printable
 from traceconv.export.overlap import add_lanes, create_lanes
 from traceconv.export.row_order import has_no_overlaps
+from traceconv.normalize.trace.own_columns import PATH_FLOW
 
 #: Tables of slices on tracks.
 SLICE_TABLES = ("range", "api", "task")
@@ -73,6 +74,32 @@ def row_sources(connection: duckdb.DuckDBPyConnection, run_id: int, device: int 
         before = "sum(dur_ns) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         sources["task"] = f"(SELECT * REPLACE (coalesce({before}, 0)::BIGINT AS start_ns) FROM {sources['task']})"
     return sources
+
+
+def with_path_flows(connection: duckdb.DuckDBPyConnection, run_id: int, source: str) -> str:
+    """Return a FROM clause for the flows in `source`, and flows along the run's critical paths, from slice to slice.
+
+    A flow leads from the end of a part of the path to the start of the next one, of those in which a slice runs. Raises
+    InputError if the table critical_path has no rows of the run.
+    """
+    parts = f"critical_path WHERE run_id = {run_id} AND slice_id IS NOT NULL"
+    if not connection.execute(f"SELECT 1 FROM {parts} LIMIT 1").fetchall():
+        raise InputError(f"run {run_id} has no critical path; find it first with: traceconv analyze critical-path")
+    running = "kind NOT IN ('gap', 'launch', 'stream', 'event', 'host_wait', 'thread')"
+    [(last,)] = connection.execute(f"SELECT coalesce(max(flow_id), 0) FROM {source}").fetchall()
+    return f"""(
+        SELECT * FROM {source}
+        UNION ALL BY NAME
+        SELECT run_id, {last} + row_number() OVER (ORDER BY src_ns, src_id, dst_ns) AS flow_id, '{PATH_FLOW}' AS kind,
+               'critical path' AS name, src_id, src_ns, dst_id, dst_ns
+        FROM (
+          SELECT run_id, slice_id AS src_id, start_ns + greatest(dur_ns - 1, 0) AS src_ns,
+                 lead(slice_id) OVER path AS dst_id, lead(start_ns) OVER path AS dst_ns
+          FROM {parts} AND {running}
+          WINDOW path AS (PARTITION BY step_id, device_id ORDER BY path_index)
+        )
+        WHERE dst_id <> src_id
+    )"""
 
 
 def device_memory(run_id: int, source: str) -> str:

@@ -28,6 +28,8 @@ ROW_TABLES = ("op", "fusion", "task_pmu")
 PACKET_TABLES = ("marker", "step", "counter", "memory", "flow", *ROW_TABLES)
 #: Name of the metadata event of Perfetto traces that has the number of counter events, which are only for viewers.
 DRAWN = "drawn"
+#: Kind of the flows that show a critical path, which are only for viewers.
+PATH_FLOW = "critical_path"
 #: Name of the metadata event of a marker without a timestamp.
 TIMELESS = "marker"
 #: Tables whose rows are in `otherData`.

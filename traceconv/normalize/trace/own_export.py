@@ -256,16 +256,21 @@ class OwnExport:
         ph = events.label("ph").take(places)[:]
         args = iter(decoded(own.DECODERS["flow"], events.args(places[[one == "s" for one in ph]])))
         keys = events.columns.raw["id"].take(pa.array(places)).to_pylist()
-        paired = 0
+        paired = shown = 0
         for one, key, ns in zip(ph, keys, events.times(places).tolist(), strict=True):
             if one == "s":
-                self._flows.append((next(args), key, ns, None))
+                row = next(args)
+                if row.kind == own.PATH_FLOW:
+                    shown += 1
+                else:
+                    self._flows.append((row, key, ns, None))
             elif self._flows and self._flows[-1][1] == key and self._flows[-1][3] is None:
                 self._flows[-1] = (*self._flows[-1][:3], ns)
                 paired += 1
-        self._count("s", ph.count("s"), "rows")
+        self._count("s", ph.count("s") - shown, "rows")
+        self._count("s", shown, "used")
         self._count("f", paired, "paired")
-        # The starts of these were lost with the text that contained them.
+        # The starts of these were lost with the text that contained them, or they show a critical path.
         self._count("f", ph.count("f") - paired, "used")
         self._spill_flows(keep=1)
 
