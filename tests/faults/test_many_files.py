@@ -345,17 +345,20 @@ class Interrupting(Observer):
 
 
 @pytest.mark.parametrize(
-    ("what", "at", "old"),
+    ("what", "at", "old", "jobs"),
     [
-        ("advance", 1, False),
-        ("storing", 1, True),
-        ("stored", 1, False),
-        ("stored", 3, True),
-        ("done", 1, True),
-        ("advance", 4, False),
+        ("advance", 1, False, 1),
+        ("storing", 1, True, 1),
+        ("stored", 1, False, 1),
+        ("stored", 3, True, 1),
+        ("done", 1, True, 1),
+        ("advance", 4, False, 1),
+        ("stored", 3, True, 2),
     ],
 )
-def test_ctrl_c_at_any_moment_leaves_the_store_unchanged(tmp_path: Path, what: str, at: int, old: bool) -> None:
+def test_ctrl_c_at_any_moment_leaves_the_store_unchanged(
+    tmp_path: Path, what: str, at: int, old: bool, jobs: int
+) -> None:
     top, store = tmp_path / "t", tmp_path / "s.duckdb"
     for rank in range(3):
         write_trace(top / f"rank{rank}.json", rank=rank, seed=rank)
@@ -366,7 +369,7 @@ def test_ctrl_c_at_any_moment_leaves_the_store_unchanged(tmp_path: Path, what: s
     heeding = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            ingest([top], store, observer=Interrupting(what, at))
+            ingest([top], store, observer=Interrupting(what, at), jobs=jobs)
     finally:
         signal.signal(signal.SIGINT, heeding)
     names = ["before.json", "s.duckdb"] if old else []

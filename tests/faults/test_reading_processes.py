@@ -23,16 +23,29 @@ from traceconv.pipeline import reader_messages, reader_pool
 from traceconv.pipeline.ingest import ingest, job_count_for
 from traceconv.pipeline.trace_file import TraceOptions, TraceRecording
 
-#: Replaces how the process reads a recording, for files of a name.
+#: A reading process that does something else with files of certain names.
 READING = """
 import os, sys, time; sys.path[:] = {path!r}
-from traceconv.pipeline import reader_process
-read = reader_process._read
-def instead(recording, *others):
-    if recording.path.name == "killed.json":
-        BODY
-    read(recording, *others)
-reader_process._read = instead
+from traceconv.pipeline import reader_messages, reader_process
+from traceconv.pipeline.trace_file import TraceRecording
+read, send = TraceRecording.read, reader_messages.Channel.send
+def instead(recording, target):
+    name = recording.path.name
+    if name == "killed.json":
+        os.kill(os.getpid(), 9)
+    elif name == "starved.json":
+        raise MemoryError
+    elif name == "endless.json":
+        open(os.environ["NOTE"], "w").write(str(os.getpid()))
+        time.sleep(600)
+    elif name == "partly.json":
+        reader_messages.Channel.send = killed_after_rows
+    return read(recording, target)
+def killed_after_rows(channel, message):
+    if isinstance(message, reader_messages.EndOfRows):
+        os.kill(os.getpid(), 9)
+    send(channel, message)
+TraceRecording.read = instead
 reader_process.main()
 """
 
@@ -95,19 +108,23 @@ def test_the_store_is_the_same_with_any_number_of_processes(tmp_path: Path, monk
     assert ("app.pfw", "node1") in query(tmp_path / "2.duckdb", "SELECT label, host FROM run")
 
 
-def test_a_killed_process_fails_its_file_only(
+def test_a_process_that_ends_fails_its_file_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reader_pool, "_PROGRAM", READING.replace("BODY", "os.kill(os.getpid(), 9)"))
-    for rank in range(4):
-        write_trace(tmp_path / f"t/rank{rank}/{'killed' if rank == 1 else 'ok'}.json", rank=rank, seed=rank)
-    assert run(["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb"), "--jobs", "1"]) == 0
-    assert run(["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "k.duckdb"), "--jobs", "2"]) == 3
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("failed: ")]
-    assert "rank1/killed.json was not read: its process was killed by signal 9" in line
-    assert line.endswith("ingest it again with --jobs 1")
-    found = query(tmp_path / "k.duckdb", "SELECT run_id, rank, (SELECT count(*) FROM task) FROM run")
-    assert found == [(1, 0, 12), (2, 2, 12), (3, 3, 12)]
+    monkeypatch.setattr(reader_pool, "_PROGRAM", READING)
+    for rank, name in enumerate(("ok", "killed", "partly", "starved", "ok")):
+        count = 9000 if name == "partly" else 4  # more than what is collected for one insert
+        write_trace(tmp_path / f"t/rank{rank}/{name}.json", rank=rank, seed=rank, count=count)
+    assert run(["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb"), "--jobs", "2"]) == 3
+    killed, partly, starved = [line for line in capfd.readouterr().err.splitlines() if line.startswith("failed: ")]
+    for line, place in ((killed, "rank1/killed.json"), (partly, "rank2/partly.json")):
+        assert f"{place} was not read: its process was killed by signal 9" in line
+        assert line.endswith("ingest it again with --jobs 1")
+    assert starved.endswith("rank3/starved.json needs more memory than there is; ingest it alone")
+    for name in ("killed", "partly", "starved"):
+        next(tmp_path.glob(f"t/*/{name}.json")).unlink()
+    ingest([tmp_path / "t"], tmp_path / "good.duckdb", jobs=1)
+    assert all_rows(tmp_path / "s.duckdb") == all_rows(tmp_path / "good.duckdb")
 
 
 def test_without_processes_the_files_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,23 +138,20 @@ def test_without_processes_the_files_are_read_here(tmp_path: Path, monkeypatch: 
 @pytest.mark.skipif(sys.platform != "linux", reason="pidfd_open")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_and_no_file_is_left(tmp_path: Path, how: signal.Signals) -> None:
-    program = READING.replace(
-        "BODY", f"open({str(tmp_path)!r} + '/reading', 'w').write(str(os.getpid())); time.sleep(600)"
-    )
     (tmp_path / "temporary").mkdir()
-    for name in ("a", "killed"):
+    for name in ("a", "endless"):
         write_trace(tmp_path / f"t/{name}.json", seed=len(name))
-    main = f"from traceconv.pipeline import reader_pool as r; r._PROGRAM = {program!r}; "
+    note = tmp_path / "reading"
+    main = f"from traceconv.pipeline import reader_pool as r; r._PROGRAM = {READING!r}; "
     main += "from traceconv.cli.app import main; main()"
     arguments = ["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb"), "--jobs", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", main, *arguments],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary"), "NOTE": str(note)},
         preexec_fn=heed_interrupts,
     )
-    note = tmp_path / "reading"
     wait_until(process, lambda: note.exists() and note.read_text() != "")
     reader = os.pidfd_open(int(note.read_text()))
     os.kill(process.pid, how)

@@ -215,8 +215,9 @@ class Readers:
                     yield from messages.read_rows(descriptor, message)
                 case messages.EndOfRows():
                     return
-                case messages.Failure():
-                    raise message.error
+                case messages.Failure():  # raised after the INSERT, since an error in it would undo all runs
+                    reading.received.appendleft(message)
+                    return
 
     def _next(self, reading: _Reading) -> messages.OfRecording:
         while not reading.received:
@@ -294,7 +295,9 @@ class Readers:
                     self._give_order(process)
 
     def _start(self) -> None:
-        """Start a process."""
+        """Start a process, if possible; this one reads what no other reads."""
+        if not sys.executable or hasattr(sys, "frozen"):  # there is no interpreter: the program would start itself
+            return
         spills = [spill_file() for _ in range(_SPILLS)]
         descriptors = tuple(file.fileno() for file in spills)
         try:
@@ -306,7 +309,7 @@ class Readers:
                     stderr=subprocess.DEVNULL,
                     pass_fds=descriptors,
                 )
-        except OSError:  # this process reads what no other reads
+        except OSError:
             for file in spills:
                 close_quietly(file)
             return
