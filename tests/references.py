@@ -19,12 +19,22 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     **{(table, "parent_id"): tuple((other, "id") for other in SLICES) for table in SLICES},
     **{
         (table, "device_id"): (("device", "device_id"),)
-        for table in ("device_busy", "device_gap", "stream_busy", "memory_interval", "task_memory", "critical_path")
+        for table in (
+            "device_busy",
+            "device_gap",
+            "stream_busy",
+            "memory_interval",
+            "task_memory",
+            "critical_path",
+            "collective",
+        )
     },
     ("critical_path", "step_id"): (("step", "step_id"),),
     ("critical_path", "slice_id"): tuple((other, "id") for other in SLICES),
     ("task_memory", "id"): (("task", "id"),),
     ("task_memory", "step_id"): (("step", "step_id"),),
+    ("collective", "id"): (("task", "id"),),
+    ("collective", "step_id"): (("step", "step_id"),),
     ("track", "parent_track_id"): (("track", "track_id"),),
     ("task_pmu", "id"): (("task", "id"),),
     ("track", "process_id"): (("process", "process_id"),),

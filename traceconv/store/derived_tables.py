@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from traceconv.schema import tables
 from traceconv.store.busy_tables import busy_rows
+from traceconv.store.collective_table import fill_collectives
 from traceconv.store.memory_tables import memory_rows
 from traceconv.store.operator_tables import fill_operators
 from traceconv.store.queue_tables import queue_rows
@@ -19,12 +20,13 @@ def derived_rows(
 ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
-    Rows may be inserted in between.
+    Rows may be inserted in between. Those of the tables collective, operator and task_operator are inserted at the end.
     """
     yield from busy_rows(connection, runs)
     yield from memory_rows(connection, runs)
     yield from queue_rows(connection, runs)
     fill_operators(connection, runs)
+    fill_collectives(connection, runs)
 
 
 def fill_derived_tables(connection: duckdb.DuckDBPyConnection) -> None:

@@ -152,8 +152,10 @@ class SqlFolder(Mapping[str, T], Generic[T]):
         return self._parsed[name]
 
     def _query(self, name: str) -> str:
+        """Return a query to include in another, without its order, which would cost a sort."""
         lines = self._files[name].read_text("utf-8").splitlines()
-        return "\n".join(dropwhile(lambda line: line.startswith("--"), lines))
+        query = "\n".join(dropwhile(lambda line: line.startswith("--"), lines))
+        return query.rpartition("\nORDER BY ")[0] or query
 
     def __contains__(self, name: object) -> bool:
         return name in self._files

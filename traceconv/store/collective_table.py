@@ -1,0 +1,137 @@
+"""Fill the table collective from the tasks of stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: Collective → pattern of its name: without case, and of letters and digits alone. The first that matches counts.
+_COLLECTIVES = {
+    "all_reduce": "allreduce|crossdevicereduce",
+    "reduce_scatter": "reducescatter",
+    "all_gather": "allgather",
+    "all_to_all": "alltoall|all2all",
+    "broadcast": "broadcast|bcast",
+    "send_recv": "sendrecv|sendreceive",
+    "send": "(^|nccl|rccl|hcom)(dev)?(kernel)?i?send",
+    "recv": "(^|nccl|rccl|hcom)(dev)?(kernel)?i?(recv|receive)",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+    "reduce": "reduce",
+}
+_FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+#: Bytes → names of data types: PyTorch's, and HCCL's.
+_ELEMENT_BYTES = {
+    1: ("int8", "uint8", "byte", "char", "bool", "fp8", "hif8", "fp8e4m3", "fp8e5m2", "fp8e8m0", *_FLOAT8),
+    2: ("fp16", "float16", "half", "bfp16", "bf16", "bfloat16", "int16", "uint16", "short"),
+    4: ("fp32", "float32", "float", "int32", "uint32", "int", "complexhalf"),
+    8: ("fp64", "float64", "double", "int64", "uint64", "long", "complexfloat"),
+    16: ("int128", "complexdouble"),
+}
+# Rows with a position have times (up to the year 2043) that can be shifted and subtracted without an overflow.
+_FIRST_NS, _LAST_NS, _MOST_NS = -(1 << 60), 1 << 61, 1 << 60
+_MOST_ELEMENTS, _MOST_RANKS = 1 << 58, 1 << 31
+_KEYS = (
+    "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size", "Process Group Ranks", "Seq",
+    "data_type", "count",
+)  # fmt: skip
+_ROWS = """
+INSERT INTO collective BY NAME
+WITH name AS (
+  SELECT name, {named} AS collective
+  -- Arguments and template arguments name other things.
+  FROM (SELECT name, regexp_replace(lower(regexp_extract(
+                 regexp_replace(name, '\\(anonymous namespace\\)|<unnamed>', '', 'g'), '^[^<(]*')),
+                 '[^a-z0-9]', '', 'g') AS word
+        FROM (SELECT DISTINCT name FROM task WHERE run_id IN ({runs}) AND kind = 'collective'))
+), found AS (
+  SELECT t.run_id, t.id, t.device_id, t.step_id, t.comm_group, t.name, t.submit_ns, t.start_ns, t.dur_ns, t.size_bytes,
+         TRY(json_extract_string(t.args, [{paths}])) AS arg, r.source_format = 'npulog' AS is_ours
+  FROM task AS t
+  LEFT JOIN run AS r ON r.run_id = t.run_id
+  WHERE t.run_id IN ({runs}) AND t.kind = 'collective'
+), word AS (
+  SELECT name, {named} AS collective
+  FROM (SELECT name, regexp_replace(lower(name), '[^a-z0-9]', '', 'g') AS word
+        FROM (SELECT DISTINCT arg[1] AS name FROM found))
+), member AS (
+  -- The reference NPU's captures have all devices of a group.
+  SELECT run_id, comm_group, count(DISTINCT device_id) AS group_size
+  FROM found
+  WHERE is_ours
+  GROUP BY run_id, comm_group
+), iteration AS (
+  SELECT run_id, step_id, any_value(iteration) AS iteration FROM step WHERE run_id IN ({runs}) GROUP BY run_id, step_id
+), counted AS (
+  SELECT *, [TRY_CAST(arg[3] AS BIGINT), TRY_CAST(arg[4] AS BIGINT), TRY_CAST(arg[5] AS BIGINT),
+             TRY_CAST(arg[7] AS BIGINT), TRY_CAST(arg[9] AS BIGINT)] AS number
+  FROM found
+), known AS (
+  SELECT f.run_id, f.id, f.device_id, f.step_id, i.iteration, coalesce(w.collective, n.collective) AS collective,
+         f.comm_group, f.arg[6] AS group_ranks,
+         CASE WHEN f.is_ours THEN m.group_size
+              WHEN f.number[3] BETWEEN 1 AND {most_ranks} THEN f.number[3] END AS group_size,
+         coalesce(f.arg[2], f.arg[8]) AS dtype, f.number[4] AS sequence, f.submit_ns, f.start_ns, f.dur_ns,
+         f.size_bytes, CASE WHEN f.number[1] BETWEEN 0 AND {most} THEN f.number[1]::HUGEINT END AS ins,
+         CASE WHEN f.number[2] BETWEEN 0 AND {most} THEN f.number[2]::HUGEINT END AS outs,
+         CASE WHEN f.number[5] BETWEEN 0 AND {most} THEN f.number[5]::HUGEINT END AS counted, e.width,
+         f.start_ns BETWEEN {first} AND {last} AND f.dur_ns BETWEEN 0 AND {longest} AS is_timed
+  FROM counted AS f
+  LEFT JOIN name AS n ON n.name = f.name
+  LEFT JOIN word AS w ON w.name = f.arg[1]
+  LEFT JOIN member AS m ON m.run_id = f.run_id AND m.comm_group IS NOT DISTINCT FROM f.comm_group
+  LEFT JOIN iteration AS i ON i.run_id = f.run_id AND i.step_id = f.step_id
+  LEFT JOIN (VALUES {widths}) AS e(type, width) ON e.type = lower(coalesce(f.arg[2], f.arg[8]))
+), sized AS (
+  -- ins and outs are of one rank. HCCL counts the elements that a rank sends to or receives from each other.
+  SELECT *, CASE
+    WHEN collective = 'barrier' OR collective IS NULL THEN NULL
+    WHEN ins IS NULL AND outs IS NULL AND counted IS NULL THEN
+      CASE WHEN collective IN ('all_reduce', 'broadcast', 'reduce') THEN size_bytes END
+    WHEN collective = 'all_gather' THEN coalesce(nullif(outs, 0), ins * group_size, counted * group_size) * width
+    WHEN collective = 'reduce_scatter' THEN coalesce(nullif(ins, 0), outs * group_size, counted * group_size) * width
+    WHEN collective = 'all_to_all' THEN coalesce(ins, outs) * width
+    WHEN collective = 'gather' THEN coalesce(ins, counted) * group_size * width
+    WHEN collective = 'scatter' THEN coalesce(outs, counted) * group_size * width
+    ELSE coalesce(greatest(ins, outs), counted) * width END AS message
+  FROM known
+)
+SELECT run_id, id, device_id, step_id, iteration, collective, comm_group, group_ranks, group_size, dtype,
+       CASE WHEN message >= 0 THEN TRY_CAST(message AS BIGINT) END AS message_bytes, sequence,
+       CASE WHEN is_timed THEN row_number() OVER (
+         PARTITION BY run_id, device_id, comm_group, group_ranks, collective, sequence,
+                      CASE WHEN sequence IS NULL THEN step_id END, is_timed ORDER BY start_ns, id) END AS position,
+       submit_ns, start_ns, dur_ns
+FROM sized
+ORDER BY run_id, start_ns, id
+"""
+
+
+def fill_collectives(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
+    """Insert the rows of runs that have none."""
+    chosen = ", ".join(f"{run_id:d}" for run_id in runs)
+    if not chosen:
+        return
+    cases = " ".join(f"WHEN regexp_matches(word, '{pattern}') THEN '{name}'" for name, pattern in _COLLECTIVES.items())
+    connection.execute(
+        _ROWS.format(
+            runs=chosen,
+            named=f"CASE {cases} END",
+            paths=", ".join(f"""'$."{key}"'""" for key in _KEYS),
+            widths=element_widths(),
+            first=_FIRST_NS,
+            last=_LAST_NS,
+            longest=_MOST_NS,
+            most=_MOST_ELEMENTS,
+            most_ranks=_MOST_RANKS,
+        )
+    )
+
+
+def element_widths() -> str:
+    """Return the data types in lower case and their sizes in bytes, as rows of SQL."""
+    return ", ".join(f"('{name}', {size})" for size, names in _ELEMENT_BYTES.items() for name in names)
