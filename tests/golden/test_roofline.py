@@ -6,6 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from traceconv.store import operator_tables
 from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
@@ -77,7 +80,12 @@ def make(make_store: MakeStore) -> Path:
     return make_store(track=TRACKS, range=RANGES, api=CALLS, op=OPS, task=TASKS, device=DEVICE)
 
 
-def test_tasks_belong_to_the_innermost_operator_with_a_formula(make_store: MakeStore) -> None:
+@pytest.mark.parametrize("few_levels", [4, 0])
+def test_tasks_belong_to_the_innermost_operator_with_a_formula(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, few_levels: int
+) -> None:
+    """Also if slices without an operator around them are dropped at once."""
+    monkeypatch.setattr(operator_tables, "_FEW_LEVELS", few_levels)
     store = make(make_store)
     columns = "t.id, o.name, t.range_id, t.is_first, t.call_kind, o.flops, o.read_bytes + o.write_bytes"
     joined = "task_operator AS t JOIN operator AS o USING (run_id, operator_id)"

@@ -17,6 +17,8 @@ from traceconv.store.catalogue import define
 _KEYS = """['$."Input Dims"', '$."Input dims"', '$."Input type"', '$."Concrete Inputs"']"""
 #: Python stacks are less deep; deeper ones are not searched for an operator.
 _MAX_LEVELS = 512
+#: Levels after which slices are dropped that no operator encloses. Few traces have more, and all are read for each.
+_FEW_LEVELS = 4
 _MATRIX = ("gemm", "conv", "attention")
 
 _RUNS = (
@@ -41,14 +43,14 @@ WHERE t.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync' AND coalesce(t.api
 """
 _FRONTIER = """
 CREATE OR REPLACE TEMP TABLE frontier AS
-SELECT run_id, slice_id, slice_id AS at_id, NULL::BIGINT AS first_id
+SELECT run_id, slice_id, slice_id AS at_id, NULL::BIGINT AS first_id, true AS by_formula
 FROM (SELECT run_id, api_id AS slice_id FROM temp.launched UNION SELECT run_id, slice_id FROM temp.launched)
 WHERE slice_id IS NOT NULL
 """
-# first_id: the innermost operator, which counts if none around it has a formula.
+# first_id: the innermost operator, which counts if none around it has a formula. by_formula: whether one may have.
 _STEP_UP = """
 CREATE OR REPLACE TEMP TABLE reached AS
-SELECT f.run_id, f.slice_id, n.id, n.parent_id, n.has_formula,
+SELECT f.run_id, f.slice_id, f.by_formula, n.id, n.parent_id, n.has_formula,
        coalesce(f.first_id, CASE WHEN n.is_op THEN n.id END) AS first_id
 FROM temp.frontier AS f
 JOIN (
@@ -62,11 +64,50 @@ _FOUND = """
 INSERT INTO temp.found
 SELECT run_id, slice_id, CASE WHEN has_formula THEN id ELSE first_id END
 FROM temp.reached
-WHERE has_formula OR (parent_id IS NULL AND first_id IS NOT NULL)
+WHERE has_formula OR (first_id IS NOT NULL AND (parent_id IS NULL OR NOT by_formula))
 """
 _NEXT = """
 CREATE OR REPLACE TEMP TABLE frontier AS
-SELECT run_id, slice_id, parent_id AS at_id, first_id FROM temp.reached WHERE NOT has_formula AND parent_id IS NOT NULL
+SELECT run_id, slice_id, parent_id AS at_id, first_id, by_formula
+FROM temp.reached
+WHERE NOT has_formula AND parent_id IS NOT NULL AND (first_id IS NULL OR by_formula)
+"""
+# How far the operators reach that started until then: one encloses a slice if it reaches the slice's end.
+_REACH = """
+CREATE OR REPLACE TEMP TABLE reach AS
+SELECT run_id, track_id, start_ns, max(end_ns) OVER until AS op_end_ns,
+       max(CASE WHEN has_formula THEN end_ns END) OVER until AS formula_end_ns
+FROM (
+  SELECT run_id, track_id, start_ns, coalesce(TRY(start_ns + dur_ns), 9223372036854775807) AS end_ns,
+         name IN ({names}) AS has_formula
+  FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'
+)
+WINDOW until AS (PARTITION BY run_id, track_id ORDER BY start_ns)
+"""
+_ENCLOSED = """
+CREATE OR REPLACE TEMP TABLE enclosed AS
+SELECT f.* EXCLUDE (by_formula), coalesce(r.op_end_ns >= s.end_ns, false) AS by_op,
+       coalesce(r.formula_end_ns >= s.end_ns, false) AS by_formula
+FROM temp.frontier AS f
+JOIN (
+  SELECT n.run_id, n.id, n.track_id, n.start_ns, coalesce(TRY(n.start_ns + n.dur_ns), n.start_ns) AS end_ns
+  FROM (
+    SELECT run_id, id, track_id, start_ns, dur_ns FROM "range" WHERE run_id IN ({runs})
+    UNION ALL
+    SELECT run_id, id, track_id, start_ns, dur_ns FROM api WHERE run_id IN ({runs})
+  ) AS n
+  SEMI JOIN temp.frontier AS f ON f.run_id = n.run_id AND f.slice_id = n.id
+) AS s ON s.run_id = f.run_id AND s.id = f.slice_id
+ASOF LEFT JOIN temp.reach AS r ON r.run_id = s.run_id AND r.track_id = s.track_id AND r.start_ns <= s.start_ns
+"""
+_ALONE = """
+INSERT INTO temp.found
+SELECT run_id, slice_id, first_id FROM temp.enclosed WHERE first_id IS NOT NULL AND NOT by_formula
+"""
+_ENCLOSED_NEXT = """
+CREATE OR REPLACE TEMP TABLE frontier AS
+SELECT run_id, slice_id, at_id, first_id, by_formula FROM temp.enclosed
+WHERE CASE WHEN first_id IS NULL THEN by_op ELSE by_formula END
 """
 _CALLS = f"""
 CREATE OR REPLACE TEMP TABLE operator_call AS
@@ -140,8 +181,8 @@ _OPERATOR_COLUMNS = {
     "read_bytes": pa.int64(), "write_bytes": pa.int64(),
 }  # fmt: skip
 _TEMPORARY = (
-    "launched", "frontier", "reached", "found", "operator_call", "distinct_operator", "made_operator", "known_call",
-    "outer_call",
+    "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_operator",
+    "made_operator", "known_call", "outer_call",
 )  # fmt: skip
 
 _Row: TypeAlias = "tuple[object, ...]"
@@ -162,7 +203,7 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     for statement in (_KNOWN, _OUTER, _TASKS, _OPERATORS):
         connection.execute(statement.format(**within))
     for name in _TEMPORARY:
-        connection.execute(f"DROP TABLE temp.{name}")
+        connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
 def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
@@ -170,10 +211,12 @@ def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
     names = ", ".join(quote_text(name) for name in names_with_formula())
     connection.execute(_FRONTIER)
     connection.execute("CREATE OR REPLACE TEMP TABLE found (run_id BIGINT, slice_id BIGINT, range_id BIGINT)")
-    for _ in range(_MAX_LEVELS):
-        connection.execute(_STEP_UP.format(runs=runs, names=names))
-        connection.execute(_FOUND)
-        connection.execute(_NEXT)
+    for level in range(_MAX_LEVELS):
+        if level == _FEW_LEVELS:
+            for statement in (_REACH, _ENCLOSED, _ALONE, _ENCLOSED_NEXT):
+                connection.execute(statement.format(runs=runs, names=names))
+        for statement in (_STEP_UP, _FOUND, _NEXT):
+            connection.execute(statement.format(runs=runs, names=names))
         [(rest,)] = connection.execute("SELECT count(*) FROM temp.frontier").fetchall()
         if not rest:
             break
