@@ -415,7 +415,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 #: Pages of the folder that are written by hand.
-HANDWRITTEN = ("glossary.md", "perfetto-differences.md")
+HANDWRITTEN = ("glossary.md", "lake.md", "perfetto-differences.md")
 
 
 def pages() -> dict[str, str]:

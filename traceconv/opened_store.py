@@ -438,7 +438,8 @@ class Store:
         """Write a run (None: the latest) in another program's format; compressed if `path` ends in .gz.
 
         target   name of a format in `traceconv export --help`, such as "perfetto"
-        path     the file; for "msprof", the folder to write into, None for the PROF folder of the run
+        path     the file; for "msprof", the folder to write into, None for the PROF folder of the run; for "parquet",
+                 the lake, to which all runs are added if `run` is None
         options  options of the format's command, such as device=0
 
         Return the number of rows of each kind that were written and omitted, and the size. Raises UsageError for an
@@ -446,7 +447,7 @@ class Store:
         written.
         """
         from traceconv.export.registry import find_export
-        from traceconv.reports.run import one_run
+        from traceconv.reports.run import chosen_runs
 
         export = find_export(target)
         known = [option.name for option in export.options]
@@ -457,13 +458,11 @@ class Store:
             if option.name in options:
                 kind = option.kind.__name__ + (" | None" if option.default is None else "")
                 options[option.name] = check(option.name, options[option.name], kind)
-        if path is None and not export.folder:
+        if path is None and (not export.folder or export.many_runs):
             raise UsageError(f"export {target} needs a path")
         with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _run_name(run), export.title)
-            output = optional_path(path)
-            export.check(cursor, run_id, output, options)
-            return export.load_writer()(cursor, run_id, output, **options)
+            run_ids, _ = chosen_runs(cursor, _run_name(run), export.title, several=export.many_runs)
+            return export.write(cursor, run_ids, optional_path(path), options)
 
     @checked
     def export_chrome(
@@ -510,6 +509,14 @@ class Store:
     ) -> Written:
         """Write the output folder of msprof into `path`, or into the run's PROF folder: `export("msprof", …)`."""
         return self.export("msprof", path, run=run, overwrite=overwrite)
+
+    @checked
+    def export_parquet(self, path: PathLike, *, run: int | str | None = None, overwrite: bool = False) -> Written:
+        """Add runs (None: all) to the lake `path`, a folder or s3://BUCKET/FOLDER: `export("parquet", …)`.
+
+        overwrite  replace runs that are already in the lake
+        """
+        return self.export("parquet", path, run=run, overwrite=overwrite)
 
 
 def _run_name(run: int | str | None) -> str | None:

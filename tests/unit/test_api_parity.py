@@ -27,11 +27,15 @@ COUNTERPARTS: dict[str, tuple[Callable[..., Any], ...]] = {
     "export chrome": (traceconv.Store.export_chrome, traceconv.open_store),
     "export memory-flow": (traceconv.Store.export_memory_flow, traceconv.open_store),
     "export msprof": (traceconv.Store.export_msprof, traceconv.open_store),
+    "export parquet": (traceconv.Store.export_parquet, traceconv.open_store),
     "export perfetto": (traceconv.Store.export_perfetto, traceconv.open_store),
     "runs list": (traceconv.Store.runs, traceconv.open_store),
     "runs label": (traceconv.Store.label_runs, traceconv.open_store),
     "runs delete": (traceconv.Store.delete_runs, traceconv.open_store),
     "runs merge": (traceconv.Store.merge_runs, traceconv.open_store),
+    "lake list": (traceconv.Store.runs, traceconv.open_store),
+    "lake report": (traceconv.Store.report, traceconv.open_store),
+    "lake query": (traceconv.Store.query, traceconv.open_store),
     "schema": (traceconv.Store.schema, traceconv.open_store),
     "model": (traceconv.get_profile,),
     "op-profile": (traceconv.profile_op, traceconv.profile_expression),
@@ -57,6 +61,8 @@ NO_PARAMETER: dict[tuple[str, str], str] = {
     ("analyze critical-path", "output"): "results are objects: print(…) or to_dict()",
     ("analyze critical-path", "top"): "ops is a list",
     ("analyze what-if", "output"): "results are objects: print(…) or to_dict()",
+    **{(f"lake {name}", "output"): "results are objects" for name in ("list", "report", "query")},
+    ("lake list", "check"): "ingest checks all files that it reads",
     ("query", "file"): "Path(…).read_text()",
     ("report", "list"): "Store.reports()",
     ("runs delete", "yes"): "a question is for a terminal",
@@ -69,8 +75,9 @@ NO_PARAMETER: dict[tuple[str, str], str] = {
 }
 #: (Command, option or argument) → parameter with another name, and why.
 RENAMED: dict[tuple[str, str], tuple[str, str]] = {
-    ("report", "from"): ("from_ns", "from is a keyword of Python"),
-    ("report", "to"): ("to_ns", "like from_ns"),
+    **{(command, "from"): ("from_ns", "from is a keyword of Python") for command in ("report", "lake report")},
+    **{(command, "to"): ("to_ns", "like from_ns") for command in ("report", "lake report")},
+    **{(f"lake {name}", "lake"): ("db", "a lake is opened like a store") for name in ("list", "report", "query")},
     ("op-profile", "dtype"): ("dtypes", "one for all inputs, or one for each"),
     **{(f"export {export.name}", "output"): ("path", "positional") for export in EXPORTS},
 }

@@ -31,6 +31,10 @@ COMMANDS = (
     "runs label",
     "runs delete",
     "runs merge",
+    "lake",
+    "lake list",
+    "lake report",
+    "lake query",
     "schema",
     "model",
     "op-profile",
@@ -148,7 +152,9 @@ def test_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command not in ("analyze", "export", "runs")])
+@pytest.mark.parametrize(
+    "command", [command for command in COMMANDS if command not in ("analyze", "export", "lake", "runs")]
+)
 def test_help_has_each_example_on_its_own_line(command: str) -> None:
     shown, _ = loaded_by(*command.split(), "--help")
     assert any(line.startswith("    traceconv ") for line in shown.splitlines())

@@ -22,6 +22,7 @@ _OUTPUT = typer.Option(
 _FOLDER = typer.Option(
     None, "--output", "-o", metavar="DIR", help="Folder to write it into. Default: the PROF folder of the run."
 )
+_LAKE = typer.Option(..., "--output", "-o", metavar="DIR", help="The lake: a folder, or s3://BUCKET/FOLDER.")
 _METAVARS = {bool: None, int: "N", str: "TEXT"}
 
 
@@ -66,10 +67,10 @@ def _add(group: typer.Typer, export: Export) -> None:
 
     parameters: dict[str, tuple[object, object]] = {
         "paths": (list[Path] | None, options.FILES),
-        "output": (Path | None, _FOLDER) if export.folder else (Path, _OUTPUT),
+        "output": (Path, _LAKE) if export.many_runs else (Path | None, _FOLDER) if export.folder else (Path, _OUTPUT),
         "db": (Path | None, options.DB),
         "cache": (bool, options.CACHE),
-        "run": (str | None, options.ONE_RUN),
+        "run": (str | None, options.ALL_RUNS if export.many_runs else options.ONE_RUN),
     }
     for option in export.options:
         flag = option.name.replace("_", "-")
@@ -92,7 +93,9 @@ def _add(group: typer.Typer, export: Export) -> None:
 def _help(export: Export) -> str:
     command = f"  traceconv export {export.name}"
     examples = ["\b", "Examples:"]
-    if export.folder:
+    if export.many_runs:
+        examples += [f"{command} -o {export.file}", f"{command} --run 2 -o s3://bucket/{export.file}"]
+    elif export.folder:
         examples += [command, f"{command} --run 2 -o {export.file}"]
     else:
         examples += [f"{command} -o {export.file}", f"{command} -o {export.file}.gz --run 2"]
@@ -104,18 +107,19 @@ def _write(export: Export, output: Path | None, store: Path, run: str | None, ow
 
     limit_arenas()
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import one_run
+    from traceconv.reports.run import chosen_runs
 
     target = None if str(output) == "-" and not export.folder else output
     if target is None and not export.folder and sys.stdout.isatty():
         # Names in the trace could contain control sequences.
         raise UsageError("stdout is a terminal; name a file with -o, or pipe the output to a program")
     with open_current_store(store) as connection:
-        run_id, note = one_run(connection, run, export.title)
+        run_ids, note = chosen_runs(connection, run, export.title, several=export.many_runs)
         if note is not None:
             print_message(note)
-        export.check(connection, run_id, target, own)
-        written = export.load_writer()(connection, run_id, target, **own)
+        written = export.write(connection, run_ids, target, own)
+    for line in written.notes:
+        print_message(line)
     name = written.path or target or "stdout"
     print_message(f"{name}: {_counts(written.rows) or 'no rows'} ({written.size_bytes:,} bytes)")
     if omitted := _counts(written.omitted):

@@ -66,6 +66,13 @@ ONE_RUN = typer.Option(
     help="Run, by number or label, rank=N or host=NAME. Default: the latest.",
     autocompletion=complete_run,
 )
+ALL_RUNS = typer.Option(
+    None,
+    "--run",
+    metavar="N|LABEL|all",
+    help="Run, by number or label, rank=N or host=NAME; several: 1,2. Default: all.",
+    autocompletion=complete_run,
+)
 RANK = typer.Option(
     None, "--rank", metavar="N", help="Run of this rank, like --run rank=N.", autocompletion=complete_rank
 )

@@ -6,7 +6,7 @@ Other packages add targets through the entry point group `traceconv.exports`.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,12 +22,16 @@ GROUP = "traceconv.exports"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Result of a writer: counts of each kind written and omitted, the decompressed size, and the path of a folder."""
+    """Result of a writer: counts of each kind written and omitted, the decompressed size, and the path of a folder.
+
+    notes  lines for the user, such as why nothing was written
+    """
 
     rows: Mapping[str, int]
     size_bytes: int
     omitted: Mapping[str, int] = field(default_factory=dict)
     path: Path | None = None
+    notes: tuple[str, ...] = ()
 
 
 #: Writes a run: writer(connection, run_id, output, **options). `output` is a path, None for standard output.
@@ -53,6 +57,7 @@ class Export:
     writer   the `Writer`, as "module:function"
     doc      help text after the first line
     folder   the writer makes a folder; its `output` is the folder to put it in, None for the source's
+    many_runs  it is called for each of several runs, all unless the user selects some
     suffixes  of its files; those of other targets and of tables and pictures are refused. None: any
     """
 
@@ -64,6 +69,7 @@ class Export:
     options: tuple[Option, ...] = ()
     folder: bool = False
     suffixes: tuple[str, ...] | None = None
+    many_runs: bool = False
 
     def check(
         self, connection: duckdb.DuckDBPyConnection, run_id: int, output: Path | None, options: Mapping[str, object]
@@ -81,6 +87,28 @@ class Export:
         if device is not None and (device,) not in (found := connection.execute(sql, [run_id]).fetchall()):
             known = ", ".join(str(one) for (one,) in found) or "none"
             raise UsageError(f"run {run_id} has no device {device}. Devices: {known}")
+
+    def write(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        run_ids: Sequence[int],
+        output: Path | None,
+        options: Mapping[str, object],
+    ) -> Written:
+        """Write one run, or several with `many_runs`, after the checks of `check`; return the sum of the results."""
+        for run_id in run_ids:
+            self.check(connection, run_id, output, options)
+        writer = self.load_writer()
+        total = writer(connection, run_ids[0], output, **options)
+        for run_id in run_ids[1:]:
+            one = writer(connection, run_id, output, **options)
+            rows, omitted = (
+                {kind: mine.get(kind, 0) + other.get(kind, 0) for kind in {**mine, **other}}
+                for mine, other in ((total.rows, one.rows), (total.omitted, one.omitted))
+            )
+            size = total.size_bytes + one.size_bytes
+            total = Written(rows, size, omitted, one.path, (*total.notes, *one.notes))
+        return total
 
     def load_writer(self) -> Writer:
         """Import the writer."""
@@ -139,6 +167,22 @@ The folder is written into the PROF folder that was ingested, or into DIR. trace
 and traceconv ingest reads it.""",
         (Option("overwrite", bool, "Replace an existing mindstudio_profiler_output.", False),),
         folder=True,
+    ),
+    Export(
+        "parquet",
+        "Parquet files in a lake",
+        "lake",
+        "traceconv.export.parquet:export_parquet",
+        """A lake is a folder with any number of runs, which traceconv lake, traceconv report and any program that reads
+partitioned Parquet use without an import: TABLE/group=LABEL/run=KEY/*.parquet, where KEY is the first 16 digits of
+the digest of the source. All tables are written with all columns but run_id, which is assigned when the lake is
+read. traceconv ingest DIR restores the runs.
+
+All runs are added unless --run selects some; a run that is already in the lake is kept. A run is visible once it is
+complete. DIR can be s3://BUCKET/FOLDER.""",
+        (Option("overwrite", bool, "Replace runs that are already in the lake.", False),),
+        folder=True,
+        many_runs=True,
     ),
     Export(
         "perfetto",

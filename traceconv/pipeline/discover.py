@@ -12,6 +12,7 @@ from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.find_traces import find_traces
 from traceconv.formats.registry import check_reader, choose_reader, in_captures
+from traceconv.lake.folder import is_lake
 from traceconv.pipeline.result import Problem
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class TraceFile:
 class Sources:
     """Sources found in the given paths.
 
+    lakes              of many runs
+
     captures, folders  each with the folder in which it was found; None: the user named it
     unusable           files and folders that should have given a run
     others             files in the named folders that are not traces
@@ -45,6 +48,7 @@ class Sources:
     captures: list[tuple[CaptureFolder, Path | None]] = field(default_factory=list)
     folders: list[tuple[VendorFolder, Path | None]] = field(default_factory=list)
     traces: list[TraceFile] = field(default_factory=list)
+    lakes: list[Path] = field(default_factory=list)
     unusable: list[Problem] = field(default_factory=list)
     others: list[Problem] = field(default_factory=list)
 
@@ -96,6 +100,10 @@ class _Search:
         self._seen: set[str] = set()
 
     def add(self, path: Path) -> None:
+        if self._reader is None and is_lake(path):
+            if self._is_new(path):
+                self.found.lakes.append(path)
+            return
         if path != STDIN and not os.path.lexists(path):
             raise InputError(f"{printable(str(path), 400)} does not exist")
         if path != STDIN and os.path.isdir(path) and not in_captures(self._reader):

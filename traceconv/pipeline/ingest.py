@@ -9,12 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from traceconv.base.diagnostics import Code, Severity
+from traceconv.base.diagnostics import Severity
 from traceconv.base.errors import DataLossError, InputError, UsageError, option, printable
 from traceconv.formats.common.identity import Naming, names_of, rank_pattern
 from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
-from traceconv.pipeline.run_import import Recording, import_run, insert_log_entry
+from traceconv.pipeline.run_copy import note_same_content
+from traceconv.pipeline.run_import import Recording, import_run
 from traceconv.reports.catalog import report_statements
 from traceconv.store.writer import StoreWriter
 
@@ -26,22 +27,6 @@ _JOB_BYTES, _FILE_BYTES = 32 << 20, 1 << 19
 _COMPRESSED, _TIMES_COMPRESSED = (".gz", ".zst"), 8
 #: More processes would only wait for the store.
 _MOST_JOBS = 8
-#: Runs that seem to come from the same recording in different files, such as compressed and plain.
-_SAME_CONTENT = """
-WITH accounts AS (
-    SELECT run_id, list((record, record_count, row_count, lost_count) ORDER BY record) AS account
-    FROM import_account GROUP BY run_id
-)
-SELECT run.run_id, min(other.run_id)
-FROM run
-JOIN accounts USING (run_id)
-JOIN run AS other ON other.run_id < run.run_id AND other.start_ns = run.start_ns AND other.end_ns = run.end_ns
-    AND other.rank IS NOT DISTINCT FROM run.rank AND other.host IS NOT DISTINCT FROM run.host
-JOIN accounts AS others ON others.run_id = other.run_id AND others.account = accounts.account
-WHERE list_contains($runs, run.run_id)
-GROUP BY run.run_id
-ORDER BY run.run_id
-"""
 
 
 def ingest(
@@ -57,7 +42,7 @@ def ingest(
     jobs: int | None = None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> IngestedRuns:
-    """Import all captures, vendors' folders and trace files in `paths`, in this order and in one transaction.
+    """Import all captures, vendors' folders, trace files and lakes in `paths`, in this order and in one transaction.
 
     Files that can't be used are skipped and listed in the result.
 
@@ -87,11 +72,13 @@ def ingest(
     observer.plan(len(recordings), sum(recording.size_bytes for recording in recordings))
     if strict and result.unusable:
         raise _strict_error(result.unusable[0])
-    if not recordings:
+    if sources.lakes and naming is not None and naming != Naming():
+        raise UsageError(f"runs of a lake keep their names; omit {option('--group')} and {option('--rank-pattern')}")
+    if not recordings and not sources.lakes:
         raise _nothing_usable(result)
     with ExitStack() as stack:
         writer = stack.enter_context(StoreWriter(store_path, report_statements, on_wait))
-        job_count = job_count_for(recordings) if jobs is None else min(jobs, len(recordings))
+        job_count = job_count_for(recordings) if jobs is None else max(1, min(jobs, len(recordings)))
         if job_count == 1:
             turns: Iterator[tuple[Recording, Observer]] = ((one, observer.of_run()) for one in recordings)
         else:
@@ -122,6 +109,8 @@ def ingest(
             result.append(run)
             if strict and run.lossy:
                 raise _strict_run(run)
+        if sources.lakes:
+            _import_lakes(sources.lakes, writer, result, replace=replace, strict=strict)
         if not result:
             raise _nothing_usable(result)
         imported = [run.run_id for run in result if run.action != "kept"]
@@ -130,6 +119,22 @@ def ingest(
             writer.commit()
     result.seconds = time.perf_counter() - started
     return result
+
+
+def _import_lakes(
+    lakes: Sequence[Path], writer: StoreWriter, result: IngestedRuns, *, replace: bool, strict: bool
+) -> None:
+    from traceconv.pipeline.lake_import import import_lake
+
+    for number, path in enumerate(lakes):
+        runs, problems = import_lake(path, f"lake_{number}", writer, replace=replace)
+        result.unusable += problems
+        result.extend(runs)
+        if strict and problems:
+            raise _strict_error(problems[0])
+        lossy = next((run for run in runs if run.lossy), None)
+        if strict and lossy is not None:
+            raise _strict_run(lossy)
 
 
 def job_count_for(recordings: Sequence[Recording]) -> int:
@@ -163,18 +168,6 @@ def trace_options_of(rules: Sequence[Path], max_event_mb: int, max_ratio: int) -
 def naming_of(pattern: str | None, group: str | None) -> Naming:
     """Return how runs are named. Raises UsageError for an invalid pattern of paths."""
     return Naming(None if pattern is None else rank_pattern(pattern), group)
-
-
-def note_same_content(writer: StoreWriter, run_ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (run, earlier run) for those of `run_ids` with the times and counts of an earlier run of the same rank.
-
-    Both are kept, with an entry in the import log.
-    """
-    found = [(int(run_id), int(other)) for run_id, other in writer.fetch(_SAME_CONTENT, {"runs": list(run_ids)})]
-    for run_id, other in found:
-        message = f"has the same times and counts as run {other}: probably the same recording; both are kept"
-        insert_log_entry(writer, run_id, Code.SAME_CONTENT, message)
-    return found
 
 
 def _strict_error(problem: Problem) -> DataLossError:

@@ -11,12 +11,12 @@ import duckdb
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import StoreError, UsageError, option, printable
-from traceconv.pipeline.ingest import note_same_content
+from traceconv.pipeline.run_copy import copy_rows, note_same_content
 from traceconv.reports.catalog import report_statements
 from traceconv.reports.current_store import open_current_store
 from traceconv.reports.run import choose_run, reading
 from traceconv.schema import tables
-from traceconv.schema.ddl import quote_identifier, quote_text, sql_type
+from traceconv.schema.ddl import quote_identifier, sql_type
 from traceconv.store.compact import compact
 from traceconv.store.database import OlderStoreError
 from traceconv.store.writer import StoreWriter
@@ -166,7 +166,7 @@ def merge_stores(
                 ) from error
             runs = _numbered(writer, other, name, replace=replace)
             try:
-                _copy_rows(writer, name, {run.other_id: run.run_id for run in runs if run.action != "kept"})
+                copy_rows(writer, name, {run.other_id: run.run_id for run in runs if run.action != "kept"})
             except StoreError as error:  # either of the files can be at fault
                 raise StoreError(f"can't copy the runs of {printable(str(other))}: {error}") from error
             merged += runs
@@ -240,21 +240,3 @@ def _numbered(writer: StoreWriter, other: Path, name: str, *, replace: bool) -> 
         run_id = writer.reserve_run(str(label), digest, None if known is None else known[0])
         found.append(MergedRun(other, other_id, run_id, str(label), "merged" if known is None else "replaced"))
     return found
-
-
-def _copy_rows(writer: StoreWriter, name: str, numbers: dict[int, int]) -> None:
-    """Copy the rows of runs: ID in the attached store `name` → new ID."""
-    if not numbers:
-        return
-    pairs = ", ".join(f"({old:d}::BIGINT, {new:d}::BIGINT)" for old, new in numbers.items())
-    for table, schema in tables().items():
-        columns = ", ".join(quote_identifier(column.name) for column in schema.columns if column.name != "run_id")
-        # The entries about other runs with the same content are made for the merged store.
-        code = quote_text(Code.SAME_CONTENT.text)
-        where = f"WHERE code IS DISTINCT FROM {code}" if table == "import_log" else ""
-        target = quote_identifier(table)
-        sql = (
-            f"INSERT INTO {target} (run_id, {columns}) SELECT new_id, {columns} FROM {name}.main.{target} "  # noqa: S608 - our schemas
-            f"JOIN (VALUES {pairs}) AS numbers(old_id, new_id) ON run_id = old_id {where}"
-        )
-        writer.run_sql(sql)

@@ -21,6 +21,7 @@ from pathlib import Path
 from traceconv._version import __version__
 from traceconv.base.cache_folder import cache_folder
 from traceconv.base.errors import InputError, StoreError, UsageError, option, printable
+from traceconv.lake.folder import is_lake
 from traceconv.pipeline.result import Observer
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.database import default_store_path, is_duckdb, named_store
@@ -59,25 +60,28 @@ def store_of(
     cache: bool = True,
     observed: Observed = nullcontext,
 ) -> Iterator[TraceStore]:
-    """Yield the store made from the files `paths`, which may be a store itself; if there are none, `db` or the default.
+    """Yield the store made from the files `paths`, which may be a store or a lake itself; without any, `db` or the
+    default.
 
     Without `cache`, the store is removed at the end of the block.
 
     Raises UsageError if both are given, InputError if nothing can be used.
     """
     if not paths:
-        yield TraceStore(default_store_path() if db is None else named_store(db))
+        yield _as_it_is(default_store_path() if db is None else named_store(db))
         return
     if db is not None:
         raise UsageError(
             f"{option('--db')} and trace files exclude each other; ingest the files into the store instead"
         )
-    if len(paths) == 1 and (paths[0].suffix == ".duckdb" or is_duckdb(paths[0])):
-        yield TraceStore(paths[0])
+    if len(paths) == 1 and (paths[0].suffix == ".duckdb" or is_duckdb(paths[0]) or is_lake(paths[0])):
+        yield _as_it_is(paths[0])
         return
     for path in paths:
         if is_duckdb(path):
             raise UsageError(f"{printable(str(path))} is a store: open it alone; traceconv runs merge combines stores")
+        if is_lake(path):
+            raise UsageError(f"{printable(str(path))} is a lake: open it alone, or ingest it into a store")
     folder = cache_folder() if cache else None
     key = None if folder is None else _key(paths)
     if folder is not None and key is not None:
@@ -89,6 +93,15 @@ def store_of(
     with tempfile.TemporaryDirectory(prefix="traceconv-") as temporary:
         path = Path(temporary) / "trace.duckdb"
         yield _with_losses(path, _ingest(paths, path, observed))
+
+
+def _as_it_is(path: Path) -> TraceStore:
+    """A store or lake of the user."""
+    if not is_lake(path):
+        return TraceStore(path)
+    from traceconv.lake.views import lake_problems
+
+    return TraceStore(path, lake_problems(path))
 
 
 def _key(paths: Sequence[Path]) -> str | None:

@@ -64,6 +64,17 @@ def define_report(connection: duckdb.DuckDBPyConnection, report: Report) -> None
     connection.execute(f"CREATE OR REPLACE TEMP MACRO {_macro(report)}")
 
 
+def define_named(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Create the reports, views and functions that a statement names, for this connection only."""
+    words = set(re.findall(r"\w+", sql.lower()))
+    define(connection, sql.lower())
+    for report in [*reports().values(), *renamed_reports().values()]:
+        if report.name in words:
+            define_report(connection, report)
+            name = quote_identifier(report.name)
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {name}()")  # noqa: S608 - our own name
+
+
 def _macro(report: Report) -> str:
     parameters = ", ".join(f"{quote_identifier(parameter.name)} := NULL" for parameter in report.parameters)
     return f"{quote_identifier(report.name)}({parameters}) AS TABLE\n{report.body}"

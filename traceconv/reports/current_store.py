@@ -1,4 +1,4 @@
-"""Opens stores for reading, including those of older schema versions, which get the current reports."""
+"""Opens stores and lakes for reading, including stores of older schema versions, which get the current reports."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from pathlib import Path
 
 import duckdb
 
+from traceconv.lake.folder import is_lake
 from traceconv.store.database import OlderStoreError, open_store
 
 
 def open_current_store(path: Path) -> duckdb.DuckDBPyConnection:
-    """Open the store at `path` for reading; migrate an older one first, with a StoreMigrated warning.
+    """Open the store or lake at `path` for reading; migrate an older store first, with a StoreMigrated warning.
 
-    Raises StoreError as `open_store` does.
+    Raises StoreError as `open_store` does, InputError for a lake that can't be read.
     """
+    if is_lake(path):
+        from traceconv.lake.views import open_lake
+
+        return open_lake(path)
     try:
         return open_store(path)
     except OlderStoreError:

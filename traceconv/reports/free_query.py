@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import duckdb
 
 from traceconv.base.errors import UsageError, printable
+from traceconv.lake.views import is_open_lake
+from traceconv.reports.catalog import define_named
 from traceconv.reports.render import Row, Table
 from traceconv.reports.run import BATCH_ROWS, reading
 from traceconv.schema.ddl import quote_identifier
@@ -16,7 +18,10 @@ from traceconv.store.documented_sql import SqlColumn
 
 
 def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Return the single statement of `sql`. Raises UsageError if it can't be parsed, or there are several."""
+    """Return the single statement of `sql`; for a lake, define the reports and views in it.
+
+    Raises UsageError if it can't be parsed, if there are several, or if it is not one that reads a lake.
+    """
     try:
         sql.encode()
     except UnicodeEncodeError:
@@ -25,6 +30,10 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"the SQL has {len(statements)} statements; pass exactly one")
+    if is_open_lake(connection):
+        if statements[0].type != duckdb.StatementType.SELECT:  # others could write files in the lake
+            raise UsageError("a query of a lake must be a SELECT statement")
+        define_named(connection, sql)
     return statements[0].query.strip().rstrip(";")
 
 

@@ -219,6 +219,22 @@ def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str
     return choice.run_ids[0], choice.note
 
 
+def chosen_runs(
+    connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str, *, several: bool
+) -> tuple[tuple[int, ...], str | None]:
+    """Return the run of `one_run` with its note; if `what` can be of several runs, those of `wanted`, None for all."""
+    if not several:
+        run_id, note = one_run(connection, wanted, what)
+        return (run_id,), note
+    run_ids = choose_run(connection, "all" if wanted is None else wanted).run_ids
+    if not run_ids:
+        rows = connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()
+        run_ids = tuple(run_id for (run_id,) in rows)
+    if not run_ids:
+        raise UsageError("the store has no runs; ingest one with: traceconv ingest PATH")
+    return run_ids, None
+
+
 def recorded_groups(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> frozenset[str]:
     """Return the recorded counter groups of some runs, of all if there are none. Raises StoreError."""
     sql = f"SELECT DISTINCT metric_group FROM task_pmu WHERE metric_group IS NOT NULL AND {_in_runs(run_ids)}"  # noqa: S608 - integers

@@ -234,6 +234,25 @@ def raise_interrupt(error: BaseException) -> None:
 def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     # An absolute path can't be mistaken for a URL (`sqlite:…`, `https:…`).
     file = check_path(path)
+    options = "READ_ONLY" if read_only else STORAGE_OPTIONS
+    try:
+        connection = connect_memory(_spill_folder(path))
+    except duckdb.Error as error:
+        raise StoreError(_why_not(path, error, read_only)) from error
+    try:
+        connection.execute(f"ATTACH {quote_text(file)} AS {_ALIAS} ({options})")
+        connection.execute(f"USE {_ALIAS}")
+    except duckdb.Error as error:
+        connection.close()
+        raise StoreError(_why_not(path, error, read_only)) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_memory(spill_folder: str) -> duckdb.DuckDBPyConnection:
+    """Return a connection without a store, with the settings of all connections. DuckDB spills to `spill_folder`."""
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -242,19 +261,13 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
             "allow_community_extensions": "false",
         },
     )
-    options = "READ_ONLY" if read_only else STORAGE_OPTIONS
     try:
         # A name in SQL must not refer to a Python variable.
         connection.execute("SET python_enable_replacements = false")
         # DuckDB takes `python -c` for interactive and would print a progress bar to standard output.
         connection.execute("SET enable_progress_bar = false")
         connection.execute(f"SET memory_limit = {quote_text(_MEMORY_LIMIT)}")
-        connection.execute(f"SET temp_directory = {quote_text(_spill_folder(path))}")
-        connection.execute(f"ATTACH {quote_text(file)} AS {_ALIAS} ({options})")
-        connection.execute(f"USE {_ALIAS}")
-    except duckdb.Error as error:
-        connection.close()
-        raise StoreError(_why_not(path, error, read_only)) from error
+        connection.execute(f"SET temp_directory = {quote_text(spill_folder)}")
     except BaseException:
         connection.close()
         raise
@@ -268,6 +281,11 @@ def _spill_folder(path: Path) -> str:
     """
     if os.access(path.absolute().parent, os.W_OK):
         return f"{path.absolute()}.tmp"
+    return temporary_spill_folder()
+
+
+def temporary_spill_folder() -> str:
+    """Return a folder for spilling in the system's temporary folder."""
     return str(Path(tempfile.gettempdir()) / f"traceconv-{os.getpid()}.tmp")
 
 

@@ -36,3 +36,19 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def rename_new(partial: Path, target: Path) -> None:
+    """Rename a file without replacing another, except an empty one. Raises FileExistsError."""
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        if not is_empty(target):
+            raise
+        partial.replace(target)
+    except OSError:  # a file system without hard links
+        if os.path.exists(target):
+            raise FileExistsError from None
+        partial.rename(target)
+    else:
+        partial.unlink()

@@ -36,7 +36,7 @@ from traceconv.store.database import (
 )
 from traceconv.store.derived_tables import derived_rows
 from traceconv.store.file_lock import FileLock
-from traceconv.store.files import is_empty, remove_database, remove_temporary, sync
+from traceconv.store.files import is_empty, remove_database, remove_temporary, rename_new, sync
 from traceconv.store.migrate import migrate
 from traceconv.store.small_inserts import SmallInserts
 from traceconv.store.template_cache import empty_store
@@ -183,6 +183,11 @@ class StoreWriter:
         """Attach another store for `run_sql`, as the database `name`. Raises StoreError if it is not a valid store."""
         attach_store(self._connection, path, name)
 
+    def attach_by(self, attach: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
+        """Call `attach` to attach a database for `run_sql`, on a connection with a transaction of its own."""
+        with self._refusing(), self._connection.cursor() as cursor:
+            attach(cursor)
+
     def make_room(self, text_bytes: int) -> None:
         """Prepare for strings of up to `text_bytes`, which DuckDB holds in contiguous memory."""
         if text_bytes > max(_SMALL_TEXT_BYTES, self._text_bytes):
@@ -301,7 +306,7 @@ class StoreWriter:
         if self._partial is not None:
             try:
                 sync(self._partial)
-                _name(self._partial, self._target)
+                rename_new(self._partial, self._target)
                 self._partial = None
                 sync(self._target.parent)
             except FileExistsError:
@@ -428,19 +433,3 @@ def remove_orphan(partial: Path) -> None:
         if "in use" in str(error):
             raise
     remove_database(partial)
-
-
-def _name(partial: Path, target: Path) -> None:
-    """Rename a file without replacing another, except an empty one. Raises FileExistsError."""
-    try:
-        os.link(partial, target)
-    except FileExistsError:
-        if not is_empty(target):
-            raise
-        partial.replace(target)
-    except OSError:  # a file system without hard links
-        if os.path.exists(target):
-            raise FileExistsError from None
-        partial.rename(target)
-    else:
-        partial.unlink()

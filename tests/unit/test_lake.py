@@ -1,0 +1,311 @@
+"""Lakes: what `export parquet` writes, reports and queries on it, damage, and hostile labels and entries."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from ingest_checks import all_rows
+
+import traceconv
+from tests.store_builder import build_store
+from traceconv.base.errors import InputError, OutputError, UsageError
+from traceconv.cli.app import run
+from traceconv.export.parquet import export_parquet
+from traceconv.lake.entries import key_of, parse_entry, quoted_group
+from traceconv.schema import tables
+from traceconv.store.database import open_store
+
+DIGESTS = ["0123456789abcdef" * 2, "fedcba9876543210" * 2, "00000000000000ff" * 2]
+
+
+def store_of_runs(path: Path, groups: list[str | None], tasks: int = 3) -> Path:
+    """A store with a run for each group label, with tasks on two devices."""
+    return build_store(
+        path,
+        run=[
+            {"run_id": n, "label": f"run-{n}", "group_label": group, "start_ns": 0, "source_digest": DIGESTS[n - 1]}
+            for n, group in enumerate(groups, start=1)
+        ],
+        op=[{"run_id": n, "op_id": 1, "op_type": "Conv2D"} for n in range(1, len(groups) + 1)],
+        task=[
+            {"run_id": n, "id": i, "device_id": i % 2, "op_id": 1, "kind": "compute", "start_ns": 100 - i, "dur_ns": n}
+            for n in range(1, len(groups) + 1)
+            for i in range(tasks)
+        ],
+    )
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A lake with a run of a group and one without."""
+    store = store_of_runs(tmp_path / "s.duckdb", ["job 1/a", None])
+    assert run(["export", "parquet", "--db", str(store), "-o", str(tmp_path / "lake")]) == 0
+    return tmp_path / "lake"
+
+
+def files_of(lake: Path) -> list[Path]:
+    return sorted(path for path in lake.rglob("*") if path.is_file())
+
+
+def change_entry(lake: Path, place: int, change: Callable[[dict[str, Any]], object]) -> Path:
+    path = lake / "_runs" / f"{DIGESTS[place][:16]}.json"
+    entry = json.loads(path.read_text())
+    change(entry)
+    path.write_text(json.dumps(entry))
+    return path
+
+
+def counts(lake: Path) -> list[tuple[int, int]]:
+    with traceconv.open_store(lake) as opened:
+        return opened.query("SELECT run_id, count(*) FROM task GROUP BY run_id ORDER BY run_id").fetchall()
+
+
+def test_layout(lake: Path) -> None:
+    """Plain partitions that any reader understands: rows in order, zstd, no 128-bit integers, times of 64 bits."""
+    [file] = (lake / "task" / "group=job%201%2Fa" / "run=0123456789abcdef").iterdir()
+    assert (lake / "task" / "group=__HIVE_DEFAULT_PARTITION__" / "run=fedcba9876543210").is_dir()
+    assert sorted(path.name for path in (lake / "_runs").iterdir()) == [f"{d[:16]}.json" for d in DIGESTS[:2]]
+    assert not (lake / "_partial").exists()
+    table = pq.ParquetFile(file).read()
+    assert table.column_names == [column.name for column in tables()["task"].columns[1:]]
+    assert table.select(["device_id", "start_ns"]).to_pylist() == [
+        {"device_id": 0, "start_ns": 98}, {"device_id": 0, "start_ns": 100}, {"device_id": 1, "start_ns": 99},
+    ]  # fmt: skip
+    column = pq.ParquetFile(file).metadata.row_group(0).column(table.column_names.index("start_ns"))
+    assert (column.compression, column.statistics.min, column.statistics.max) == ("ZSTD", 98, 100)
+    for one in lake.rglob("*.parquet"):
+        for field in pq.read_schema(one):
+            assert field.type in (pa.int64(), pa.int32(), pa.uint64(), pa.float64(), pa.string(), pa.bool_())
+            assert field.type == pa.int64() or not field.name.endswith("_ns")
+    entry = json.loads((lake / "_runs" / "0123456789abcdef.json").read_text())
+    for listed in entry["files"]:
+        path = lake / listed["table"] / "group=job%201%2Fa" / "run=0123456789abcdef" / listed["name"]
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == listed["sha256"]
+        assert pq.ParquetFile(path).metadata.num_rows == listed["row_count"]
+
+
+def test_reports_and_queries(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The commands on a lake answer as those on the store."""
+    store = str(lake.parent / "s.duckdb")
+    for on_store, on_lake in (
+        (["report", "op-statistic", "--db", store], ["lake", "report", "op-statistic", str(lake)]),
+        *(
+            (["query", sql, "--db", store], ["lake", "query", sql, str(lake)])
+            for sql in ("FROM op_statistic(run := 2)", "FROM breakdown", "FROM Slice ORDER BY ALL")
+        ),
+        (["runs", "list", "--db", store], ["lake", "list", str(lake), "--check"]),
+    ):  # fmt: skip
+        answers = []
+        for words in (on_store, on_lake):
+            assert run([*words, "--format", "csv"]) == 0
+            answers.append(capfd.readouterr().out)
+        assert answers[0] == answers[1]
+        assert answers[0].count("\n") > 2
+
+
+def test_only_the_files_of_the_chosen_run_are_read(lake: Path) -> None:
+    next((lake / "task" / "group=__HIVE_DEFAULT_PARTITION__").rglob("*.parquet")).write_bytes(b"")
+    change_entry(lake, 1, lambda entry: [one.update(size_bytes=0) for one in entry["files"] if one["table"] == "task"])
+    with traceconv.open_store(lake) as opened:
+        assert opened.query("SELECT count(*) FROM task WHERE run_id = 1").fetchall() == [(3,)]
+
+
+def test_a_query_reads_nothing_else_and_writes_nothing(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in files_of(lake)}
+    secret = lake.parent / "secret.csv"
+    secret.write_text("a\n1\n")
+    for sql in (
+        f"COPY task TO '{lake}/x.parquet'", f"FROM '{secret}'", f"FROM read_text('{lake}/../secret.csv')",
+        f"EXPLAIN ANALYZE COPY task TO '{next(iter(before))}'", "DROP VIEW task",
+        "SET enable_external_access = true",
+    ):  # fmt: skip
+        assert run(["lake", "query", sql, str(lake)]) == 2, sql
+        assert len(capfd.readouterr().err.splitlines()) == 1
+    assert {path: path.read_bytes() for path in files_of(lake)} == before
+
+
+def test_runs_are_added_once(lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in files_of(lake)}
+    more = store_of_runs(tmp_path / "more.duckdb", ["job 1/a", "new", "new"], tasks=5)
+    assert run(["export", "parquet", "--db", str(tmp_path / "s.duckdb"), "-o", str(lake)]) == 0
+    assert "run-1 is already in" in capfd.readouterr().err
+    assert {path: path.read_bytes() for path in files_of(lake)} == before
+    assert run(["export", "parquet", "--db", str(more), "--run", "run-3", "-o", str(lake)]) == 0
+    assert counts(lake) == [(1, 3), (2, 3), (3, 5)]
+    # A replaced run keeps its number; the files of its former group are removed.
+    assert run(["export", "parquet", "--db", str(more), "--run", "2", "-o", str(lake), "--overwrite"]) == 0
+    assert counts(lake) == [(1, 3), (2, 5), (3, 5)]
+    assert not list(lake.rglob("group=__HIVE*/run=*/*"))
+    named = {path.name for path in lake.rglob("*.parquet")}
+    assert named == {
+        one["name"] for path in (lake / "_runs").iterdir() for one in json.loads(path.read_text())["files"]
+    }
+
+
+def test_damage_is_listed_and_costs_its_run(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    question = ["lake", "report", "op-statistic", str(lake), "--run", "all", "--format", "csv"]
+    file = next((lake / "task" / "group=job%201%2Fa").rglob("*.parquet"))
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    assert run(question) == 3
+    out, err = capfd.readouterr()
+    assert out.count("\n") == 3  # both devices of the other run
+    assert f"has {len(content) - 1:,} instead of {len(content):,} bytes; run run-1 is omitted" in err
+    file.unlink()
+    assert run(question) == 3
+    assert "is missing; run run-1 is omitted" in capfd.readouterr().err
+    # Damage within a file.
+    middle = len(content) // 4
+    file.write_bytes(content[:middle] + bytes(8) + content[middle + 8 :])
+    assert run(["lake", "list", str(lake), "--check"]) == 3
+    assert "is damaged; export run run-1 again with --overwrite" in capfd.readouterr().err
+    store = lake.parent / "back.duckdb"
+    assert run(["ingest", str(lake), "--db", str(store)]) == 3
+    assert "is damaged; its run is omitted" in capfd.readouterr().err
+    with open_store(store) as connection:
+        assert connection.execute("SELECT label FROM run").fetchall() == [("run-2",)]
+    assert run(["ingest", str(lake), "--db", str(lake.parent / "strict.duckdb"), "--strict"]) == 3
+    assert not (lake.parent / "strict.duckdb").exists()
+    # A footer that can't be read: one line.
+    file.write_bytes(content[:-8] + b"\xff\xff\xff\x7fPAR1")
+    capfd.readouterr()
+    assert run(question) == 1
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entry: entry.update(format=2),
+        lambda entry: entry.update(schema_version=8),
+        lambda entry: entry.update(digest=DIGESTS[2]),
+        lambda entry: entry["files"][0].update(name="../../../x.parquet"),
+        lambda entry: entry["files"][0].update(table="../task"),
+        lambda entry: entry["files"][0].update(size_bytes=-1),
+        lambda entry: entry["files"][0].pop("sha256"),
+        lambda entry: entry["run"].update(start_ns="0); DROP TABLE run"),
+        lambda entry: entry["run"].update(rank=1 << 63),
+        lambda entry: entry["run"].pop("label"),
+        lambda entry: entry.pop("run"),
+    ],
+)
+def test_an_invalid_entry_is_listed(
+    lake: Path, change: Callable[[dict[str, Any]], object], capfd: pytest.CaptureFixture[str]
+) -> None:
+    change_entry(lake, 0, change)
+    assert run(["lake", "list", str(lake), "--format", "csv"]) == 3
+    out, err = capfd.readouterr()
+    assert [line.split(",")[1] for line in out.splitlines()] == ["label", "run-2"]
+    assert len(err.splitlines()) == 1
+    assert "_runs/0123456789abcdef.json" in err
+
+
+@pytest.mark.parametrize("content", [b"", b"[" * 100_000, b"\xff", b"[]", b'{"format": 1'])
+def test_bytes_that_are_not_an_entry(content: bytes) -> None:
+    with pytest.raises(InputError):
+        parse_entry("0" * 16, content)
+
+
+def test_an_unreadable_entry_is_not_replaced_by_mistake(lake: Path) -> None:
+    path = change_entry(lake, 0, lambda entry: entry.update(format=2))
+    with traceconv.open_store(db=lake.parent / "s.duckdb") as store:
+        with pytest.raises(OutputError, match="format 2"):
+            store.export_parquet(lake, run=1)
+        path.write_bytes(b"damaged")
+        store.export_parquet(lake, run=1, overwrite=True)
+    assert counts(lake) == [(1, 3), (2, 3)] or counts(lake) == [(2, 3), (1, 3)]
+
+
+LABELS = [
+    "..",
+    ".",
+    "/",
+    "../../etc",
+    "a\0b",
+    "a=b/run=c",
+    "%2F",
+    "",
+    " ",
+    "é" * 300,
+    "𝄞",
+    "a'b\"c;--",
+    "*[?]",
+    "\x1b[2J",
+]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_hostile_labels(tmp_path: Path, label: str) -> None:
+    """A label is one part of a path, and is restored from the rows."""
+    lake = tmp_path / "in" / "lake"
+    store = store_of_runs(tmp_path / "s.duckdb", [label])
+    with open_store(store) as connection:
+        export_parquet(connection, 1, lake)
+    assert {path.name for path in (tmp_path / "in").iterdir()} == {"lake"}
+    [folder] = (lake / "task").iterdir()
+    assert folder.name == f"group={quoted_group(label)}"
+    assert unquote(quoted_group(label)) == label or len(label) > 200
+    with traceconv.open_store(lake) as opened:
+        assert opened.query("SELECT group_label, count(*) FROM run JOIN task USING (run_id) GROUP BY 1").fetchall() == [
+            (label, 3)
+        ]
+        assert "\x1b" not in repr(opened)
+    traceconv.ingest(lake, db=tmp_path / "back.duckdb")
+    assert all_rows(tmp_path / "back.duckdb") == all_rows(store)
+
+
+def test_group_names_are_distinct_and_safe() -> None:
+    names = [quoted_group(label) for label in [*LABELS, None, "é" * 299 + "e", "__HIVE_DEFAULT_PARTITION__x"]]
+    assert len(set(names)) == len(names)
+    assert all(len(name) < 250 and not set(name) & set("/\\=.*?[ '\"") and name.isascii() for name in names)
+
+
+@pytest.mark.parametrize("name", ["st*r", "we[i]rd", "q?m", "it's", "%20", "ü"])
+def test_folders_with_special_names(tmp_path: Path, name: str) -> None:
+    """A pattern in the path of a lake reads no other lake."""
+    store = store_of_runs(tmp_path / "s.duckdb", [None])
+    for folder in (name, "stair", "weird"):
+        with traceconv.open_store(store) as opened:
+            opened.export_parquet(tmp_path / folder / "lake")
+    assert counts(tmp_path / name / "lake") == [(1, 3)]
+
+
+def test_misuse(lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path / "s.duckdb")
+    for words, code in (
+        (["lake", "report", "op-statistic", str(tmp_path)], 2),
+        (["lake", "report", "op-statistic", str(tmp_path / "none")], 2),
+        (["export", "parquet", "--db", store], 2),
+        (["export", "parquet", "--db", store, "-o", str(tmp_path / "run=7")], 2),
+        (["export", "parquet", "--db", store, "-o", store], 1),
+        (["report", "op-statistic", str(lake), store], 2),
+        (["ingest", str(lake), "--db", str(tmp_path / "b.duckdb"), "--group", "x"], 2),
+        (["runs", "delete", "1", "--db", str(lake), "--yes"], 1),
+        (["export", "parquet", "--db", store, "-o", "s3:/x"], 2),
+    ):
+        assert run(words) == code, words
+        assert len(capfd.readouterr().err.splitlines()) <= 2
+    with traceconv.open_store(store) as opened, pytest.raises(UsageError, match="needs a path"):
+        opened.export("parquet")
+
+
+def test_runs_without_a_digest_have_one_of_their_rows(tmp_path: Path) -> None:
+    """Static profiles and traces from standard input."""
+    for folder, dur_ns in (("a", 1), ("b", 1), ("c", 2)):
+        (tmp_path / folder).mkdir()
+        store = build_store(
+            tmp_path / folder / "s.duckdb", run=[{"label": "x"}], task=[{"id": 1, "dur_ns": dur_ns, "start_ns": 0}]
+        )
+        with open_store(store) as connection:
+            export_parquet(connection, 1, tmp_path / "lake")
+    assert counts(tmp_path / "lake") == [(1, 1), (2, 1)]
+    assert key_of("not hex") == hashlib.sha256(b"not hex").hexdigest()[:16]
+    assert key_of("0123456789abcdef01") == "0123456789abcdef"

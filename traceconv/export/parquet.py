@@ -1,0 +1,138 @@
+"""Add runs to a lake: Parquet files for each table, in partitions by group and run."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from traceconv.base.errors import InputError, OutputError, UsageError, option, printable
+from traceconv.export.registry import Written
+from traceconv.lake.entries import Entry, TableFile, Value, entry_name, key_of, parse_entry
+from traceconv.lake.folder import LakeFolder, lake_folder, new_file_name
+from traceconv.schema import tables
+from traceconv.schema.ddl import quote_identifier, quote_text, sql_type
+
+if TYPE_CHECKING:
+    from traceconv.schema.model import TableSchema
+
+#: Rows are ordered by the columns of these that a table has, so that statistics of row groups exclude most of them.
+_ORDER = ("device_id", "start_ns", "alloc_ns", "ts_ns", "at_ns", "src_ns", "id")
+
+
+def export_parquet(
+    connection: duckdb.DuckDBPyConnection, run_id: int, output: Path | None, *, overwrite: bool = False
+) -> Written:
+    """Add a run to the lake `output`, which is created if it does not exist.
+
+    A run with the same digest that is already in the lake is kept, unless `overwrite`. Readers see the run when its
+    entry is written, after all files. Raises UsageError without `output`, OutputError if the lake can't be written.
+    """
+    if output is None:
+        raise UsageError("export parquet needs a folder: pass -o DIR")
+    folder = lake_folder(output)
+    run = _run_row(connection, run_id)
+    digest = str(run["source_digest"]) if run["source_digest"] is not None else _content_digest(connection, run_id)
+    key = key_of(digest)
+    label = printable(str(run["label"]), 60)
+    before, exists = _entry_in(folder, key, overwrite=overwrite)
+    if before is not None and before.digest != digest:
+        raise OutputError(f"{folder.shown} has another run with the key {key}, {before.label}; use another folder")
+    if before is not None and not overwrite:
+        note = f"{label} is already in {folder.shown}; {option('--overwrite')} replaces it"
+        return Written({}, 0, path=output, notes=(note,))
+    added_ns = time.time_ns() if before is None else before.added_ns
+    text_bytes = max((_longest_text(connection, run_id, schema) for schema in tables().values()), default=0)
+    with folder.staging() as staging:
+        files = {}
+        for name in tables():
+            if (file := _write_table(connection, run_id, name, staging)) is not None:
+                files[name] = file
+        entry = Entry(key, digest, added_ns, text_bytes, run, tuple(files.values()))
+        for path, file in entry.paths().items():
+            folder.publish(staging / file.name, path)
+    if not folder.publish_entry(entry_name(key), entry.to_json(), replace=exists):
+        folder.remove(entry.paths())
+        return Written({}, 0, path=output, notes=(f"{label} was added to {folder.shown} by another program",))
+    if before is not None:
+        folder.remove(before.paths())
+    return Written(
+        {name: file.row_count for name, file in files.items()},
+        sum(file.size_bytes for file in files.values()),
+        path=output,
+    )
+
+
+def _entry_in(folder: LakeFolder, key: str, *, overwrite: bool) -> tuple[Entry | None, bool]:
+    """Return the entry of a run, and whether there is a file for it, which may be damaged if it is overwritten."""
+    [content] = folder.read([entry_name(key)])
+    if isinstance(content, FileNotFoundError):
+        return None, False
+    try:
+        if isinstance(content, OSError):
+            raise InputError(f"can't be read ({printable(content.strerror or str(content))})")
+        return parse_entry(key, content), True
+    except InputError as error:
+        if overwrite:
+            return None, True
+        raise OutputError(
+            f"{folder.shown}: the entry {entry_name(key)} {error} ({option('--overwrite')} replaces it)"
+        ) from error
+
+
+def _run_row(connection: duckdb.DuckDBPyConnection, run_id: int) -> Mapping[str, Value]:
+    names = [column.name for column in tables()["run"].columns[1:]]
+    selected = ", ".join(map(quote_identifier, names))
+    [row] = connection.execute(f"SELECT {selected} FROM run WHERE run_id = ?", [run_id]).fetchall()
+    return dict(zip(names, row, strict=True))
+
+
+def _content_digest(connection: duckdb.DuckDBPyConnection, run_id: int) -> str:
+    """A digest of all rows, for a run without one of its source: a static profile, or a trace from standard input."""
+    digest = hashlib.sha256()
+    for name, schema in tables().items():
+        columns = ", ".join(quote_identifier(column.name) for column in schema.columns[1:])
+        sql = f"SELECT count(*), sum(hash({columns})) FROM {quote_identifier(name)} WHERE run_id = ?"
+        digest.update(f"{name} {connection.execute(sql, [run_id]).fetchall()}\n".encode())
+    return digest.hexdigest()
+
+
+def _longest_text(connection: duckdb.DuckDBPyConnection, run_id: int, schema: TableSchema) -> int:
+    texts = [quote_identifier(column.name) for column in schema.columns if sql_type(column) == "VARCHAR"]
+    if not texts:
+        return 0
+    longest = f"greatest({', '.join(f'max(strlen({text}))' for text in texts)})"
+    [(found,)] = connection.execute(
+        f"SELECT {longest} FROM {quote_identifier(schema.name)} WHERE run_id = ?", [run_id]
+    ).fetchall()
+    return int(found or 0)
+
+
+def _write_table(connection: duckdb.DuckDBPyConnection, run_id: int, name: str, staging: Path) -> TableFile | None:
+    """Write the rows of a run, if there are any, without run_id."""
+    columns = [column.name for column in tables()[name].columns[1:]]
+    source = f"FROM {quote_identifier(name)} WHERE run_id = {run_id:d}"
+    if not connection.execute(f"SELECT 1 {source} LIMIT 1").fetchall():
+        return None
+    order = [column for column in _ORDER if column in columns]
+    sorted_by = f" ORDER BY {', '.join(map(quote_identifier, order))}" if order else ""
+    file = staging / new_file_name()
+    selected = ", ".join(map(quote_identifier, columns))
+    try:
+        [(count,)] = connection.execute(
+            f"COPY (SELECT {selected} {source}{sorted_by}) "
+            f"TO {quote_text(str(file))} (FORMAT parquet, COMPRESSION zstd)"
+        ).fetchall()
+        size, digest = file.stat().st_size, hashlib.sha256()
+        with file.open("rb") as stream:
+            while part := stream.read(1 << 20):
+                digest.update(part)
+    except (duckdb.Error, OSError) as error:
+        raise OutputError(
+            f"can't write the table {name} as Parquet: {printable(str(error).splitlines()[0])}"
+        ) from error
+    return TableFile(name, file.name, count, size, digest.hexdigest())

@@ -1,0 +1,313 @@
+"""The folder of a lake: on a local disk, or in a bucket on S3."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from traceconv.base.errors import InputError, OutputError, UsageError, printable
+from traceconv.schema.ddl import quote_text
+from traceconv.store.files import rename_new, sync
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: Folder of the entries, one per run; it makes a folder a lake.
+ENTRIES = "_runs"
+#: Folder of what is being written. Readers of partitioned Parquet skip names with an underscore.
+_PARTIAL = "_partial"
+_STALE_SECONDS = 24 * 3600
+#: `Path` joins repeated slashes.
+_S3 = re.compile(r"s3:/+(?=[^/])")
+#: A partition above the lake, which DuckDB would take for one of the lake.
+_PARTITION = re.compile(r"(^|/)(run|group)=")
+#: Requests in flight while entries are read.
+_READERS = 16
+_PART_BYTES = 1 << 20
+
+
+class LakeFolder(Protocol):
+    """Reads and writes the files of a lake by their names in it, such as `task/group=a/run=…/….parquet`.
+
+    Raises OutputError for what can't be written, InputError for a folder that can't be listed.
+    """
+
+    @property
+    def shown(self) -> str:
+        """The path for messages."""
+
+    def entry_names(self) -> list[str]:
+        """Return the names of the files in `_runs`, in order; none if there is no such folder."""
+
+    def read(self, names: Iterable[str]) -> Iterator[bytes | OSError]:
+        """Yield the content of each file, or why it can't be read."""
+
+    def sha256(self, name: str) -> str | None:
+        """Return the digest of a file in hex; None if it can't be read."""
+
+    def sizes(self, names: Iterable[str]) -> Mapping[str, int]:
+        """Return the sizes of those of the files that exist."""
+
+    def connect(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
+        """Let a connection read the files, also when it is locked down; return what precedes their names in SQL.
+
+        name  names the folder in this connection
+        """
+
+    def staging(self) -> Any:  # a context manager: mypy can't check a decorated method of a protocol
+        """Yield a local folder to write files in, which is removed afterwards."""
+
+    def publish(self, file: Path, name: str) -> None:
+        """Move a complete local file into the lake, under a name that no other file has."""
+
+    def publish_entry(self, name: str, content: bytes, *, replace: bool) -> bool:
+        """Write an entry at once; return False if it exists and is not to be replaced."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files, if they exist."""
+
+
+def is_lake(path: Path) -> bool:
+    """Whether a path is a lake. Every path on S3 is one, since nothing else is read from there."""
+    return bool(_S3.match(str(path))) or os.path.isdir(path / ENTRIES)
+
+
+def lake_folder(path: Path) -> LakeFolder:
+    """Return the folder of the lake at a path, which need not exist. Raises InputError, UsageError."""
+    text = str(path)
+    if match := _S3.match(text):
+        return _S3Folder("s3://" + text[match.end() :])
+    return _LocalFolder(path)
+
+
+class _LocalFolder:
+    def __init__(self, path: Path) -> None:
+        self._path = Path(os.path.realpath(path))
+        self.shown = printable(str(path))
+        _check_parents(str(self._path), self.shown)
+
+    def entry_names(self) -> list[str]:
+        try:
+            return sorted(path.name for path in (self._path / ENTRIES).iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(f"can't read {self.shown}: {error.strerror or error}") from None
+
+    def read(self, names: Iterable[str]) -> Iterator[bytes | OSError]:
+        for name in names:
+            try:
+                yield (self._path / name).read_bytes()
+            except OSError as error:
+                yield error
+
+    def sha256(self, name: str) -> str | None:
+        try:
+            with (self._path / name).open("rb") as file:
+                return _sha256(file)
+        except OSError:
+            return None
+
+    def sizes(self, names: Iterable[str]) -> Mapping[str, int]:
+        found = {}
+        for name in names:
+            with suppress(OSError):
+                found[name] = (self._path / name).stat().st_size
+        return found
+
+    def connect(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
+        # Brackets quote the characters of patterns.
+        prefix = re.sub(r"[*?\[]", r"[\g<0>]", f"{self._path}/")
+        _allow(connection, f"{self._path}/")
+        return prefix
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        with self._writing():
+            top = self._path / _PARTIAL
+            top.mkdir(parents=True, exist_ok=True)
+            for old in top.iterdir():  # of killed programs
+                with suppress(OSError):
+                    if time.time() - old.stat().st_mtime > _STALE_SECONDS:
+                        shutil.rmtree(old)
+            folder = Path(tempfile.mkdtemp(dir=top))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # another program writes
+                top.rmdir()
+
+    def publish(self, file: Path, name: str) -> None:
+        target = self._path / name
+        with self._writing():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sync(file)
+            file.replace(target)
+            sync(target.parent)
+
+    def publish_entry(self, name: str, content: bytes, *, replace: bool) -> bool:
+        target = self._path / name
+        with self.staging() as folder, self._writing():
+            file = folder / "entry.json"
+            file.write_bytes(content)
+            sync(file)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if replace:
+                file.replace(target)
+            else:
+                try:
+                    rename_new(file, target)
+                except FileExistsError:
+                    return False
+            sync(target.parent)
+        return True
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with suppress(OSError):
+                (self._path / name).unlink()
+            with suppress(OSError):  # of a label that the run no longer has
+                (self._path / name).parent.rmdir()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(f"can't write {self.shown}: {error.strerror or error}") from error
+
+
+class _S3Folder:
+    """Files on S3, through pyarrow. Credentials are those of the AWS tools: variables, ~/.aws, the machine's role."""
+
+    def __init__(self, uri: str) -> None:
+        from pyarrow import ArrowException, fs
+
+        self.shown = printable(uri.partition("?")[0])
+        try:
+            self._files, path = fs.FileSystem.from_uri(uri)
+        except (ArrowException, OSError, ValueError) as error:
+            raise UsageError(f"{printable(uri)} is not a path on S3: {_first_line(error)}") from None
+        self._top = path.rstrip("/")
+        if "/" not in self._top:
+            raise UsageError(f"{self.shown}: a lake needs a folder in the bucket, such as {self.shown}/lake")
+        _check_parents(self._top, self.shown)
+
+    def entry_names(self) -> list[str]:
+        return sorted(name.rpartition("/")[2] for name in self._listed(ENTRIES))
+
+    def read(self, names: Iterable[str]) -> Iterator[bytes | OSError]:
+        def content(name: str) -> bytes | OSError:
+            try:
+                with self._files.open_input_stream(f"{self._top}/{name}") as stream:
+                    data: bytes = stream.read()
+                    return data
+            except OSError as error:
+                return error
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from pool.map(content, names)
+
+    def sha256(self, name: str) -> str | None:
+        try:
+            with self._files.open_input_stream(f"{self._top}/{name}") as stream:
+                return _sha256(stream)
+        except OSError:
+            return None
+
+    def sizes(self, names: Iterable[str]) -> Mapping[str, int]:
+        listed: dict[str, int] = {}
+        for folder in dict.fromkeys(name.partition("/")[0] for name in names):
+            listed |= self._listed(folder)
+        return listed
+
+    def connect(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
+        from traceconv.lake.s3_files import S3Files
+
+        connection.register_filesystem(S3Files(self._files, name))
+        _allow(connection, f"{name}://{self._top}/")
+        return f"{name}://{self._top}/"
+
+    @contextmanager
+    def staging(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="traceconv-") as name:
+            yield Path(name)
+
+    def publish(self, file: Path, name: str) -> None:
+        from pyarrow import fs
+
+        self._write(name, lambda target: fs.copy_files(str(file), target, destination_filesystem=self._files))
+        file.unlink()
+
+    def publish_entry(self, name: str, content: bytes, *, replace: bool) -> bool:
+        if not replace and name in self._listed(ENTRIES):
+            return False
+
+        def put(target: str) -> None:
+            with self._files.open_output_stream(target) as stream:
+                stream.write(content)
+
+        # A file appears when it is complete.
+        self._write(name, put)
+        return True
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with suppress(OSError):
+                self._files.delete_file(f"{self._top}/{name}")
+
+    def _listed(self, folder: str) -> dict[str, int]:
+        """The files below a folder, with their sizes."""
+        from pyarrow import fs
+
+        try:
+            found = self._files.get_file_info(
+                fs.FileSelector(f"{self._top}/{folder}", recursive=True, allow_not_found=True)
+            )
+        except OSError as error:
+            raise InputError(f"can't read {self.shown}: {_first_line(error)}") from None
+        return {one.path[len(self._top) + 1 :]: one.size for one in found if one.type == fs.FileType.File}
+
+    def _write(self, name: str, write: Any) -> None:
+        try:
+            write(f"{self._top}/{name}")
+        except OSError as error:
+            raise OutputError(f"can't write {self.shown}/{printable(name)}: {_first_line(error)}") from error
+
+
+def new_file_name() -> str:
+    """Return a name that no other file has."""
+    return f"{secrets.token_hex(8)}.parquet"
+
+
+def _sha256(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while part := file.read(_PART_BYTES):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _allow(connection: duckdb.DuckDBPyConnection, folder: str) -> None:
+    connection.execute(
+        f"SET allowed_directories = list_append(current_setting('allowed_directories'), {quote_text(folder)})"
+    )
+
+
+def _check_parents(path: str, shown: str) -> None:
+    if _PARTITION.search(path):
+        raise UsageError(f"{shown}: a lake can't be in a folder whose name begins with run= or group=; choose another")
+
+
+def _first_line(error: BaseException) -> str:
+    return printable(next(iter(str(error).splitlines()), "unknown error"), 300)

@@ -1,0 +1,106 @@
+"""The tables of a lake as views on its Parquet files, named like those of a store, with run_id assigned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from traceconv._version import __version__
+from traceconv.base.errors import StoreError, printable
+from traceconv.lake.entries import Entry, Lake, Value, read_lake
+from traceconv.lake.folder import lake_folder
+from traceconv.schema import tables
+from traceconv.schema.ddl import quote_identifier, quote_text, sql_type
+from traceconv.schema.model import SCHEMA_VERSION, TableSchema
+from traceconv.store.database import connect_memory, temporary_spill_folder
+
+#: The database of an open lake. That of an open store has the same name, and a file.
+_DATABASE = "store"
+#: Rows of the table run in a statement.
+_ROWS_AT_ONCE = 100
+
+
+def open_lake(path: Path) -> duckdb.DuckDBPyConnection:
+    """Open a lake for reading, with its tables in the current database.
+
+    Runs are numbered from 1 in the order in which they were added. Runs that can't be used are omitted: see
+    `lake_problems`. Views, functions and reports are defined when they are used, since DuckDB would read files for each
+    of them. Raises InputError for a folder that is not a lake or can't be read, StoreError for a damaged file.
+    """
+    lake = read_lake(lake_folder(path))
+    connection = connect_memory(temporary_spill_folder())
+    try:
+        attach_lake(connection, lake, _DATABASE)
+        connection.execute(f"USE {_DATABASE}")
+        connection.execute("CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR)")
+        connection.execute("INSERT INTO store_info VALUES (?, ?)", [SCHEMA_VERSION, f"traceconv {__version__}"])
+    except duckdb.Error as error:
+        connection.close()
+        line = printable(str(error).splitlines()[0], 300)
+        raise StoreError(
+            f"can't read {lake.folder.shown}: {line}; find damaged files with: traceconv lake list DIR --check"
+        ) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def is_open_lake(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether a connection is to a lake, and may read its files also when it is locked down."""
+    found = connection.execute("SELECT path IS NULL FROM duckdb_databases() WHERE database_name = ?", [_DATABASE])
+    return found.fetchall() == [(True,)]
+
+
+def lake_problems(path: Path) -> list[str]:
+    """Return a line for each run of a lake that can't be used."""
+    return read_lake(lake_folder(path)).problems
+
+
+def attach_lake(connection: duckdb.DuckDBPyConnection, lake: Lake, database: str) -> None:
+    """Attach an in-memory database with the table run and a view for each other table."""
+    connection.execute(f"ATTACH ':memory:' AS {quote_identifier(database)}")
+    prefix = lake.folder.connect(connection, database.replace("_", ""))
+    _create_run_table(connection, lake.entries, database)
+    for name, schema in tables().items():
+        if name != "run":
+            view = f"{quote_identifier(database)}.main.{quote_identifier(name)}"
+            connection.execute(f"CREATE VIEW {view} AS {_rows_of(schema, lake.entries, prefix)}")
+
+
+def _create_run_table(connection: duckdb.DuckDBPyConnection, entries: Sequence[Entry], database: str) -> None:
+    """The rows come from the entries, since a file of one row for each run takes longer to read."""
+    columns = tables()["run"].columns
+    name = f"{quote_identifier(database)}.main.run"
+    connection.execute(
+        f"CREATE TABLE {name} ({', '.join(f'{quote_identifier(c.name)} {sql_type(c)}' for c in columns)})"
+    )
+    marks = f"({', '.join('?' * len(columns))})"
+    for start in range(0, len(entries), _ROWS_AT_ONCE):
+        some = entries[start : start + _ROWS_AT_ONCE]
+        values: list[Value] = []
+        for run_id, entry in enumerate(some, start + 1):
+            values += [run_id, *(entry.run[column.name] for column in columns[1:])]
+        connection.execute(f"INSERT INTO {name} VALUES {', '.join([marks] * len(some))}", values)
+
+
+def _rows_of(schema: TableSchema, entries: Sequence[Entry], prefix: str) -> str:
+    """Return the SELECT for the rows of a table in all runs."""
+    files = [path for entry in entries for path, file in entry.paths().items() if file.table == schema.name]
+    columns = [
+        f"file.{quote_identifier(column.name)}::{sql_type(column)} AS {quote_identifier(column.name)}"
+        for column in schema.columns[1:]
+    ]
+    if not files:
+        empty = ", ".join(f"NULL::{sql_type(c)} AS {quote_identifier(c.name)}" for c in schema.columns)
+        return f"SELECT {empty} WHERE false"
+    # The number of a run is the place of its key in an enum: DuckDB computes it once per file, and reads only the
+    # files of a run that a condition selects.
+    keys = ", ".join(quote_text(entry.key) for entry in entries)
+    listed = ", ".join(quote_text(prefix + path) for path in files)
+    return (
+        f"SELECT enum_code(file.run::ENUM({keys}))::BIGINT + 1 AS run_id, {', '.join(columns)} "
+        f"FROM read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false) AS file"
+    )
