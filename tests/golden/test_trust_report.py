@@ -27,7 +27,7 @@ SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces/pytorch/resnet18.p
 REAL = SHARED / "real"
 #: Findings in real traces, all explained: kernels of a B200 start while the one before ends (programmatic dependent
 #: launch), as rocprofv3's do on their queue; copies of collectives overlap on their stream, and the clock of that
-#: device is ahead of the host's.
+#: device is ahead of the host's. All events of Triton's example are in the first 0.4 s of its step, which lasts 13 s.
 EXPECTED: dict[str, list[Finding]] = {
     "torch/alexnet_critical_path.json.gz": [],
     "torch/b200_eager_trace.json.gz": [("overlapping_tasks", None, 74)],
@@ -35,12 +35,17 @@ EXPECTED: dict[str, list[Finding]] = {
     "torch/mi250_rocm6.2_minitoy.json.gz": [],
     "torch/nccl_metadata.json.gz": [],
     "torch/ns_resolution_rank0.pt.trace.json.gz": [],
+    "torch/triton_example.json.gz": [("silent_end", None, 1)],
     "ascend/torch_npu_level1_rank1": [("early_tasks", None, 36), ("overlapping_tasks", None, 24)],
     "ascend/msprof_analyze_trace_view.json": [],
     "mindspore/msprof_0_2_1.json": [],
     "tensorflow/timeline_gpu_03_merged.json": [],
     "rocm/rocprofv3_908_results.json.gz": [("overlapping_tasks", None, 1275)],
 }
+#: Categories of tasks, also in older traces.
+TASKS = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
+#: Real traces with steps.
+STEPPED = ("torch/kineto_resnet50_worker0.pt.trace.json.gz", "torch/nccl_metadata.json.gz")
 
 
 def findings(path: Path) -> list[Finding]:
@@ -55,15 +60,15 @@ def ns(event: Trace) -> float:
 class Planted:
     """A real trace that can be damaged: its launches of kernels by time, and the kernel of each."""
 
-    def __init__(self) -> None:
-        self.trace = json.loads(gzip.decompress(SAMPLE.read_bytes()))
+    def __init__(self, path: Path = SAMPLE) -> None:
+        self.trace = json.loads(gzip.decompress(path.read_bytes()))
         events = self.trace["traceEvents"]
-        tasks = {e["args"]["correlation"]: e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")}
+        tasks = {e["args"]["correlation"]: e for e in events if e.get("cat", "").lower() in TASKS}
         self.tasks = sorted(tasks.values(), key=ns)
         self.calls = {
             e["args"]["correlation"]: e
             for e in events
-            if e.get("cat") == "cuda_runtime" and e["args"]["correlation"] in tasks
+            if e.get("cat") in ("cuda_runtime", "Runtime") and e["args"]["correlation"] in tasks
         }
         launches = sorted((e for e in self.calls.values() if "Launch" in e["name"]), key=ns)
         self.kernels = [tasks[e["args"]["correlation"]] for e in launches]
@@ -71,6 +76,24 @@ class Planted:
     def remove(self, events: list[Trace]) -> None:
         gone = {id(event) for event in events}
         self.trace["traceEvents"] = [e for e in self.trace["traceEvents"] if id(e) not in gone]
+
+    def events(self, start: float, end: float) -> list[Trace]:
+        """All events of the host and the device in a range of time, but metadata and the ranges of steps."""
+        return [
+            e
+            for e in self.trace["traceEvents"]
+            if e["ph"] != "M" and start <= ns(e) < end and not e["name"].startswith("ProfilerStep")
+        ]
+
+    def steps(self) -> list[Trace]:
+        events = self.trace["traceEvents"]
+        return sorted((e for e in events if e["name"].startswith("ProfilerStep") and "gpu" not in e["cat"]), key=ns)
+
+    def moved(self, first: int, us: float) -> list[Trace]:
+        """Move the tasks from one on in time."""
+        for task in self.tasks[first:]:
+            task["ts"] = ns(task) + us
+        return self.tasks[first:]
 
     def found(self, folder: Path) -> list[Finding]:
         path = folder / "damaged.json"
@@ -97,6 +120,75 @@ def test_each_planted_loss_is_named(tmp_path: Path) -> None:
         planted = Planted()
         planted.trace["traceEvents"] += copy.deepcopy(planted.kernels[middle : middle + size])
         assert ("duplicate_tasks", None, size) in planted.found(tmp_path)
+
+
+def test_lost_copies_are_found(tmp_path: Path) -> None:
+    planted = Planted()
+    copies = [task for task in planted.tasks if task["cat"] == "gpu_memcpy"]
+    planted.remove(copies[2:5])
+    assert planted.found(tmp_path) == [("lost_copies", "middle", 3)]
+
+
+@pytest.mark.parametrize("path", [SAMPLE, *(pytest.param(REAL / name, marks=pytest.mark.long) for name in STEPPED)])
+def test_jumps_cuts_and_caps_are_found(tmp_path: Path, path: Path) -> None:
+    if not path.exists():
+        pytest.skip("no shared/conformance here")
+    draw = random.Random(path.name)
+    everything = Planted(path)
+    steps, count = everything.steps(), len(everything.tasks)
+
+    def names(planted: Planted) -> set[tuple[str, str | None]]:
+        return {(finding, place) for finding, place, _ in planted.found(tmp_path)}
+
+    usual = names(everything)
+    # The device's clock jumps back, or ahead.
+    planted = Planted(path)
+    planted.moved(draw.randrange(count // 4, count * 3 // 4), -draw.uniform(500, 50_000))
+    assert (names(planted) - usual) & {("reordered_tasks", None), ("early_tasks", None)}
+    planted = Planted(path)
+    planted.moved(draw.randrange(count // 4, count * 3 // 4), draw.uniform(5_000, 50_000))
+    assert ("late_tasks", None) in names(planted)
+    # Parts of the first, the last and another step, which keep their own event.
+    for step, place in ((steps[0], "start"), (steps[1], "middle"), (steps[-1], "end")):
+        planted = Planted(path)
+        begin, length = ns(step), float(step["dur"])
+        planted.remove(planted.events(begin + length * draw.uniform(0, 0.3), begin + length * draw.uniform(0.6, 1)))
+        assert ("cut_steps", place) in names(planted)
+    # Recording begins or ends within a step: events that are longer are lost, or last on.
+    planted = Planted(path)
+    cut = ns(steps[0]) + float(steps[0]["dur"]) * draw.uniform(0.2, 0.7)
+    planted.remove([*planted.events(0, cut), planted.steps()[0]])
+    assert names(planted) & {("cut_steps", "start"), ("lost_launches", "start")}
+    planted = Planted(path)
+    cut = ns(steps[-1]) + float(steps[-1]["dur"]) * draw.uniform(0.2, 0.7)
+    planted.remove(planted.events(cut, 1e30))
+    assert names(planted) & {("cut_steps", "end"), ("lost_tasks", "end"), ("silent_end", None)}
+
+
+def test_holes_in_the_ids_of_calls_are_found(make_store: MakeStore) -> None:
+    def calls(*ids: range) -> Path:
+        call = {"track_id": 1, "dur_ns": 1, "name": "x"}
+        rows = [{**call, "id": n, "correlation_id": n, "start_ns": 10 * n} for part in ids for n in part]
+        return make_store(track=[{"track_id": 1, "process_id": 1}], api=rows)
+
+    sql = "SELECT finding, count, total_count, affected_ns FROM trust WHERE finding = 'lost_calls'"
+    for store, wanted in (
+        (calls(range(-700, 5000, 3)), []),
+        (calls(range(0, 4000, 3), range(4500, 9000, 3)), [("lost_calls", 1, 2834, 5010)]),
+        (calls(range(700), range(10**9, 10**9 + 700)), []),
+    ):
+        with open_store(store) as connection:
+            assert connection.execute(sql).fetchall() == wanted
+
+
+def test_renamed_collectives_are_found(tmp_path: Path) -> None:
+    if not REAL.exists():
+        pytest.skip("no shared/conformance here")
+    planted = Planted(REAL / "torch/nccl_metadata.json.gz")
+    collectives = [task for task in planted.tasks if "nccl" in task["name"]]
+    for task in collectives:
+        task["name"] = "fused_kernel_7"
+    assert planted.found(tmp_path) == [("unknown_collectives", None, len(collectives))]
 
 
 def test_a_task_that_runs_past_the_next_one_is_found(tmp_path: Path) -> None:
@@ -152,6 +244,7 @@ def test_findings_of_a_few_tasks(make_store: MakeStore) -> None:
             ("import_losses", None, 3, None, None),
             ("lost_launches", "end", 1, 5, 0),
             ("overlapping_tasks", None, 2, 5, 60),
+            ("reordered_tasks", None, 2, 4, None),
             ("uncertain_delays", None, 1, 4, 7),
             ("unfinished_tasks", None, 1, 5, None),
             ("unknown_collectives", None, 1, 5, 50),

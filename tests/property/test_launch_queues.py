@@ -1,4 +1,4 @@
-"""Queue lengths of streams equal a count over all launches and starts, wherever the pass over them is cut."""
+"""Queues of streams equal a count over all launches and starts, wherever the pass over them is cut."""
 
 from __future__ import annotations
 
@@ -87,6 +87,13 @@ def test_queue_lengths(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, s
         streams = by_stream(tasks)
         found = dict(connection.execute("SELECT id, queue_length FROM launch WHERE start_ns IS NOT NULL").fetchall())
         assert found == {one["id"]: length_after(one, stream) for stream in streams.values() for one in stream}
+        reordered = connection.execute("SELECT id FROM reordered_task ORDER BY id").fetchall()
+        assert [id_ for (id_,) in reordered] == sorted(
+            one["id"]
+            for stream in streams.values()
+            for one in stream
+            if any(t["start_ns"] < one["start_ns"] and t["submit_ns"] > one["submit_ns"] for t in stream)
+        )
         windows: list[tuple[int | None, int | None]] = [(None, None), (50, None), (None, 200), (40, 220)]
         for from_ns, to_ns in windows:
             inside = [

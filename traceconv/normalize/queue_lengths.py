@@ -14,11 +14,12 @@ from traceconv.base.int64 import LARGEST, Int64
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Launches or starts: the place of each one's stream in a list, its task and its time."""
+    """Launches or starts: the place of each one's stream in a list, its task, its time and that of the launch."""
 
     stream: NDArray[np.int32]
     ids: Int64
     ts_ns: Int64
+    submit_ns: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Lengths:
 class _Queue:
     length: int = 0
     last_ns: int | None = None
+    last_submit_ns: int = -LARGEST
 
 
 class StreamQueues:
@@ -55,16 +57,35 @@ class StreamQueues:
         stream, ts_ns = stream[order], ts_ns[order]
         is_launch = order < len(by_id)
         length = np.cumsum(np.where(is_launch, 1, -1))
-        heads = np.flatnonzero(np.concatenate(([True], stream[1:] != stream[:-1]))) if len(stream) else order
         found = []
-        for head, end in pairwise([*heads.tolist(), len(stream)]):
+        for head, end in _groups(stream):
             queue = self._queues.setdefault(int(stream[head]), _Queue())
             own = length[head:end]
             own += queue.length - (own[0] - (1 if is_launch[head] else -1))
             found += [(int(stream[head]), lengths) for lengths in _lengths(queue, own, ts_ns[head:end])]
             queue.length, queue.last_ns = int(own[-1]), int(ts_ns[end - 1])
         order = by_id[order[is_launch]]
-        return Changes(stream[is_launch], launches.ids[order], ts_ns[is_launch]), length[is_launch], found
+        submit_ns = ts_ns[is_launch]
+        return Changes(stream[is_launch], launches.ids[order], submit_ns, submit_ns), length[is_launch], found
+
+    def reordered(self, starts: Changes) -> Changes:
+        """Return the starts, of those that `take` gets, before which a task started that was launched later."""
+        order = np.lexsort((starts.submit_ns, starts.ts_ns, starts.stream))
+        stream, submit_ns = starts.stream[order], starts.submit_ns[order]
+        found = np.zeros(len(order), np.bool_)
+        for head, end in _groups(stream):
+            queue = self._queues.setdefault(int(stream[head]), _Queue())
+            latest = np.maximum.accumulate(np.concatenate(([queue.last_submit_ns], submit_ns[head:end])))
+            found[head:end] = submit_ns[head:end] < latest[:-1]
+            queue.last_submit_ns = int(latest[-1])
+        rows = order[found]
+        return Changes(starts.stream[rows], starts.ids[rows], starts.ts_ns[rows], starts.submit_ns[rows])
+
+
+def _groups(stream: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+    """Return the first row of each group of equal numbers, and the row after its last."""
+    heads = np.flatnonzero(np.concatenate(([True], stream[1:] != stream[:-1]))) if len(stream) else stream
+    return pairwise([*heads.tolist(), len(stream)])
 
 
 def _lengths(queue: _Queue, length: Int64, ts_ns: Int64) -> Iterator[Lengths]:

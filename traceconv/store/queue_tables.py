@@ -1,4 +1,4 @@
-"""Fill the tables task_queue and stream_queue from the launches and starts of stored tasks."""
+"""Fill the tables task_queue, stream_queue and reordered_task from the launches and starts of stored tasks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.queue_lengths import Changes, StreamQueues
 from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.store.time_chunks import time_chunks
@@ -17,7 +18,7 @@ from traceconv.store.time_chunks import time_chunks
 _CHUNK_ROWS = 500_000
 _TIMES = "SELECT {column} AS ts_ns FROM task WHERE {where}"
 _CHANGES = (
-    "SELECT run_id, device_id, stream_id, id, {column} AS ts_ns FROM task "
+    "SELECT run_id, device_id, stream_id, id, {column} AS ts_ns, submit_ns FROM task "
     "WHERE {where} AND {column} BETWEEN {start} AND {last}"
 )
 _COLUMNS = ("submit_ns", "start_ns")
@@ -27,7 +28,7 @@ _Stream: TypeAlias = "tuple[int, int | None, int | None]"
 
 
 def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """Yield rows of task_queue and stream_queue for runs that have none, as (table, run, rows without the run).
+    """Yield rows of these tables for runs that have none, as (table, run, rows without the run).
 
     Rows may be inserted in between.
     """
@@ -43,20 +44,27 @@ def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> It
         )
         launches, lengths, found = queues.take(launches, starts)
         known = list(streams)
-        run_of = np.array([run_id for run_id, _, _ in known])[launches.stream]
-        for run_id in np.unique(run_of).tolist():
-            own = run_of == run_id
-            columns = {"id": pa.array(launches.ids[own]), "queue_length": pa.array(lengths[own])}
+        run_of = np.array([run_id for run_id, _, _ in known], np.int64)
+        for run_id, rows in _by_run(run_of[launches.stream]):
+            columns = {"id": pa.array(launches.ids[rows]), "queue_length": pa.array(lengths[rows])}
             yield "task_queue", run_id, pa.RecordBatch.from_pydict(columns)
-        for number, rows in found:
+        reordered = queues.reordered(starts)
+        for run_id, rows in _by_run(run_of[reordered.stream]):
+            yield "reordered_task", run_id, pa.RecordBatch.from_pydict({"id": pa.array(reordered.ids[rows])})
+        for number, counts in found:
             run_id, device_id, stream_id = known[number]
             columns = {
-                name: pa.array([value] * len(rows.dur_ns), pa.int64())
+                name: pa.array([value] * len(counts.dur_ns), pa.int64())
                 for name, value in (("device_id", device_id), ("stream_id", stream_id))
             }
             names = ("queue_length", "change_count", "dur_ns")
-            columns |= {name: pa.array(getattr(rows, name)) for name in names}
+            columns |= {name: pa.array(getattr(counts, name)) for name in names}
             yield "stream_queue", run_id, pa.RecordBatch.from_pydict(columns)
+
+
+def _by_run(run_of: Int64) -> Iterator[tuple[int, Mask]]:
+    for run_id in np.unique(run_of).tolist():
+        yield run_id, run_of == run_id
 
 
 def _changes(connection: duckdb.DuckDBPyConnection, sql: str, streams: dict[_Stream, int]) -> Changes:
@@ -69,4 +77,5 @@ def _changes(connection: duckdb.DuckDBPyConnection, sql: str, streams: dict[_Str
     firsts, number = distinct_rows(*columns)
     names = rows.select(["run_id", "device_id", "stream_id"]).take(pa.array(firsts)).to_pylist()
     places = [streams.setdefault(tuple(name.values()), len(streams)) for name in names]
-    return Changes(np.array(places, np.int32)[number], *(rows.column(name).to_numpy() for name in ("id", "ts_ns")))
+    numbers = (rows.column(name).to_numpy() for name in ("id", "ts_ns", "submit_ns"))
+    return Changes(np.array(places, np.int32)[number], *numbers)

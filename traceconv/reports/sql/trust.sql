@@ -9,43 +9,69 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_launches: tasks whose launching call is missing, in runs that have such calls; overlapping_tasks: tasks that start before the end of the previous one on their stream and are not part of another task; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks named like collectives of another kind (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it (a heuristic); cut_steps: steps without a start or end; import_losses: events that ingest could not keep." }
--- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches; NULL for other findings." }
--- count = { type = "BIGINT", unit = "count", doc = "Calls, tasks, steps or events concerned." }
+-- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream and are not part of another task; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, and parts of steps before the first or after the last one, in runs in which at least half of the steps have the same number (a heuristic); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
+-- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches or steps; NULL for other findings." }
+-- count = { type = "BIGINT", unit = "count", doc = "Calls, tasks, steps, holes or events concerned." }
 -- total_count = { type = "BIGINT", unit = "count", doc = "Those examined; NULL if unknown." }
--- affected_ns = { type = "BIGINT", unit = "ns", doc = "lost_tasks, lost_launches: time from the first to the last of consecutive ones; overlapping_tasks: sum of the overlaps; duplicate_tasks, unknown_collectives: sum of the durations; early_tasks: sum of the times by which they are early; uncertain_delays: sum of the delays; NULL for others." }
+-- affected_ns = { type = "BIGINT", unit = "ns", doc = "lost_tasks, lost_copies, lost_launches: time from the first to the last of consecutive ones; overlapping_tasks: sum of the overlaps; duplicate_tasks, unknown_collectives: sum of the durations; early_tasks, late_tasks: sum of the times by which they are early or late; lost_calls: time between the calls around the holes; silent_end: the silent time; uncertain_delays: sum of the delays; NULL for others." }
 -- affected_percent = { type = "DOUBLE", unit = "percent", doc = "affected_ns in percent of the run's duration; may exceed 100 with several streams; NULL if unknown." }
 -- reports = { type = "VARCHAR", unit = "text", doc = "Reports whose numbers it affects." }
-WITH launched AS (
-  SELECT DISTINCT run_id, correlation_id
-  FROM task
-  WHERE correlation_id IS NOT NULL AND (run IS NULL OR run_id = run)
-), call AS (
-  SELECT a.run_id, a.name, a.start_ns, coalesce(TRY(a.start_ns + a.dur_ns), a.start_ns) AS end_ns,
-         l.correlation_id IS NOT NULL AS complete
+WITH called_word AS MATERIALIZED (
+  -- A bit for each of 64 consecutive IDs: joining single IDs takes twenty times as long.
+  SELECT a.run_id, a.name, a.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (a.correlation_id & 63)::UBIGINT) AS bits,
+         min(a.start_ns) AS first_ns, max(a.start_ns) AS last_ns
   FROM api AS a
-  LEFT JOIN launched AS l ON l.run_id = a.run_id AND l.correlation_id = a.correlation_id
   WHERE a.correlation_id IS NOT NULL AND a.start_ns IS NOT NULL AND (run IS NULL OR a.run_id = run)
-    AND regexp_matches(a.name, '(?i)launch') AND NOT regexp_matches(a.name, '(?i)hostfunc')
-), item AS (
-  -- Calls of other layers have the names of launches too, but no tasks.
-  SELECT c.run_id, 'lost_tasks' AS finding, c.start_ns, c.end_ns, c.complete
-  FROM call AS c
-  JOIN (SELECT run_id, name FROM call GROUP BY run_id, name HAVING bool_or(complete)) AS n
-    ON n.run_id = c.run_id AND n.name = c.name
-  UNION ALL
-  SELECT t.run_id, 'lost_launches', t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns), t.submit_ns IS NOT NULL
+  GROUP BY ALL
+), with_task AS (
+  SELECT t.run_id, t.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (t.correlation_id & 63)::UBIGINT) AS bits
   FROM task AS t
-  WHERE t.correlation_id IS NOT NULL AND t.start_ns IS NOT NULL AND t.kind IS DISTINCT FROM 'sync'
-    AND (run IS NULL OR t.run_id = run)
+  WHERE t.correlation_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
+  GROUP BY ALL
+), called AS MATERIALIZED (
+  SELECT c.run_id, CASE WHEN regexp_matches(c.name, '(?i)memcpy') THEN 'lost_copies' ELSE 'lost_tasks' END AS finding,
+         c.name, c.word, c.bits & ~coalesce(t.bits, 0::UBIGINT) AS lost,
+         c.bits & coalesce(t.bits, 0::UBIGINT) AS complete
+  FROM called_word AS c
+  LEFT JOIN with_task AS t ON t.run_id = c.run_id AND t.word = c.word
+  WHERE regexp_matches(c.name, '(?i)launch|memcpy') AND NOT regexp_matches(c.name, '(?i)hostfunc')
+), launcher AS MATERIALIZED (
+  -- Calls of other layers have the names of launches too, but no tasks.
+  SELECT run_id, finding, name, bool_or(bool_or(lost > 0)) OVER (PARTITION BY run_id, finding) AS is_lost
+  FROM called
+  GROUP BY run_id, finding, name
+  HAVING bool_or(complete > 0)
+), work AS NOT MATERIALIZED (
+  SELECT t.run_id, t.device_id, t.track_id, t.id, t.parent_id, t.kind, t.name, t.start_ns, t.dur_ns, t.stream_wait_ns,
+         t.submit_ns, t.step_id
+  FROM task AS t
+  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
+), unlaunched AS MATERIALIZED (
+  SELECT t.run_id, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
+  FROM task AS t
+  WHERE t.correlation_id IS NOT NULL AND t.submit_ns IS NULL AND t.start_ns IS NOT NULL
+    AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
+), item AS (
+  -- Complete launches matter in runs with others only.
+  SELECT a.run_id, l.finding, a.start_ns, coalesce(TRY(a.start_ns + a.dur_ns), a.start_ns) AS end_ns,
+         n.complete & (1::UBIGINT << (a.correlation_id & 63)::UBIGINT) > 0 AS complete
+  FROM api AS a
+  JOIN launcher AS l ON l.run_id = a.run_id AND l.name = a.name AND l.is_lost
+  JOIN called AS n ON n.run_id = a.run_id AND n.name = a.name AND n.word = a.correlation_id >> 6
+  WHERE a.start_ns IS NOT NULL
+  UNION ALL
+  SELECT run_id, 'lost_launches', start_ns, end_ns, false FROM unlaunched
+  UNION ALL
+  SELECT w.run_id, 'lost_launches', w.start_ns, w.start_ns, true
+  FROM work AS w
+  WHERE w.submit_ns IS NOT NULL AND w.start_ns IS NOT NULL AND w.run_id IN (SELECT u.run_id FROM unlaunched AS u)
 ), placed AS (
   SELECT run_id, finding, start_ns, end_ns, complete,
+         -- With FILTER instead of CASE, the windows would take quadratic time.
          count(CASE WHEN complete THEN 1 END) OVER (PARTITION BY run_id, finding ORDER BY start_ns) AS before,
          count(CASE WHEN complete THEN 1 END) OVER (PARTITION BY run_id, finding) AS completes,
          count(*) OVER (PARTITION BY run_id, finding) AS items
   FROM item
-  -- Only what has incomplete ones is sorted. With FILTER instead of CASE, the windows would take quadratic time.
-  WHERE (run_id, finding) IN (SELECT (run_id, finding) FROM item GROUP BY ALL HAVING NOT bool_and(complete))
 ), gap AS (
   SELECT run_id, finding, before, any_value(items) AS items, count(*) AS count,
          CASE WHEN before = 0 THEN 'start' WHEN before = any_value(completes) THEN 'end' ELSE 'middle' END AS place,
@@ -53,59 +79,173 @@ WITH launched AS (
   FROM placed
   WHERE NOT complete AND completes > 0
   GROUP BY run_id, finding, before
-), work AS (
-  SELECT t.run_id, t.track_id, t.start_ns, t.dur_ns, t.name, t.kind, t.parent_id, t.stream_wait_ns, t.submit_ns,
-         t.device_id
-  FROM task AS t
-  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
-), copy AS (
-  SELECT run_id, dur_ns, count(*) - 1 AS extra
-  FROM work
-  WHERE start_ns IS NOT NULL AND dur_ns > 0
-  GROUP BY run_id, track_id, start_ns, dur_ns, name
-  HAVING count(*) > 1
+), by_name AS MATERIALIZED (
+  SELECT w.run_id, w.name, w.kind = 'collective' AS is_collective, count(*) AS tasks, min(w.id) AS first_id,
+         sum(w.dur_ns) AS total, count(*) FILTER (WHERE w.dur_ns IS NULL) AS unfinished, count(w.submit_ns) AS delays,
+         count(*) FILTER (WHERE w.start_ns < w.submit_ns) AS early,
+         sum(w.submit_ns::HUGEINT - w.start_ns) FILTER (WHERE w.start_ns < w.submit_ns) AS earlier,
+         count(*) FILTER (WHERE w.start_ns >= w.submit_ns
+                          AND w.start_ns::HUGEINT - w.submit_ns <= d.clock_error_ns) AS uncertain,
+         sum(w.start_ns::HUGEINT - w.submit_ns) FILTER (
+           WHERE w.start_ns >= w.submit_ns AND w.start_ns::HUGEINT - w.submit_ns <= d.clock_error_ns) AS short_delay
+  FROM work AS w
+  LEFT JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id
+  GROUP BY w.run_id, w.name, is_collective
+), tested AS (
+  SELECT run_id, sum(tasks) AS tasks, sum(unfinished) AS unfinished, sum(delays) AS delays, sum(early) AS early,
+         sum(earlier) AS earlier, sum(uncertain) AS uncertain, sum(short_delay) AS short_delay
+  FROM by_name
+  GROUP BY run_id
+), unknown_collective AS (
+  SELECT n.run_id, sum(n.tasks) AS tasks, sum(n.total) AS total
+  FROM by_name AS n
+  LEFT JOIN task AS t ON t.run_id = n.run_id AND t.id = n.first_id
+  WHERE NOT coalesce(n.is_collective, false)
+    AND (regexp_matches(n.name, '(?i)(nccl|rccl|hccl|hcom_|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)')
+         OR regexp_matches(t.args, '"(Collective name|Process Group Name)" *:'))
+  GROUP BY n.run_id
 ), long_name AS (
   -- Profilers cut names at powers of 2, with or without the terminating NUL.
   SELECT n.run_id, sum(n.tasks) AS tasks
   FROM (
-    SELECT run_id, name, length(name) AS size, count(*) AS tasks, max(length(name)) OVER (PARTITION BY run_id) AS longest
-    FROM work
+    SELECT run_id, name, length(name) AS size, sum(tasks) AS tasks, max(length(name)) OVER (PARTITION BY run_id) AS longest
+    FROM by_name
     WHERE name IS NOT NULL
     GROUP BY run_id, name
   ) AS n
   WHERE n.size = n.longest AND n.longest IN (31, 32, 63, 64, 127, 128, 255, 256, 511, 512, 1023, 1024, 2047, 2048, 4095, 4096)
   GROUP BY n.run_id
   HAVING count(*) > 1
-), crossing AS (
+), crossing AS MATERIALIZED (
+  SELECT * FROM work WHERE stream_wait_ns < 0
+), inner_task AS (
   -- A task inside another one is a part of it, as the copies of a collective are.
-  SELECT w.run_id, count(*) AS tasks, sum(least(-w.stream_wait_ns::HUGEINT, w.dur_ns)) AS overlap
+  SELECT c.run_id, c.id
+  FROM task AS p
+  JOIN crossing AS c ON c.run_id = p.run_id AND c.parent_id = p.id
+), overlapping AS (
+  SELECT c.run_id, count(*) AS tasks, sum(least(-c.stream_wait_ns::HUGEINT, c.dur_ns)) AS overlap
+  FROM crossing AS c
+  ANTI JOIN inner_task AS i ON i.run_id = c.run_id AND i.id = c.id
+  GROUP BY c.run_id
+), copy AS (
+  -- A copy begins before the end of its original, so it overlaps it.
+  SELECT w.run_id, w.dur_ns, count(*) - 1 AS extra
   FROM work AS w
-  LEFT JOIN task AS p ON p.run_id = w.run_id AND p.id = w.parent_id
-  WHERE w.stream_wait_ns < 0 AND p.id IS NULL
-  GROUP BY w.run_id
-), tested AS (
-  SELECT w.run_id, count(*) AS tasks, count(*) FILTER (WHERE w.dur_ns IS NULL) AS unfinished,
-         count(w.submit_ns) AS delays,
-         count(*) FILTER (WHERE w.start_ns < w.submit_ns) AS early,
-         sum(w.submit_ns::HUGEINT - w.start_ns) FILTER (WHERE w.start_ns < w.submit_ns) AS earlier,
-         count(*) FILTER (WHERE w.start_ns >= w.submit_ns
-                          AND w.start_ns::HUGEINT - w.submit_ns <= d.clock_error_ns) AS uncertain,
-         sum(w.start_ns::HUGEINT - w.submit_ns) FILTER (
-           WHERE w.start_ns >= w.submit_ns AND w.start_ns::HUGEINT - w.submit_ns <= d.clock_error_ns) AS short_delay,
-         count(*) FILTER (WHERE w.kind IS DISTINCT FROM 'collective' AND regexp_matches(w.name, '(?i)(nccl|rccl|hccl|hcom_|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)')) AS named,
-         sum(w.dur_ns) FILTER (WHERE w.kind IS DISTINCT FROM 'collective' AND regexp_matches(w.name, '(?i)(nccl|rccl|hccl|hcom_|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)'))
-           AS named_ns
+  SEMI JOIN crossing AS c ON c.run_id = w.run_id AND c.track_id = w.track_id AND c.start_ns = w.start_ns
+    AND c.dur_ns = w.dur_ns AND c.name IS NOT DISTINCT FROM w.name
+  WHERE w.dur_ns > 0
+  GROUP BY w.run_id, w.track_id, w.start_ns, w.dur_ns, w.name
+  HAVING count(*) > 1
+), waited AS (
+  -- A synchronisation of the device ends after all tasks that were launched before it.
+  SELECT a.run_id, a.start_ns, max(TRY(a.start_ns + a.dur_ns)) AS end_ns
+  FROM (
+    SELECT run_id, name, max(last_ns) AS start_ns
+    FROM called_word
+    WHERE regexp_matches(name, '(?i)device_?synchronize|synchronize_?device|ctxsynchronize')
+    GROUP BY run_id, name
+  ) AS l
+  JOIN api AS a ON a.run_id = l.run_id AND a.name = l.name AND a.start_ns = l.start_ns
+  WHERE a.run_id IN (SELECT run_id FROM stream_queue GROUP BY run_id HAVING min(device_id) = max(device_id))
+  GROUP BY a.run_id, a.start_ns
+  QUALIFY row_number() OVER (PARTITION BY a.run_id ORDER BY a.start_ns DESC) = 1
+), late AS (
+  SELECT w.run_id, count(*) AS tasks, sum(w.start_ns::HUGEINT + w.dur_ns - s.end_ns) AS later
   FROM work AS w
+  JOIN waited AS s ON s.run_id = w.run_id AND s.start_ns >= w.submit_ns
   LEFT JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id
+  WHERE w.start_ns::HUGEINT + w.dur_ns > s.end_ns::HUGEINT + coalesce(d.clock_error_ns, 0)
   GROUP BY w.run_id
+), numbered AS (
+  -- A range of this width has 64 IDs of recorded calls on average. Each process has its own IDs.
+  SELECT c.run_id, sum(bit_count(c.bits)) AS calls,
+         ((max(c.word)::HUGEINT - min(c.word) + 1) * 64 // sum(bit_count(c.bits)) + 1)::BIGINT AS width
+  FROM called_word AS c
+  WHERE c.run_id IN (
+    SELECT k.run_id
+    FROM (SELECT DISTINCT run_id, track_id FROM api) AS a
+    JOIN track AS k ON k.run_id = a.run_id AND k.track_id = a.track_id
+    GROUP BY k.run_id
+    HAVING count(DISTINCT coalesce(k.process_id, -1)) = 1
+  )
+  GROUP BY c.run_id
+  HAVING sum(bit_count(c.bits)) >= 1024
+), hole AS (
+  SELECT n.run_id, any_value(n.calls) AS calls, c.word // n.width AS place,
+         place - lag(place) OVER in_order - 1 AS empty,
+         min(c.first_ns)::HUGEINT - lag(max(c.last_ns)) OVER in_order AS lasts,
+         count(*) OVER (PARTITION BY n.run_id) AS used
+  FROM called_word AS c
+  JOIN numbered AS n ON n.run_id = c.run_id
+  GROUP BY n.run_id, place
+  WINDOW in_order AS (PARTITION BY n.run_id ORDER BY place)
+), lost_call AS (
+  SELECT run_id, count(*) AS holes, any_value(calls) AS calls, sum(greatest(lasts, 0)) AS lasts
+  FROM hole
+  WHERE empty > 0
+  GROUP BY run_id
+  -- IDs that leave out more than they use are not consecutive.
+  HAVING sum(empty) <= any_value(used)
+), bound AS (
+  SELECT run_id, step_id, min(coalesce(start_ns, fp_start_ns)) AS start_ns, max(end_ns) AS end_ns,
+         bool_or(end_ns IS NULL OR coalesce(start_ns, fp_start_ns) IS NULL) AS is_cut, count(*) AS rows,
+         count(*) FILTER (WHERE end_ns IS NULL OR coalesce(start_ns, fp_start_ns) IS NULL) AS cut_rows
+  FROM step
+  WHERE run IS NULL OR run_id = run
+  GROUP BY run_id, step_id
+), event AS (
+  SELECT run_id, step_id, coalesce(submit_ns, start_ns) AS ts_ns FROM work
+  UNION ALL
+  SELECT r.run_id, r.step_id, r.start_ns FROM "range" AS r WHERE run IS NULL OR r.run_id = run
+), of_step AS (
+  SELECT run_id, step_id, count(*) AS events FROM event WHERE step_id IS NOT NULL GROUP BY run_id, step_id
+), sized AS (
+  SELECT b.*, coalesce(o.events, 0) AS events, row_number() OVER (PARTITION BY b.run_id ORDER BY b.start_ns) AS number,
+         count(*) OVER (PARTITION BY b.run_id) AS steps,
+         quantile_disc(coalesce(o.events, 0), 0.5) OVER (PARTITION BY b.run_id) AS usual
+  FROM bound AS b
+  LEFT JOIN of_step AS o ON o.run_id = b.run_id AND o.step_id = b.step_id
+), regular AS (
+  -- Runs in which at least half of the steps have the same number of events, within 1 %.
+  SELECT run_id, any_value(usual) AS usual, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+  FROM sized
+  GROUP BY run_id
+  HAVING any_value(usual) > 0 AND 2 * count(*) FILTER (WHERE abs(events - usual) * 100 <= usual) >= greatest(count(*), 4)
+), cut_step AS (
+  SELECT run_id, NULL AS place, sum(cut_rows) AS count FROM bound GROUP BY run_id
+  UNION ALL
+  SELECT s.run_id, CASE s.number WHEN 1 THEN 'start' WHEN s.steps THEN 'end' ELSE 'middle' END, 1
+  FROM sized AS s
+  SEMI JOIN regular AS g ON g.run_id = s.run_id
+  WHERE NOT s.is_cut AND s.events * 10 < s.usual * 9
+  UNION ALL
+  -- What is left of a step whose own event is lost.
+  SELECT g.run_id, CASE WHEN e.ts_ns < g.start_ns THEN 'start' ELSE 'end' END AS place, 1
+  FROM event AS e
+  JOIN regular AS g ON g.run_id = e.run_id
+  WHERE e.step_id IS NULL AND (e.ts_ns < g.start_ns OR e.ts_ns >= g.end_ns)
+  GROUP BY g.run_id, g.usual, place
+  HAVING count(*) * 10 >= g.usual
+), last_event AS (
+  SELECT run_id, max(until_ns) AS until_ns, max(end_ns) AS end_ns
+  FROM (
+    SELECT run_id, max(start_ns + coalesce(dur_ns, 0)) AS until_ns, NULL AS end_ns FROM work GROUP BY run_id
+    UNION ALL
+    SELECT a.run_id, max(a.start_ns), max(TRY(a.start_ns + a.dur_ns)) FROM api AS a GROUP BY a.run_id
+    UNION ALL
+    SELECT r.run_id, max(r.start_ns), max(TRY(r.start_ns + r.dur_ns)) FROM "range" AS r GROUP BY r.run_id
+  )
+  WHERE run IS NULL OR run_id = run
+  GROUP BY run_id
 ), found AS (
   SELECT run_id, finding, place, sum(count) AS count, any_value(items) AS total, sum(affected) AS affected
   FROM gap
   GROUP BY run_id, finding, place
   UNION ALL
-  SELECT c.run_id, 'overlapping_tasks', NULL, c.tasks, t.tasks, c.overlap
-  FROM crossing AS c
-  JOIN tested AS t ON t.run_id = c.run_id
+  SELECT o.run_id, 'overlapping_tasks', NULL, o.tasks, t.tasks, o.overlap
+  FROM overlapping AS o
+  JOIN tested AS t ON t.run_id = o.run_id
   UNION ALL
   SELECT run_id, 'unfinished_tasks', NULL, unfinished, tasks, NULL FROM tested
   UNION ALL
@@ -113,7 +253,18 @@ WITH launched AS (
   UNION ALL
   SELECT run_id, 'uncertain_delays', NULL, uncertain, delays, short_delay FROM tested
   UNION ALL
-  SELECT run_id, 'unknown_collectives', NULL, named, tasks, named_ns FROM tested
+  SELECT l.run_id, 'late_tasks', NULL, l.tasks, t.delays, l.later
+  FROM late AS l
+  JOIN tested AS t ON t.run_id = l.run_id
+  UNION ALL
+  SELECT q.run_id, 'reordered_tasks', NULL, count(*), any_value(t.delays), NULL
+  FROM reordered_task AS q
+  JOIN tested AS t ON t.run_id = q.run_id
+  GROUP BY q.run_id
+  UNION ALL
+  SELECT u.run_id, 'unknown_collectives', NULL, u.tasks, t.tasks, u.total
+  FROM unknown_collective AS u
+  JOIN tested AS t ON t.run_id = u.run_id
   UNION ALL
   SELECT c.run_id, 'duplicate_tasks', NULL, sum(c.extra), any_value(t.tasks), sum(c.extra * c.dur_ns::HUGEINT)
   FROM copy AS c
@@ -124,22 +275,30 @@ WITH launched AS (
   FROM long_name AS n
   JOIN tested AS t ON t.run_id = n.run_id
   UNION ALL
-  SELECT run_id, 'cut_steps', NULL, count(*) FILTER (WHERE end_ns IS NULL OR coalesce(start_ns, fp_start_ns) IS NULL),
-         count(*), NULL
-  FROM step
-  WHERE run IS NULL OR run_id = run
-  GROUP BY run_id
+  SELECT run_id, 'lost_calls', NULL, holes, calls, lasts FROM lost_call
+  UNION ALL
+  SELECT c.run_id, 'cut_steps', c.place, sum(c.count), any_value(b.rows), NULL
+  FROM cut_step AS c
+  JOIN (SELECT run_id, sum(rows) AS rows FROM bound GROUP BY run_id) AS b ON b.run_id = c.run_id
+  GROUP BY c.run_id, c.place
+  UNION ALL
+  SELECT l.run_id, 'silent_end', NULL, 1, NULL, l.end_ns::HUGEINT - l.until_ns
+  FROM last_event AS l
+  JOIN run AS r ON r.run_id = l.run_id
+  WHERE (l.end_ns::HUGEINT - l.until_ns) * 10 > l.end_ns::HUGEINT - r.start_ns
+    AND l.run_id IN (SELECT t.run_id FROM tested AS t)
   UNION ALL
   SELECT run_id, 'import_losses', NULL, sum(coalesce(event_count, 1)), NULL, NULL
   FROM import_log
   WHERE severity = 'data_loss' AND (run IS NULL OR run_id = run)
   GROUP BY run_id
 )
-SELECT f.run_id, f.finding, f.place, f.count::BIGINT AS count, f.total AS total_count,
+SELECT f.run_id, f.finding, f.place, f.count::BIGINT AS count, f.total::BIGINT AS total_count,
        TRY_CAST(f.affected AS BIGINT) AS affected_ns,
        100 * f.affected::DOUBLE / nullif(r.end_ns::HUGEINT - r.start_ns, 0)::DOUBLE AS affected_percent,
        CASE f.finding
          WHEN 'lost_tasks' THEN 'breakdown, kernels, op-statistic, op-tree, idle-gaps, compare'
+         WHEN 'lost_copies' THEN 'breakdown, kernels, idle-gaps, compare'
          WHEN 'lost_launches' THEN 'launch, op-tree, idle-causes, stream-utilisation'
          WHEN 'overlapping_tasks' THEN 'op-statistic, kernels (sums exceed busy time)'
          WHEN 'duplicate_tasks' THEN 'op-statistic, kernels'
@@ -149,6 +308,8 @@ SELECT f.run_id, f.finding, f.place, f.count::BIGINT AS count, f.total AS total_
          WHEN 'cut_names' THEN 'kernels, op-statistic'
          WHEN 'unknown_collectives' THEN 'breakdown'
          WHEN 'cut_steps' THEN 'step-trace, step-breakdown, compare'
+         WHEN 'late_tasks' THEN 'breakdown, launch, idle-gaps, step-breakdown'
+         WHEN 'reordered_tasks' THEN 'breakdown, launch, idle-gaps, step-breakdown'
          ELSE 'all' END AS reports
 FROM found AS f
 LEFT JOIN run AS r ON r.run_id = f.run_id
