@@ -5,5 +5,5 @@
 -- suggestion = "Copy the next input during computation, on a stream of its own and from pinned memory; leave data on the device between steps; copy smaller types."
 -- reads = ["breakdown"]
 -- evidence = "SELECT label, count, total_ns FROM kernels(run := $run, device := $device) WHERE kind = 'copy' ORDER BY total_ns DESC"
-SELECT device_id, 'copies' AS subject, least(exposed_copy_ns, compute_ns) AS saving_ns, 1 AS count
+SELECT device_id, NULL AS subject, least(exposed_copy_ns, compute_ns) AS saving_ns, 1 AS count
 FROM advice_middle

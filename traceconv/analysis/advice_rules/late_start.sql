@@ -5,6 +5,6 @@
 -- suggestion = "Run warm-up iterations before those that count; load code eagerly; check for other processes on the device and for the time that the profiler needs."
 -- reads = ["launch", "idle-gaps", "idle-causes"]
 -- evidence = "FROM idle_gaps(run := $run, device := $device) WHERE cause = 'launch' AND gap_ns >= 1000000 ORDER BY gap_ns DESC"
-SELECT device_id, task_name AS subject, least(gap_ns, launch_delay_ns) AS saving_ns, 1 AS count
+SELECT device_id, kernel_label(task_name) AS subject, least(gap_ns, launch_delay_ns) AS saving_ns, 1 AS count
 FROM advice_gap
 WHERE cause = 'launch' AND gap_ns >= 1000000
