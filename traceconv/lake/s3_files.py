@@ -13,8 +13,13 @@ class S3Files(ArrowFSWrapper):  # type: ignore[misc]  # fsspec is not typed
     cachable = False
 
     def __init__(self, files: Any, protocol: str) -> None:
+        self._name = protocol
         super().__init__(files)
-        self.protocol = protocol
+
+    @property
+    def protocol(self) -> str:
+        """What precedes `://` in its paths."""
+        return self._name
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:

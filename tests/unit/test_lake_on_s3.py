@@ -1,0 +1,87 @@
+"""A lake in a bucket, on moto's server: written, read in parts, damaged, restored."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ingest_checks import all_rows
+from test_lake import store_of_runs
+
+import traceconv
+from traceconv.cli.app import run
+
+pytest.importorskip("fsspec", reason="the extra traceconv[s3] is not installed")
+pytest.importorskip("moto", reason="moto[server] is not installed")
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """The address of an empty bucket; `{}` is the place of the folder."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in keys.items():
+            patch.setenv(name, value)
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
+        try:
+            until = time.monotonic() + 60
+            while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < until:
+                time.sleep(0.05)
+            from pyarrow import fs
+
+            options = {"scheme": "http", "endpoint_override": f"127.0.0.1:{port}", "region": "us-east-1"}
+            fs.S3FileSystem(**options, allow_bucket_creation=True).create_dir("bucket")
+            yield "s3://bucket/{}?" + "&".join(f"{name}={value}" for name, value in options.items())
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def test_a_lake_on_s3(bucket: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from pyarrow import fs
+
+    store, lake = store_of_runs(tmp_path / "s.duckdb", ["a/b", None, ".."]), bucket.format("some/lake")
+    words = ["export", "parquet", "--db", str(store), "-o", lake]
+    assert run([*words, "--run", "1,2"]) == 0
+    assert run(words) == 0  # the third run
+    assert "run-1 is already in s3://bucket/some/lake" in capfd.readouterr().err
+    question = ["op-statistic", "--run", "all", "--format", "csv"]
+    assert run(["report", *question, "--db", str(store)]) == 0
+    expected = capfd.readouterr().out
+    assert run(["lake", "report", question[0], lake, *question[1:]]) == 0
+    assert capfd.readouterr().out == expected
+    assert expected.count("\n") == 7
+    assert run(["lake", "query", "SELECT count(*) AS n FROM task WHERE run_id = 3", lake, "--format", "csv"]) == 0
+    assert capfd.readouterr().out == "n\n3\n"
+    assert run(["lake", "query", f"FROM '{store}'", lake]) == 2
+    assert run(["lake", "list", lake, "--check", "--format", "csv"]) == 0
+    assert run(["ingest", lake, "--db", str(tmp_path / "back.duckdb")]) == 0
+    assert all_rows(tmp_path / "back.duckdb") == all_rows(store)
+    with traceconv.open_store(store) as opened:
+        opened.export_parquet(lake, run=2, overwrite=True)
+    files, top = fs.FileSystem.from_uri(lake)
+    found = [one.path for one in files.get_file_info(fs.FileSelector(top, recursive=True)) if one.is_file]
+    assert len([path for path in found if path.startswith(f"{top}/task/")]) == 3  # replaced files are removed
+    files.delete_file(next(path for path in found if "/task/group=a%2Fb/" in path))
+    capfd.readouterr()
+    assert run(["lake", "list", lake, "--format", "csv"]) == 3
+    out, err = capfd.readouterr()
+    assert [line.split(",")[1] for line in out.splitlines()] == ["label", "run-2", "run-3"]
+    assert "is missing; run run-1 is omitted" in err
+
+
+def test_what_is_not_there(bucket: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """One line each."""
+    for path in (bucket.format("none"), bucket.replace("bucket", "nobucket").format("lake"), "s3://bucket"):
+        assert run(["lake", "list", path]) in (1, 2)
+        assert len(capfd.readouterr().err.splitlines()) == 1
