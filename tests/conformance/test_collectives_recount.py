@@ -62,12 +62,51 @@ def test_kernels_of_nccl(name: str, tmp_path: Path) -> None:
 def test_collectives_of_torch_npu(tmp_path: Path) -> None:
     folder = REAL / "ascend/torch_npu_level1_rank1"
     trace = json.loads((folder / "trace_view.json").read_text(), parse_float=Decimal)
+    communication = json.loads((folder / "communication.json").read_text(), parse_float=Decimal)
+    parts = ("Transit Time(ms)", "Wait Time(ms)", "Idle Time(ms)")
+    vendor = {
+        key.partition("@")[0]: tuple(round(figures["Communication Time Info"][part] * 10**6) for part in parts)
+        for key, figures in communication["step50"]["collective"].items()
+        if key != "Total Op Info"
+    }
     expected = {
-        ("all_reduce", "FP32", 4 * event["args"]["count"], 1, round(event["dur"] * 1000))
+        ("all_reduce", "FP32", 4 * event["args"]["count"], 1, round(event["dur"] * 1000), *vendor[event["name"]])
         for event in trace
         if event["name"].startswith("hcom_allReduce")
     }
+    assert len(expected) == 4
     ingest([folder], tmp_path / "trace.duckdb")
     columns = ("collective", "dtype", "message_bytes", "count", "total_ns")
+    columns += ("vendor_transit_ns", "vendor_wait_ns", "vendor_idle_ns")
     with open_store(tmp_path / "trace.duckdb") as store:
         assert {tuple(row[column] for column in columns) for row in store.report("collectives")} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "paired"),
+    [
+        ("{", None),
+        ("[1]", None),
+        ('{"step": {"collective": {"hcom_x": 5, "Total Op Info": {}}, "p2p": []}}', None),
+        ('{"s": {"c": {"hcom_x@1": {"Communication Time Info": {"Start Timestamp(us)": 1e400}}}}}', None),
+        ('{"s": {"c": {"hcom_x@1": {"Communication Time Info": {"Start Timestamp(us)": 90.9}}}}}', 0),
+        ('{"s": {"c": {"hcom_x": {"Communication Time Info": {"Start Timestamp(us)": 10.3, "Wait Time(ms)": 0}}}}}', 1),
+    ],
+)
+def test_communication_files_may_be_anything(text: str, paired: int | None, tmp_path: Path) -> None:
+    names = [("process_name", 0, "HCCL"), ("thread_name", 1, "Group 0 Communication")]
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 3, "tid": tid, "name": what, "args": {"name": name}} for what, tid, name in names
+    ]
+    events.append({"ph": "X", "pid": 3, "tid": 1, "ts": "10.25", "dur": 2, "name": "hcom_x", "args": {"count": 1}})
+    folder = tmp_path / "a_ascend_pt/ASCEND_PROFILER_OUTPUT"
+    folder.mkdir(parents=True)
+    (folder / "trace_view.json").write_text(json.dumps(events))
+    (folder / "communication.json").write_text(text)
+    ingest([tmp_path], tmp_path / "trace.duckdb")
+    with open_store(tmp_path / "trace.duckdb") as store:
+        found = store.query("SELECT args->>'$.communication' IS NOT NULL FROM task").fetchall()
+        assert found == [(bool(paired),)]
+        accounts = "SELECT paired_count FROM import_account WHERE record LIKE 'communication%'"
+        assert store.query(accounts).fetchall() in ([(paired or 0,)], [])
+        assert [row["vendor_wait_ns"] for row in store.report("collectives")] == [0 if paired else None]

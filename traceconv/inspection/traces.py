@@ -56,7 +56,12 @@ def folder_lines(folder: VendorFolder) -> Iterator[str]:
     """Describe an output folder of msprof or torch_npu in lines of 80 columns."""
     yield printable(folder.path.name or str(folder.path), 80)
     yield "  an output folder of msprof or torch_npu"
-    parts = (("timeline", folder.timelines), ("table", folder.tables), ("facts", folder.facts))
+    parts = (
+        ("timeline", folder.timelines),
+        ("table", folder.tables),
+        ("facts", folder.facts),
+        ("communication", folder.communication),
+    )
     for title, files in parts:
         for file in files:
             yield f"  {title:<9} {printable(folder.name_of(file), 48):<48}{_size(file):>14,} bytes"
@@ -147,6 +152,7 @@ def describe_folder(folder: VendorFolder) -> dict[str, Any]:
         "timelines": [str(file) for file in folder.timelines],
         "tables": [str(file) for file in folder.tables],
         "facts": [str(file) for file in folder.facts],
+        "communication": [str(file) for file in folder.communication],
         "left": [{"path": str(file), "reason": why} for file, why in folder.left],
     }
 

@@ -39,6 +39,12 @@ _KEYS = (
     "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size", "Process Group Ranks", "Seq",
     "data_type", "count",
 )  # fmt: skip
+#: Columns → torch_npu's times in ms.
+_VENDOR = {
+    "vendor_transit_ns": "Transit Time(ms)",
+    "vendor_wait_ns": "Wait Time(ms)",
+    "vendor_idle_ns": "Idle Time(ms)",
+}
 _ROWS = """
 INSERT INTO collective BY NAME
 WITH name AS (
@@ -76,7 +82,8 @@ WITH name AS (
          CASE WHEN f.is_ours THEN m.group_size
               WHEN f.number[3] BETWEEN 1 AND {most_ranks} THEN f.number[3] END AS group_size,
          coalesce(f.arg[2], f.arg[8]) AS dtype, f.number[4] AS sequence, f.submit_ns, f.start_ns, f.dur_ns,
-         f.size_bytes, CASE WHEN f.number[1] BETWEEN 0 AND {most} THEN f.number[1]::HUGEINT END AS ins,
+         f.size_bytes, {vendor},
+         CASE WHEN f.number[1] BETWEEN 0 AND {most} THEN f.number[1]::HUGEINT END AS ins,
          CASE WHEN f.number[2] BETWEEN 0 AND {most} THEN f.number[2]::HUGEINT END AS outs,
          CASE WHEN f.number[5] BETWEEN 0 AND {most} THEN f.number[5]::HUGEINT END AS counted, e.width,
          f.start_ns BETWEEN {first} AND {last} AND f.dur_ns BETWEEN 0 AND {longest} AS is_timed
@@ -105,7 +112,7 @@ SELECT run_id, id, device_id, step_id, iteration, collective, comm_group, group_
        CASE WHEN is_timed THEN row_number() OVER (
          PARTITION BY run_id, device_id, comm_group, group_ranks, collective, sequence,
                       CASE WHEN sequence IS NULL THEN step_id END, is_timed ORDER BY start_ns, id) END AS position,
-       submit_ns, start_ns, dur_ns
+       submit_ns, start_ns, dur_ns, {vendor_names}
 FROM sized
 ORDER BY run_id, start_ns, id
 """
@@ -121,7 +128,15 @@ def fill_collectives(connection: duckdb.DuckDBPyConnection, runs: Iterable[int])
         _ROWS.format(
             runs=chosen,
             named=f"CASE {cases} END",
-            paths=", ".join(f"""'$."{key}"'""" for key in _KEYS),
+            paths=", ".join(
+                [f"""'$."{key}"'""" for key in _KEYS]
+                + [f"""'$.communication."Communication Time Info"."{key}"'""" for key in _VENDOR.values()]
+            ),
+            vendor=", ".join(
+                f"TRY_CAST(TRY_CAST(f.arg[{place}] AS DECIMAL(24, 12)) * 1000000 AS BIGINT) AS {name}"
+                for place, name in enumerate(_VENDOR, len(_KEYS) + 1)
+            ),
+            vendor_names=", ".join(_VENDOR),
             widths=element_widths(),
             first=_FIRST_NS,
             last=_LAST_NS,

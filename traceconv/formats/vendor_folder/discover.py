@@ -22,6 +22,7 @@ from traceconv.formats.common.folder_walk import walk
 _TIMELINE = re.compile(r"(?:trace_view|msprof(?:_slice_\d+)?(?:_\d+)*)\.json(?:\.gz|\.zst)?", re.IGNORECASE)
 _PART = re.compile(r"(?:task_time|hccl|step_trace)(?:_\d+)+\.json(?:\.gz|\.zst)?", re.IGNORECASE)
 _FACTS = re.compile(r"(?:profiler_info(?:_\d+)?\.json|profiler_metadata\.json|info\.json(?:\.\d+)?)", re.IGNORECASE)
+_COMMUNICATION = re.compile(r"communication\.json", re.IGNORECASE)
 _OTHER = re.compile(r".+\.(?:csv|json|json\.gz|json\.zst|db|xlsx)", re.IGNORECASE)
 _EXPORT_TIME = re.compile(r"_(\d{14})\.")
 _SLICE = re.compile(r"_slice_(\d{1,9})(?=[_.])", re.IGNORECASE)
@@ -37,6 +38,7 @@ class VendorFolder:
     tables     CSV files of known kinds
     facts      small JSON files that describe the recording
     left       (file, why it is not read)
+    communication  torch_npu's figures of collectives, which complete tasks of the timeline
     """
 
     path: Path
@@ -44,11 +46,12 @@ class VendorFolder:
     tables: tuple[Path, ...]
     facts: tuple[Path, ...]
     left: tuple[tuple[Path, str], ...]
+    communication: tuple[Path, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
         """All files that are read."""
-        return (*self.timelines, *self.tables, *self.facts)
+        return (*self.timelines, *self.tables, *self.facts, *self.communication)
 
     @property
     def is_complete(self) -> bool:
@@ -129,7 +132,8 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
     left += [(file, "the folder contains a newer export of the same recording") for file in sorted(older)]
     read = [file for file in (*timelines, *tables) if file not in older]
     facts = [file for file in files if _FACTS.fullmatch(file.name)]
-    known = {*timelines, *tables, *facts, *(file for file, _ in left)}
+    communication = [file for file in files if _COMMUNICATION.fullmatch(file.name)] if timelines else []
+    known = {*timelines, *tables, *facts, *communication, *(file for file, _ in left)}
     left += [(file, "unknown kind of file") for file in files if file not in known and _OTHER.fullmatch(file.name)]
     chosen = set(read)
     return VendorFolder(
@@ -138,6 +142,7 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
         tuple(file for file in tables if file in chosen),
         tuple(facts),
         tuple(left),
+        tuple(communication),
     )
 
 

@@ -24,6 +24,7 @@ from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
 from traceconv.pipeline.task_waits import set_table_waits
 from traceconv.pipeline.trace_file import TraceOptions
+from traceconv.pipeline.vendor_folder import communication
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_device_steps, settle_one_device
 from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
 from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
@@ -88,6 +89,11 @@ class FolderRecording:
             _timelines(folder, target, run, self.options)
         settle_labelled_devices(target)
         _tables(folder, target, run, self.options)
+        for source_id, file in enumerate(folder.communication, len(run.sources) + 1):
+            run.log.current = source_id
+            name, account = folder.name_of(file), run.accounts[f"{communication.KEY} records"]
+            run.sources.append(Source(source_id, name, communication.KEY, file.stat().st_size, None))
+            communication.add_communication(file, name, source_id, target, run.log, account)
         run.log.current = None
         settle_one_device(target)
         settle_device_steps(target)
@@ -205,9 +211,12 @@ def _bounds(target: RunTarget, run: _Run) -> None:
 
 
 def _fingerprint(folder: VendorFolder) -> str:
-    """A digest that identifies the output: of each file's name, size and both ends."""
+    """A digest that identifies the output: of each file's name, size and both ends.
+
+    communication.json, which earlier versions did not read, is not in it: stores know the same folders.
+    """
     digest = hashlib.blake2b(digest_size=16)
-    for file in folder.files:
+    for file in (*folder.timelines, *folder.tables, *folder.facts):
         name = folder.name_of(file).encode("utf-8", "surrogateescape")
         try:
             size = file.stat().st_size

@@ -274,11 +274,15 @@ def complete_tasks(target: RunSql, file_key: str, metric_group: str | None, *, h
 
 
 def attach(target: RunSql, file_key: str) -> tuple[int, int]:
-    """Add the args of records to tasks with the same stream, number and name; return how many are paired, and not."""
+    """Add the args of records to tasks with the same stream, number and name; return how many are paired, and not.
+
+    Tasks of records without a number start at most NEAR_NS apart from them.
+    """
     _start_matching(target)
     found = target.number(
         "INSERT INTO temp.vendor_match SELECT v.id, t.id, NULL FROM temp.vendor_task AS v "  # noqa: S608 - our own words
-        "JOIN task AS t ON t.name = v.name AND t.source_task_id = v.source_task_id "
+        "JOIN task AS t ON t.name = v.name AND (t.source_task_id = v.source_task_id "
+        f"OR v.source_task_id IS NULL AND t.start_ns BETWEEN v.start_ns - {NEAR_NS} AND v.start_ns + {NEAR_NS}) "
         f"AND {_COMPATIBLE} QUALIFY count(*) OVER (PARTITION BY v.id) = 1 AND count(*) OVER (PARTITION BY t.id) = 1"
     )
     _fill(target, file_key, has_ops=False)

@@ -38,6 +38,9 @@
 -- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Error of that: of equal clocks, that of the devices' sync records (device.clock_error_ns), 0 without any; of aligned clocks, what 90 % of the ends differ by (a heuristic), or with fewer than 3 the largest offset with which kernels still overlap. The sum for this rank and the least certain other one; NULL if unknown." }
 -- clock_off_ns = { type = "BIGINT", unit = "ns", doc = "What the clocks are at least apart, because kernels that must overlap don't; 0 if they overlap." }
 -- match = { type = "VARCHAR", unit = "enum", doc = "How the other ranks were found: sequence, position (a heuristic), or why not: single_rank (no other run or device of the group), counts_differ (the ranks have different numbers of them in the iteration), same_rank (several runs of the group have a rank), sizes_differ, point_to_point, unknown_kind, no_times." }
+-- vendor_transit_ns = { type = "BIGINT", unit = "ns", doc = "Time of its transfers according to torch_npu (communication.json); NULL for other sources." }
+-- vendor_wait_ns = { type = "BIGINT", unit = "ns", doc = "Waiting time according to torch_npu." }
+-- vendor_idle_ns = { type = "BIGINT", unit = "ns", doc = "Rest of the duration according to torch_npu." }
 WITH of_job AS (
   SELECT r.run_id, r.rank, r.host, coalesce(r.epoch_offset_ns, 0)::HUGEINT AS epoch,
          dense_rank() OVER (ORDER BY r.group_label, CASE WHEN r.rank IS NULL THEN r.run_id END) AS job
@@ -71,8 +74,8 @@ WITH of_job AS (
 ), part AS MATERIALIZED (
   -- A line has the collectives whose places, or sequence numbers, are compared.
   SELECT c.id, c.run_id, c.device_id, c.step_id, c.iteration, c.collective, c.comm_group, c.group_ranks, c.group_size,
-         c.dtype, c.message_bytes, c.start_ns, c.dur_ns, c.position, m.rank, m.member, m.place, m.pair, m.is_first,
-         m.is_reference, m.has_twins, c.sequence IS NOT NULL AS numbered,
+         c.dtype, c.message_bytes, c.start_ns, c.dur_ns, c.vendor_transit_ns, c.vendor_wait_ns, c.vendor_idle_ns,
+         c.position, m.rank, m.member, m.place, m.pair, m.is_first, m.is_reference, m.has_twins, c.sequence IS NOT NULL AS numbered,
          2 * m.comm + (c.sequence IS NOT NULL)::BIGINT AS line, coalesce(c.sequence, c.iteration, -1) AS number,
          CASE WHEN c.position IS NOT NULL AND m.members > 1 AND c.collective NOT IN ('send', 'recv', 'send_recv')
               THEN c.start_ns + m.epoch_shift END AS begin_ns,
@@ -181,6 +184,7 @@ SELECT run_id, id, rank, device_id, step_id, iteration, collective, comm_group, 
             WHEN is_twin THEN 'same_rank'
             WHEN differ THEN 'counts_differ'
             WHEN ranks > 1 THEN 'sizes_differ'
-            ELSE 'single_rank' END AS match
+            ELSE 'single_rank' END AS match,
+       vendor_transit_ns, vendor_wait_ns, vendor_idle_ns
 FROM waited
 ORDER BY run_id, device_id, start_ns, id

@@ -45,6 +45,9 @@
 -- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Error of wait_ns and transfer_ns of each collective, from the clocks (collective-arrivals); NULL if unknown." }
 -- clock_off_ns = { type = "BIGINT", unit = "ns", doc = "What the clocks are at least apart, because kernels that must overlap don't; 0 if they overlap." }
 -- conclusion = { type = "VARCHAR", unit = "enum", doc = "late: the rank comes last to more than half of the matched collectives, by more than the clock error; wait or transfer: the larger part, whatever the clock error; inconclusive: the clock error is too large to tell; or why no other ranks were found (collective-arrivals, column match)." }
+-- vendor_transit_ns = { type = "BIGINT", unit = "ns", doc = "Time of the transfers according to torch_npu (communication.json); NULL for other sources." }
+-- vendor_wait_ns = { type = "BIGINT", unit = "ns", doc = "Waiting time according to torch_npu." }
+-- vendor_idle_ns = { type = "BIGINT", unit = "ns", doc = "Rest of the durations according to torch_npu." }
 WITH arrival AS (
 {{collective_arrivals}}
 ), summed AS (
@@ -56,6 +59,7 @@ WITH arrival AS (
          count(DISTINCT iteration) FILTER (WHERE is_last) AS last_steps,
          count(DISTINCT iteration) FILTER (WHERE wait_ns IS NOT NULL) AS steps, sum(late_ns) AS late,
          any_value(clock_offset_ns) AS clock_offset, any_value(clock_error_ns) AS clock_error,
+         sum(vendor_transit_ns) AS transit, sum(vendor_wait_ns) AS vendor_wait, sum(vendor_idle_ns) AS vendor_idle,
          any_value(clock_off_ns) AS clock_off, min(match) FILTER (WHERE wait_ns IS NULL) AS reason
   FROM arrival
   GROUP BY run_id, device_id, comm_group, group_ranks, group_size, collective, dtype, message_bytes
@@ -85,6 +89,8 @@ SELECT run_id, rank, device_id, comm_group, group_ranks, group_size, collective,
             WHEN 2 * lasts > matched AND late > lasts::HUGEINT * clock_error THEN 'late'
             WHEN waits - transfers > 2 * matched::HUGEINT * clock_error THEN 'wait'
             WHEN transfers - waits >= 2 * matched::HUGEINT * clock_error THEN 'transfer'
-            ELSE 'inconclusive' END AS conclusion
+            ELSE 'inconclusive' END AS conclusion,
+       TRY_CAST(transit AS BIGINT) AS vendor_transit_ns, TRY_CAST(vendor_wait AS BIGINT) AS vendor_wait_ns,
+       TRY_CAST(vendor_idle AS BIGINT) AS vendor_idle_ns
 FROM rated
 ORDER BY run_id, total_ns DESC, device_id, comm_group, group_ranks, collective, dtype, message_bytes
