@@ -92,6 +92,7 @@ class Store:
         to_ns: int | str | None = None,
         peak_tflops: float | None = None,
         peak_gbps: float | None = None,
+        by_shape: bool = False,
         top: int | None = None,
         order_by: str | Sequence[str] | None = None,
         ascending: bool | None = None,
@@ -110,6 +111,7 @@ class Store:
         to_ns      only before this time
         peak_tflops, peak_gbps
                    for roofline: the devices' peak in 10^12 operations, and bandwidth in 10^9 bytes, per second
+        by_shape   for kernels: rows per operator that launched the kernel, and per shape of its arguments
         top        the N largest rows by the report's measure, or the first N by `order_by`
         order_by   a column or several: "dur_ns", "name DESC"
         ascending  direction of `order_by`; None: numbers descending, text ascending
@@ -126,7 +128,7 @@ class Store:
         report = questions.find_report(name)
         parameters = questions.given_parameters(
             report, device=device, step=step, **questions.given_steps(None if steps is None else str(steps)),
-            peak_tflops=peak_tflops, peak_gbps=peak_gbps,
+            peak_tflops=peak_tflops, peak_gbps=peak_gbps, by_shape=by_shape or None,
         )  # fmt: skip
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")

@@ -137,6 +137,23 @@ def test_peaks_can_be_given(make_store: MakeStore) -> None:
     assert ask(store, "SELECT bound FROM roofline WHERE name = 'Mul'") == [(None,)]
 
 
+def test_kernels_by_shape_of_the_operators_that_launched_them(make_store: MakeStore) -> None:
+    store = make(make_store)
+    columns = "SELECT kernel, operator_name, input_shapes, count, total_ns"
+    assert ask(store, f"{columns} FROM kernels(by_shape := true) WHERE kind = 'compute'") == [
+        ("splitKreduce_kernel", "aten::linear", "256,512;1024,512;1024", 2, 20_060),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", "aten::addmm", "1024;256,512;512,1024", 1, 9_000),
+        ("splitKreduce_kernel", "aten::addmm", "1024;256,512;512,1024", 1, 1_000),
+        ("fused", "my::fused", "256,512", 1, 700),
+        ("Mul", None, None, 1, 40),
+        ("fused", None, None, 1, 3),
+    ]
+    assert ask(store, f"{columns} FROM kernels WHERE kind = 'compute'")[:2] == [
+        ("splitKreduce_kernel", None, None, 3, 21_060),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n", None, None, 1, 9_000),
+    ]
+
+
 def test_only_runs_with_shapes_have_operators(make_store: MakeStore) -> None:
     bare = [{**one, "args": None} for one in RANGES]
     store = make_store(track=TRACKS, range=bare, api=CALLS, op=OPS, task=TASKS, device=DEVICE)

@@ -86,6 +86,17 @@ def test_headers_name_existing_tables_and_parameters() -> None:
         assert set(report.early) <= {*tables(), *views()}
         assert report.order[0] == OrderTerm("run_id", False)
         assert report.measure in {column.name for column in report.columns}
-        known = {"run", "device", "step", "first_step", "last_step", "from_ns", "to_ns", "peak_tflops", "peak_gbps"}
+        known = {
+            "run",
+            "device",
+            "step",
+            "first_step",
+            "last_step",
+            "from_ns",
+            "to_ns",
+            "peak_tflops",
+            "peak_gbps",
+            "by_shape",
+        }
         assert {parameter.name for parameter in report.parameters} <= known
         assert report.parameters[0].name == "run"

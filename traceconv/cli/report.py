@@ -50,6 +50,11 @@ def report(
     peak_gbps: float | None = typer.Option(
         None, "--peak-gbps", metavar="X", help="For roofline: their memory bandwidth in 10^9 bytes per second."
     ),
+    by_shape: bool = typer.Option(
+        False,
+        "--by-shape",
+        help="For kernels: rows per operator that launched the kernel, and per shape of its arguments.",
+    ),
     top: int | None = typer.Option(
         None,
         "--top",
@@ -141,7 +146,13 @@ def report(
     question = Question(
         report=wanted,
         parameters=given_parameters(
-            wanted, device=device, step=step, **given_steps(steps), peak_tflops=peak_tflops, peak_gbps=peak_gbps
+            wanted,
+            device=device,
+            step=step,
+            **given_steps(steps),
+            peak_tflops=peak_tflops,
+            peak_gbps=peak_gbps,
+            by_shape=by_shape or None,
         ),
         columns=_columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")),
         filters=tuple(parse_filter(wanted, text) for text in filters),

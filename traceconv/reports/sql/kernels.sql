@@ -1,8 +1,8 @@
 -- title = "Kernels by name"
--- doc = "Which kernels and copies take the device time, of which category are they, and how much does their duration vary? One row per kernel, kind and input shapes, over all tasks except waits and events. Model ops, as on NPUs, count as kernels of their type."
+-- doc = "Which kernels and copies take the device time, of which category are they, and how much does their duration vary? One row per kernel, kind and input shapes, over all tasks except waits and events; for GPU kernels, shapes are those of the operators that launched them, with by_shape. Model ops, as on NPUs, count as kernels of their type."
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks."
--- order = ["run_id", "device_id", "total_ns DESC", "kernel", "kind", "input_shapes", "op_count"]
+-- order = ["run_id", "device_id", "total_ns DESC", "kernel", "kind", "input_shapes", "op_count", "operator_name"]
 -- measure = "total_ns"
 -- shown = ["device_id", "label", "category", "input_shapes", "count", "total_ns", "ratio_percent", "p50_ns", "p90_ns", "p99_ns"]
 -- [parameters]
@@ -13,6 +13,7 @@
 -- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
 -- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later, with their full duration; NULL: no limit." }
 -- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time, with their full duration; NULL: no limit." }
+-- by_shape = { type = "BOOLEAN", doc = "true: rows per operator that launched the kernel, and per shape of its arguments, in runs with recorded shapes; NULL: per kernel." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the tasks." }
@@ -20,7 +21,8 @@
 -- label = { type = "VARCHAR", unit = "text", doc = "Short name, kernel_label(kernel): without namespaces and arguments, with the first template argument that isn't a plain type, or with all of them if several kernels of the device would have the same label; longer than 80 characters: shortened in the middle." }
 -- category = { type = "VARCHAR", unit = "enum", doc = "communication for collectives, memory for copies, else by rules for the name, kernel_category(kernel): gemm, conv, attention, normalization, softmax, elementwise, reduction and others; NULL if no rule matches." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy or collective; NULL if unknown." }
--- input_shapes = { type = "VARCHAR", unit = "text", doc = "Input shapes of its ops: dimensions joined by ',', inputs by ';'; NULL if unknown." }
+-- input_shapes = { type = "VARCHAR", unit = "text", doc = "Input shapes of its ops, or with by_shape of the operators that launched it: dimensions joined by ',', inputs by ';'; NULL if unknown." }
+-- operator_name = { type = "VARCHAR", unit = "text", doc = "With by_shape, the operator that launched it, as in roofline, such as aten::mm; NULL if unknown." }
 -- op_count = { type = "BIGINT", unit = "count", doc = "Number of ops of the run with this kernel and these shapes; 0 for tasks without an op." }
 -- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these. A task may contain several (op.executions_per_task)." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Executions without an end in the source; not counted in other columns." }
@@ -45,23 +47,36 @@ WITH named AS (
 ), member AS (
   SELECT run_id, first_op_id, unnest(op_ids) AS op_id
   FROM grouped
+), shaped AS (
+  SELECT run_id, operator_id, name AS operator_name, input_shapes,
+         min(operator_id) OVER (PARTITION BY run_id, name, input_shapes) AS first_operator_id
+  FROM operator
+  WHERE by_shape AND (run IS NULL OR run_id = run)
+), launch AS (
+  SELECT t.run_id, t.id, s.first_operator_id
+  FROM task_operator AS t
+  JOIN shaped AS s ON s.run_id = t.run_id AND s.operator_id = t.operator_id
+  WHERE by_shape
 ), chosen AS (
   -- Numbers are grouped faster than text.
-  SELECT t.run_id, t.device_id, t.kind, g.first_op_id, CASE WHEN g.first_op_id IS NULL THEN t.name END AS name, t.dur_ns
+  SELECT t.run_id, t.device_id, t.kind, g.first_op_id, CASE WHEN g.first_op_id IS NULL THEN t.name END AS name, t.dur_ns,
+         l.first_operator_id
   FROM task AS t
   LEFT JOIN member AS g ON g.run_id = t.run_id AND g.op_id = t.op_id
+  LEFT JOIN launch AS l ON l.run_id = t.run_id AND l.id = t.id
   WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
     AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
 ), by_kernel AS (
-  SELECT run_id, device_id, kind, first_op_id, name, count(*) AS started,
+  SELECT run_id, device_id, kind, first_op_id, name, first_operator_id, count(*) AS started,
          count(dur_ns) AS ended, coalesce(sum(dur_ns), 0) AS total,
          quantile_disc(dur_ns, [0, 0.5, 0.9, 0.99, 1]) AS percentiles
   FROM chosen
-  GROUP BY run_id, device_id, kind, first_op_id, name
+  GROUP BY run_id, device_id, kind, first_op_id, name, first_operator_id
 ), of_kernel AS (
-  SELECT b.run_id, b.device_id, coalesce(n.kernel, b.name) AS kernel, b.kind, n.input_shapes, coalesce(len(n.op_ids), 0) AS ops, b.total,
+  SELECT b.run_id, b.device_id, coalesce(n.kernel, b.name) AS kernel, b.kind,
+         coalesce(n.input_shapes, s.input_shapes) AS input_shapes, s.operator_name, coalesce(len(n.op_ids), 0) AS ops, b.total,
          b.started::HUGEINT * coalesce(n.executions_per_task, 1) AS started,
          b.ended::HUGEINT * coalesce(n.executions_per_task, 1) AS ended,
          -- Of a task with several executions, only the sum is known.
@@ -69,6 +84,7 @@ WITH named AS (
          sum(b.total) OVER (PARTITION BY b.run_id, b.device_id) AS device_total
   FROM by_kernel AS b
   LEFT JOIN grouped AS n ON n.run_id = b.run_id AND n.first_op_id = b.first_op_id
+  LEFT JOIN shaped AS s ON s.run_id = b.run_id AND s.operator_id = b.first_operator_id
 ), labelled AS (
   SELECT *, kernel_label(kernel) AS first_label,
          regexp_extract(regexp_replace(replace(kernel, '(anonymous namespace)', ''), '\w*::', '', 'g'), '(\w+<.{1,80}?>)\(', 1) AS full_label
@@ -82,7 +98,7 @@ SELECT run_id, device_id, kernel,
        CASE WHEN is_shared AND starts_with(full_label, short_name(kernel)) THEN full_label
             WHEN length(first_label) > 80 THEN first_label[:48] || '…' || first_label[-31:] ELSE first_label END AS label,
        CASE kind WHEN 'collective' THEN 'communication' WHEN 'copy' THEN 'memory' ELSE kernel_category(kernel) END AS category,
-       kind, input_shapes, ops AS op_count,
+       kind, input_shapes, operator_name, ops AS op_count,
        ended::BIGINT AS count,
        (started - ended)::BIGINT AS unfinished_count,
        TRY_CAST(total AS BIGINT) AS total_ns,
@@ -92,4 +108,4 @@ SELECT run_id, device_id, kernel,
        percentiles[2] AS p50_ns, percentiles[3] AS p90_ns, percentiles[4] AS p99_ns,
        percentiles[5] AS max_ns
 FROM compared
-ORDER BY run_id, device_id, total_ns DESC, kernel, kind, input_shapes, op_count
+ORDER BY run_id, device_id, total_ns DESC, kernel, kind, input_shapes, op_count, operator_name
