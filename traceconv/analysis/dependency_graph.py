@@ -193,19 +193,17 @@ class _Builder:
         vertices = np.concatenate((hosts, tasks, count + tasks[::-1], count + hosts[::-1]))
         times = np.concatenate((self.starts, self.ends))[vertices]
         is_end = vertices >= count
-        is_short = self.starts == self.ends
-        rank = np.where(is_end, np.where(is_short[vertices % max(count, 1)], 2, 0), 1)
-        inside = (times >= low_ns) & (times <= high_ns)
+        slices = np.where(is_end, vertices - count, vertices)
+        rank = np.where(is_end, np.where((self.starts == self.ends)[slices], 2, 0), 1)
         # A slice that begins before the window has no end in it either, unless it is on a thread.
-        has_start = self.starts >= low_ns
-        inside &= ~is_end | (vertices % max(count, 1) < self.hosts) | has_start[vertices % max(count, 1)]
-        vertices, times, rank = vertices[inside], times[inside], rank[inside]
-        order = np.argsort((times - low_ns) * 3 + rank, kind="stable")
-        self.vertices, self.times = vertices[order], times[order]
+        inside = (times >= low_ns) & (times <= high_ns)
+        inside &= ~is_end | (slices < self.hosts) | (self.starts >= low_ns)[slices]
+        kept = np.flatnonzero(inside)
+        kept = kept[np.argsort((times[kept] - low_ns) * 3 + rank[kept], kind="stable")]
+        self.vertices, self.times = vertices[kept], times[kept]
         self.place = np.full(2 * count, -1)
         self.place[self.vertices] = np.arange(len(self.vertices))
-        self.slices = self.vertices % max(count, 1)
-        self.is_end = self.vertices >= count
+        self.slices, self.is_end = slices[kept], is_end[kept]
         self.is_host = self.slices < self.hosts
         _, lines = np.unique(np.concatenate((self.host["line"], self.tasks["line"])), return_inverse=True)
         is_few = len(lines) == 0 or lines.max() < 2**15

@@ -74,8 +74,10 @@ class Delays:
         cause = np.where(has_line, -1, -2)
         edge_left = edge_measured - edge_ns
         if len(targets):
-            order = np.lexsort((edge_left, targets))
-            first = order[np.unique(targets[order], return_index=True)[1]]
+            begins = np.flatnonzero(np.diff(targets, prepend=-1))
+            least = np.minimum.reduceat(edge_left, begins)
+            found = np.flatnonzero(edge_left == np.repeat(least, np.diff(begins, append=len(targets))))
+            first = found[np.flatnonzero(np.diff(targets[found], prepend=-1))]
             better = first[edge_left[first] < left[targets[first]]]
             cause[targets[better]] = better
             edge_ns[better] = edge_measured[better]
