@@ -18,6 +18,8 @@ from traceconv.store.database import connect_memory, temporary_spill_folder
 
 #: The database of an open lake. That of an open store has the same name, and a file.
 _DATABASE = "store"
+#: Files of many runs are read through buffers outside of DuckDB's limit, so that a process takes less than 1 GB.
+_MEMORY_LIMIT = "600MB"
 #: Rows of the table run in a statement.
 _ROWS_AT_ONCE = 100
 
@@ -32,6 +34,7 @@ def open_lake(path: Path) -> duckdb.DuckDBPyConnection:
     lake = read_lake(lake_folder(path))
     connection = connect_memory(temporary_spill_folder())
     try:
+        connection.execute(f"SET memory_limit = {quote_text(_MEMORY_LIMIT)}")
         attach_lake(connection, lake, _DATABASE)
         connection.execute(f"USE {_DATABASE}")
         connection.execute("CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR)")
