@@ -63,13 +63,38 @@ WITH bound AS (
   WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
     AND (p.ts_ns BETWEEN z.begin_ns AND z.end_ns OR (step IS NULL AND first_step IS NULL AND last_step IS NULL))
   QUALIFY row_number() OVER (PARTITION BY p.run_id, p.device_id, b.sign ORDER BY p.ts_ns DESC) = 1
+), timed AS (
+  -- Cut to the window (greatest and least ignore NULL).
+  SELECT run_id, device_id, greatest(start_ns, from_ns) AS begin_ns,
+         CASE WHEN dur_ns IS NOT NULL THEN least(start_ns + dur_ns, to_ns) END AS finish_ns
+  FROM chosen
+  WHERE from_ns IS NULL OR start_ns >= from_ns OR start_ns + dur_ns > from_ns
+), totals AS (
+  SELECT run_id, device_id, count(*) AS started, count(TRY(finish_ns - begin_ns)) AS ended,
+         coalesce(from_ns, min(begin_ns) FILTER (WHERE TRY(finish_ns - begin_ns) IS NOT NULL)) AS first_ns,
+         coalesce(to_ns, max(finish_ns)) AS last_ns, coalesce(sum(TRY(finish_ns - begin_ns)), 0) AS total
+  FROM timed
+  GROUP BY run_id, device_id
+), latest AS (
+  -- The earliest last point before each bound, if each device has points.
+  SELECT min(p.ts_ns) FILTER (WHERE p.sign = 1) AS upper_ns, min(p.ts_ns) FILTER (WHERE p.sign = -1) AS lower_ns
+  FROM totals AS w
+  CROSS JOIN bound AS b
+  LEFT JOIN point AS p ON p.run_id = w.run_id AND p.device_id IS NOT DISTINCT FROM w.device_id AND p.sign = b.sign
+  WHERE step IS NULL AND first_step IS NULL AND last_step IS NULL
+  HAVING count(*) = count(p.ts_ns) AND count(*) > 0
+), recent AS MATERIALIZED (
+  -- The join below needs no others, but in long queries DuckDB builds its table from all tasks.
+  SELECT t.*
+  FROM chosen AS t, latest AS l
+  WHERE t.start_ns >= l.upper_ns OR (t.start_ns >= l.lower_ns AND t.start_ns < from_ns)
 ), before AS (
   -- What lies between the points and the bounds: the tasks that start there, and those that run at the points; of
   -- steps, also what lies before the zone. The join excludes the tasks between by itself; with a filter after it,
   -- DuckDB can choose to build its table from all tasks.
   SELECT t.run_id, t.device_id, b.sign, t.kind, t.start_ns AS begin_ns,
          least(t.start_ns + t.dur_ns, b.at_ns, z.zone_ns) AS finish_ns
-  FROM chosen AS t
+  FROM (FROM recent UNION ALL FROM chosen WHERE NOT EXISTS (FROM latest)) AS t
   JOIN bound AS b ON b.at_ns IS NULL OR t.start_ns < b.at_ns
   LEFT JOIN point AS p ON p.run_id = t.run_id AND p.device_id IS NOT DISTINCT FROM t.device_id AND p.sign = b.sign
     AND p.ts_ns > t.start_ns AND (p.zone_ns IS NULL OR p.zone_ns <= t.start_ns)
@@ -123,18 +148,6 @@ WITH bound AS (
   SELECT run_id, device_id, sum(busy) AS busy, sum(compute) AS compute, sum(copies) AS copies,
          sum(collective) AS collective, sum(work) AS work, sum(known) AS known
   FROM part
-  GROUP BY run_id, device_id
-), timed AS (
-  -- Cut to the window (greatest and least ignore NULL).
-  SELECT run_id, device_id, greatest(start_ns, from_ns) AS begin_ns,
-         CASE WHEN dur_ns IS NOT NULL THEN least(start_ns + dur_ns, to_ns) END AS finish_ns
-  FROM chosen
-  WHERE from_ns IS NULL OR start_ns >= from_ns OR start_ns + dur_ns > from_ns
-), totals AS (
-  SELECT run_id, device_id, count(*) AS started, count(TRY(finish_ns - begin_ns)) AS ended,
-         coalesce(from_ns, min(begin_ns) FILTER (WHERE TRY(finish_ns - begin_ns) IS NOT NULL)) AS first_ns,
-         coalesce(to_ns, max(finish_ns)) AS last_ns, coalesce(sum(TRY(finish_ns - begin_ns)), 0) AS total
-  FROM timed
   GROUP BY run_id, device_id
 )
 SELECT w.run_id, w.device_id, w.ended AS task_count, w.started - w.ended AS unfinished_count,

@@ -27,7 +27,7 @@
 -- thread_id = { type = "BIGINT", unit = "id", doc = "Track of the thread that launched it (track.track_id); NULL if unknown." }
 WITH gap AS (
   SELECT t.run_id, t.id, t.device_id, g.start_ns AS begin_ns, g.end_ns AS finish_ns, t.name, t.stream_id,
-         t.submit_ns, t.correlation_id, t.stream_wait_ns, t.submit_ns::HUGEINT - g.start_ns AS wait,
+         t.submit_ns, t.api_id, t.stream_wait_ns, t.submit_ns::HUGEINT - g.start_ns AS wait,
          g.end_ns::HUGEINT - t.submit_ns AS delay
   FROM device_gap AS g
   JOIN task AS t ON t.run_id = g.run_id AND t.start_ns = g.end_ns AND t.device_id IS NOT DISTINCT FROM g.device_id
@@ -36,10 +36,9 @@ WITH gap AS (
     AND t.kind IS DISTINCT FROM 'sync' AND t.dur_ns IS NOT NULL
   QUALIFY row_number() OVER (PARTITION BY t.run_id, t.device_id, g.end_ns ORDER BY t.id) = 1
 ), launched AS (
-  SELECT g.run_id, g.id, min(a.track_id) AS track_id
+  SELECT g.run_id, g.id, a.track_id
   FROM gap AS g
-  JOIN api AS a ON a.run_id = g.run_id AND a.correlation_id = g.correlation_id AND a.start_ns = g.submit_ns
-  GROUP BY g.run_id, g.id
+  JOIN api AS a ON a.run_id = g.run_id AND a.id = g.api_id
 ), probe AS (
   -- The launching thread is looked at when the gap begins (0) and halfway to the launch (1).
   SELECT g.run_id, g.id, w.track_id, g.begin_ns, g.submit_ns, unnest([0, 1]) AS place,
@@ -52,7 +51,7 @@ WITH gap AS (
   -- around a probe without comparing each with each.
   SELECT *, unnest([1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30, 1::BIGINT << 36, 1::BIGINT << 62]) AS width
   FROM probe
-), host AS (
+), host AS NOT MATERIALIZED (
   SELECT h.*, CASE WHEN dur_ns < 1 << 14 THEN 1 << 14 WHEN dur_ns < 1 << 18 THEN 1 << 18
                    WHEN dur_ns < 1 << 22 THEN 1 << 22 WHEN dur_ns < 1 << 26 THEN 1 << 26
                    WHEN dur_ns < 1 << 30 THEN 1 << 30 WHEN dur_ns < 1::BIGINT << 36 THEN 1::BIGINT << 36

@@ -17,7 +17,7 @@
 -- count = { type = "BIGINT", unit = "count", doc = "Number of devices, tasks, steps, gaps, executions, calls or lost events; NULL if not applicable or unknown." }
 -- size_bytes = { type = "BIGINT", unit = "byte", doc = "Peak of memory, or bytes lost; NULL if not applicable or unknown." }
 -- note = { type = "VARCHAR", unit = "text", doc = "Label of the run, device of a gap, category of a kernel, op at the peak, or severity of a loss; NULL if none." }
-WITH chosen AS (
+WITH asked AS (
   SELECT r.run_id, r.label, r.start_ns, TRY(r.end_ns - r.start_ns) AS span_ns, r.complete
   FROM run AS r
   WHERE run IS NULL OR r.run_id = run
@@ -60,20 +60,28 @@ WITH chosen AS (
 ), peak AS (
   SELECT p.*, c.start_ns
   FROM memory_peak(run := run) AS p
-  JOIN chosen AS c ON c.run_id = p.run_id
+  JOIN asked AS c ON c.run_id = p.run_id
   WHERE p.level = 'device'
 ), loss AS (
   SELECT l.run_id, l.code, l.severity, sum(l.event_count) AS events, sum(l.byte_count) AS bytes
   FROM import_log AS l
   WHERE (run IS NULL OR l.run_id = run) AND l.severity <> 'info'
   GROUP BY l.run_id, l.code, l.severity
-), gap AS (
+), share AS MATERIALIZED (
+  FROM breakdown(run := run)
+), gap AS MATERIALIZED (
   SELECT *, row_number() OVER (PARTITION BY run_id ORDER BY gap_ns DESC, device_id, start_ns) AS rank
   FROM idle_gaps(run := run)
+), cause AS (
+  -- As in idle_causes.
+  SELECT run_id, device_id, cause, count(*) AS gap_count, sum(gap_ns) AS idle_ns,
+         100 * sum(gap_ns)::DOUBLE / nullif(sum(sum(gap_ns)) OVER (PARTITION BY run_id, device_id), 0) AS percent
+  FROM gap
+  GROUP BY run_id, device_id, cause
 ), line AS (
   SELECT run_id, 1 AS part, 'run' AS section, 1 AS place, NULL::BIGINT AS device_id, 'span' AS item, span_ns::HUGEINT AS time_ns, NULL::DOUBLE AS percent, NULL::HUGEINT AS count,
          NULL::HUGEINT AS size_bytes, label AS note
-  FROM chosen
+  FROM asked
   UNION ALL
   SELECT run_id, 1, 'run', 2, NULL, 'devices', NULL, NULL, devices, NULL, NULL
   FROM task_count
@@ -87,14 +95,14 @@ WITH chosen AS (
                        (3, 'p95', s.percentiles[2]::HUGEINT), (4, coalesce('longest: step ' || s.longest_id, 'longest'), s.longest::HUGEINT)) AS v(place, item, time_ns)
   UNION ALL
   SELECT b.run_id, 3, coalesce('device ' || b.device_id, 'device -'), v.place, b.device_id, v.item, v.time_ns, 100 * v.time_ns::DOUBLE / nullif(b.window_ns, 0), NULL, NULL, NULL
-  FROM breakdown(run := run) AS b,
+  FROM share AS b,
        LATERAL (VALUES (1, 'compute', b.compute_ns), (2, 'exposed communication', b.exposed_collective_ns),
                        (3, 'exposed copies', b.exposed_copy_ns), (4, 'other', b.other_ns), (5, 'idle', b.idle_ns)) AS v(place, item, time_ns)
   WHERE v.item <> 'other' OR v.time_ns > 0
   UNION ALL
   SELECT g.run_id, 4, 'idle', row_number() OVER (PARTITION BY g.run_id, g.device_id ORDER BY g.idle_ns DESC, g.cause), g.device_id,
          coalesce(g.cause, 'unknown') || coalesce(' on device ' || g.device_id, ''), g.idle_ns, g.percent, g.gap_count, NULL, NULL
-  FROM idle_causes(run := run) AS g
+  FROM cause AS g
   UNION ALL
   SELECT run_id, 5, 'gap', rank, NULL, coalesce(cause, 'unknown') || coalesce(': ' || host_name, ''), gap_ns, NULL, NULL, NULL, 'device ' || device_id
   FROM gap
@@ -123,11 +131,11 @@ WITH chosen AS (
   FROM loss
   UNION ALL
   SELECT run_id, 10, 'losses', 2, NULL, 'incomplete', NULL, NULL, NULL, NULL, 'the recording is truncated'
-  FROM chosen
+  FROM asked
   WHERE NOT complete
   UNION ALL
   SELECT c.run_id, 10, 'losses', 3, NULL, 'none', NULL, NULL, 0, NULL, NULL
-  FROM chosen AS c
+  FROM asked AS c
   WHERE c.complete IS DISTINCT FROM false AND c.run_id NOT IN (SELECT run_id FROM loss)
 )
 SELECT run_id, row_number() OVER (PARTITION BY run_id ORDER BY part, device_id, place, item, note) AS position, section, item,
