@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from traceconv.pipeline.ingest import ingest
 from traceconv.store import operator_tables
 from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
 
 
 def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
@@ -180,3 +182,16 @@ def test_known_devices(make_store: MakeStore) -> None:
         name: (round(tflops * 10**12), True) if tflops else (None, None) for name, tflops in names.items()
     }
     assert ask(store, "SELECT device_peak_flops('Tesla V100-SXM2-16GB', 'bf16 matrix')") == [(None,)]
+
+
+def test_ops_of_the_reference_npu_have_the_work_of_its_cost_model(tmp_path: Path) -> None:
+    store = tmp_path / "s.duckdb"
+    ingest([SAMPLES / "mini_resnet"], store)
+    sums = "sum(flops::HUGEINT * count), sum(memory_bytes::HUGEINT * count), sum(count)"
+    [found] = ask(store, f"SELECT {sums} FROM roofline WHERE work_source = 'model'")
+    assert [found] == ask(store, f"SELECT {sums} FROM op_analysis WHERE flops IS NOT NULL OR memory_bytes IS NOT NULL")
+    assert found[0]
+    peaks = "SELECT DISTINCT peak_flops, peak_bytes_per_s FROM"
+    assert ask(store, f"{peaks} roofline WHERE work_source = 'model'") == ask(store, f"{peaks} device")
+    total = ask(store, "SELECT sum(dur_ns) FROM task WHERE kind <> 'sync'")
+    assert ask(store, "SELECT sum(total_ns) FROM roofline") == total
