@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from traceconv.analysis import dependency_graph as kinds_of
 from traceconv.analysis.dependency_graph import TASK_KINDS, Graph, load_graph
@@ -112,8 +113,8 @@ class CriticalPath:
     @property
     def inferred_ns(self) -> int:
         """Time on the paths between slices whose dependency is inferred."""
-        rows = zip(self.parts["dependency"].to_pylist(), self.parts["dur_ns"].to_pylist(), strict=True)
-        return sum(dur_ns for dependency, dur_ns in rows if dependency == "inferred")
+        inferred = self.parts["dur_ns"].filter(pc.equal(self.parts["dependency"], "inferred"))
+        return int(pc.sum(inferred).as_py() or 0)
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON document: steps, and the time of each kind and op."""
