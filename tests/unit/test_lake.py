@@ -179,6 +179,7 @@ def test_damage_is_listed_and_costs_its_run(lake: Path, capfd: pytest.CaptureFix
     capfd.readouterr()
     assert run(question) == 1
     assert len(capfd.readouterr().err.splitlines()) == 1
+    assert run(["ingest", str(lake), "--db", str(lake.parent / "other.duckdb")]) == 3
 
 
 @pytest.mark.parametrize(

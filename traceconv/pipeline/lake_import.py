@@ -8,7 +8,7 @@ from pathlib import Path
 
 from traceconv.base.diagnostics import Account, Accounts, Code, LogEntry
 from traceconv.base.errors import InputError, printable
-from traceconv.lake.entries import Entry, damaged_file, read_lake
+from traceconv.lake.entries import Entry, Lake, damaged_file, read_lake
 from traceconv.lake.folder import lake_folder
 from traceconv.lake.views import attach_lake
 from traceconv.pipeline.result import IngestedRun, Problem
@@ -31,15 +31,19 @@ def import_lake(
     except InputError as error:
         return [], [Problem(path, str(error))]
     problems = [Problem(path, line) for line in lake.problems]
-    results: dict[int, IngestedRun] = {}
-    numbers: dict[int, int] = {}
-    for lake_id, entry in enumerate(lake.entries, start=1):
+    results: list[IngestedRun] = []
+    # Without the others, whose files may be damaged.
+    copied = Lake(lake.folder)
+    new_ids: list[int] = []
+    #: Those of the copied runs in `results`.
+    places: list[int] = []
+    for entry in lake.entries:
         digest = entry.run["source_digest"]
         known = writer.run_of(str(digest)) if digest is not None else None
         label, source_path = str(entry.run["label"]), str(entry.run["source_path"])
-        if known is not None and (not replace or known[0] in numbers.values()):
+        if known is not None and (not replace or known[0] in new_ids):
             lossy = writer.lossy(known[0])
-            results[lake_id] = IngestedRun(known[0], known[1], source_path, "kept", was_lossy=lossy, given_label=label)
+            results.append(IngestedRun(known[0], known[1], source_path, "kept", was_lossy=lossy, given_label=label))
             continue
         if (name := damaged_file(lake.folder, entry)) is not None:
             problems.append(Problem(path, f"{lake.folder.shown}: {printable(name)} is damaged; its run is omitted"))
@@ -47,20 +51,23 @@ def import_lake(
         if known is not None:
             writer.delete_run(known[0])
         run_id = writer.reserve_run(label, None if digest is None else str(digest), known[0] if known else None)
-        numbers[lake_id] = run_id
-        results[lake_id] = IngestedRun(run_id, label, source_path, "ingested" if known is None else "replaced")
-    if numbers:
-        writer.make_room(max(lake.entries[lake_id - 1].longest_text_bytes for lake_id in numbers))
-        writer.attach_by(lambda connection: attach_lake(connection, lake, database))
-        copy_rows(writer, database, numbers)
-        seconds = (time.perf_counter() - started) / len(numbers)
-        for lake_id, run_id in numbers.items():
-            results[lake_id] = _imported(writer, results[lake_id], lake.entries[lake_id - 1], run_id, seconds)
-    return list(results.values()), problems
+        new_ids.append(run_id)
+        copied.entries.append(entry)
+        places.append(len(results))
+        results.append(IngestedRun(run_id, label, source_path, "ingested" if known is None else "replaced"))
+    if copied.entries:
+        writer.make_room(max(entry.longest_text_bytes for entry in copied.entries))
+        writer.attach_by(lambda connection: attach_lake(connection, copied, database))
+        copy_rows(writer, database, dict(enumerate(new_ids, start=1)))
+        seconds = (time.perf_counter() - started) / len(new_ids)
+        for place, entry in zip(places, copied.entries, strict=True):
+            results[place] = _imported(writer, results[place], entry, seconds)
+    return results, problems
 
 
-def _imported(writer: StoreWriter, run: IngestedRun, entry: Entry, run_id: int, seconds: float) -> IngestedRun:
+def _imported(writer: StoreWriter, run: IngestedRun, entry: Entry, seconds: float) -> IngestedRun:
     """The result for a copied run, with its accounting and losses."""
+    run_id = run.run_id
     of = {"run": run_id}
     accounts = Accounts()
     for record, *counts in writer.fetch(
