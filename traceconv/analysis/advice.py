@@ -30,7 +30,7 @@ import duckdb
 from traceconv.base.errors import UsageError, printable
 from traceconv.reports.catalog import define_report, reports
 from traceconv.store.catalogue import define
-from traceconv.store.documented_sql import HeaderError, SqlFolder, header_and_query, required_sentence, required_text
+from traceconv.store.documented_sql import HeaderError, SqlFolder, guard_left_joins, header_and_query, required_sentence, required_text
 
 #: Version of the JSON document.
 VERSION = 1
@@ -192,7 +192,8 @@ def advice_rules() -> Mapping[str, Rule]:
 
 def parse_rule(name: str, text: str) -> Rule:
     """Parse a rule's file. Raises HeaderError."""
-    raw, body = header_and_query(name, text, _KEYS)
+    raw, query = header_and_query(name, text, _KEYS)
+    body = guard_left_joins(query, name)
     basis = required_text(raw, "basis", name)
     if basis not in _BASES:
         raise HeaderError(f"{name}: basis must be one of {', '.join(_BASES)}")

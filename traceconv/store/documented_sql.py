@@ -101,6 +101,8 @@ class DocumentedSql:
     early       a table or view that has the same rows (run_id, id) under the condition early_where, and views with
                 these rows but fewer columns, in ascending number of columns: the first rows are found faster there
     top_from    a table that has the same rows (run_id, id) of all runs of which it has any: the same
+    query       the SQL of the file
+    body        the SQL for DuckDB: see guard_left_joins
     """
 
     name: str
@@ -119,6 +121,7 @@ class DocumentedSql:
     parameters: tuple[Parameter, ...]
     columns: tuple[SqlColumn, ...]
     msprof_constants: tuple[tuple[str, str], ...]
+    query: str
     body: str
 
     @property
@@ -175,7 +178,7 @@ def load_folder(package: str, folder: str) -> Mapping[str, DocumentedSql]:
 
 def parse(name: str, text: str) -> DocumentedSql:
     """Parse a documented query. Raises HeaderError for an invalid header."""
-    raw, body = header_and_query(name, text, _KEYS)
+    raw, query = header_and_query(name, text, _KEYS)
     columns = tuple(_column(key, entry, name) for key, entry in raw.get("columns", {}).items())
     _require(columns, name, "no [columns] in the header, which ends at the first line without --")
     _require(columns[0].name == "run_id", name, "the first column must be run_id")
@@ -208,7 +211,8 @@ def parse(name: str, text: str) -> DocumentedSql:
         parameters=parameters,
         columns=columns,
         msprof_constants=constants,
-        body=body,
+        query=query,
+        body=guard_left_joins(query, name),
     )
 
 
@@ -217,14 +221,14 @@ def header_and_query(name: str, text: str, keys: frozenset[str]) -> tuple[Mappin
     lines = text.splitlines()
     count = next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))
     header = "\n".join(line[2:].removeprefix(" ") for line in lines[:count])
-    body = guard_left_joins("\n".join(lines[count:]).strip().removesuffix(";"), name)
+    query = "\n".join(lines[count:]).strip().removesuffix(";")
     try:
         raw: Mapping[str, Any] = tomli.loads(header)
     except tomli.TOMLDecodeError as error:
         raise HeaderError(f"{name}: {error}") from None
     _check_keys(raw, keys, name)
-    _require(body, name, "no query after the header")
-    return raw, body
+    _require(query, name, "no query after the header")
+    return raw, query
 
 
 def guard_left_joins(sql: str, name: str) -> str:

@@ -36,7 +36,7 @@
 -- ai_vector_core_count = { type = "BIGINT", unit = "count", doc = "Number of vector cores of the device; NULL if unknown." }
 SELECT t.run_id, t.id, t.device_id, o.model_id, t.op_id, t.step_id, t.source_task_id, t.stream_id,
        coalesce(o.name, t.name) AS op_name,
-       coalesce(o.op_type, CASE WHEN t.op_id IS NULL THEN regexp_replace(t.name, '(_[0-9]+)+$', '') END) AS op_type,
+       coalesce(o.op_type, CASE WHEN t.op_id IS NULL THEN regexp_replace(t.name, '(_[0-9]+)+\z', '') END) AS op_type,
        coalesce(o.op_type_source, CASE WHEN t.op_id IS NULL AND t.name IS NOT NULL THEN 'name' END) AS op_type_source,
        o.state AS op_state, t.task_type, t.core_type,
        t.start_ns, t.dur_ns, t.wait_ns, t.block_count, t.mix_block_count, t.hf32_eligible,

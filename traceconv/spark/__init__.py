@@ -1,0 +1,1 @@
+"""Reports on Spark, for lakes that are too large for one machine."""

@@ -1,0 +1,436 @@
+"""Translate a report's SQL from DuckDB to Spark, such that both return the same rows to the last digit.
+
+sqlglot parses the report, resolves its columns and their types, and prints Spark's syntax. It passes on what it doesn't
+know, and some functions mean something else in Spark. So each construct is either known here to be the same in both
+engines, or rewritten by a function here; any other is refused by name.
+
+Integers wider than 64 bits are DECIMAL(38,0) in Spark. Its ANSI mode, the default since Spark 4, makes an overflow an
+error, as in DuckDB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from itertools import chain
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
+
+from traceconv.base.errors import UsageError
+from traceconv.schema import tables
+from traceconv.schema.ddl import sql_type
+from traceconv.store.catalogue import views
+from traceconv.store.documented_sql import DocumentedSql
+from traceconv.store.functions import function_body, function_names
+
+_MACRO = re.compile(r"\s*(\w+)\(([^)]*)\) AS( TABLE)?\s(.*)", re.DOTALL)
+_WIDE = "DECIMAL(38, 0)"
+_INTEGERS = exp.DataType.INTEGER_TYPES
+_TEXTS = exp.DataType.TEXT_TYPES
+_REALS = {exp.DType.DOUBLE}
+#: The mark of a TRY in an expression's `meta`.
+_TRY = "try"
+#: The name of a member of a JSON object, as the only step of a path.
+_MEMBER = re.compile(r"[a-z][a-z0-9_]*")
+#: A regular expression of letters, sets, groups and repetitions.
+_PLAIN_PATTERN = re.compile(r"(\(\?i\))?([A-Za-z0-9_ ^?+*|()]|\[[A-Za-z0-9_-]+\]|\\z)*")
+
+#: Constructs with the same meaning and the same syntax in both engines, or whose syntax sqlglot translates.
+_SAME: frozenset[type[exp.Expression]] = frozenset(
+    {
+        exp.Add, exp.Alias, exp.And, exp.Between, exp.Boolean, exp.Case, exp.Coalesce, exp.Column, exp.ConcatWs,
+        exp.Count, exp.CTE, exp.DataType, exp.DataTypeParam, exp.Distinct, exp.EQ, exp.Exists, exp.Filter,
+        exp.FirstValue, exp.From, exp.Greatest, exp.Group, exp.GT, exp.GTE, exp.Having, exp.Identifier, exp.If, exp.In,
+        exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Max, exp.Min, exp.Mul,
+        exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Order,
+        exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Star, exp.Sub,
+        exp.Subquery, exp.Table, exp.TableAlias, exp.Tuple, exp.Values, exp.Where, exp.Window, exp.WindowSpec, exp.With,
+    }
+)  # fmt: skip
+
+
+class NotPortableError(UsageError):
+    """A report uses a construct that is not known to give the same rows in Spark."""
+
+
+@cache
+def spark_sql(report: DocumentedSql) -> str:
+    """Return the report as a query for Spark. Its named parameters (`:run`) are those of the report.
+
+    Raises NotPortableError.
+    """
+    try:
+        tree = _parsed(report.query)
+        _inline(tree)
+        tree = _with_parameters(tree, {one.name: one.type for one in report.parameters})
+        for node in list(tree.find_all(exp.Try)):
+            node.replace(_marked(node))
+        schema = {name: {column.name: sql_type(column) for column in table.columns} for name, table in tables().items()}
+        tree = qualify(tree, schema=schema, dialect="duckdb", identify=False)
+        tree = annotate_types(tree, schema=schema, dialect="duckdb")
+        _rewrite(tree)
+        _declare(tree, report)
+        return tree.sql("spark", pretty=True, comments=False)
+    except NotPortableError as error:
+        raise NotPortableError(f"{report.name} can't run on Spark: {error}; use --engine duckdb") from None
+    except SqlglotError as error:
+        first = str(error).splitlines()[0]
+        raise NotPortableError(f"{report.name} can't run on Spark: {first}; use --engine duckdb") from None
+
+
+def _parsed(sql: str) -> exp.Expression:
+    return sqlglot.parse_one(sql, dialect="duckdb")
+
+
+def _marked(node: exp.Expression) -> exp.Expression:
+    """Return TRY(x) as (x) with a mark: sqlglot doesn't know its type otherwise."""
+    paren = exp.paren(node.this.copy())
+    paren.meta[_TRY] = True
+    return paren
+
+
+# -- views, macros and parameters --
+
+
+def _inline(tree: exp.Expression) -> None:
+    """Replace the views and macros of a store by their definitions."""
+    for call in list(tree.find_all(exp.Anonymous)):
+        if call.name in function_names() and not isinstance(call.parent, exp.Table):
+            body, is_table = _macro(call.name, call.expressions)
+            if is_table:
+                raise NotPortableError(f"it uses the table function {call.name} as a value")
+            _inline(body)
+            call.replace(exp.paren(body))
+    known = {cte.alias for cte in tree.find_all(exp.CTE)}
+    for place in list(tree.find_all(exp.Table)):
+        if isinstance(place.this, exp.Anonymous):
+            if place.this.name not in function_names():
+                raise NotPortableError(f"it reads {place.this.name}()")
+            query, _ = _macro(place.this.name, place.this.expressions)
+        elif place.name in views() and place.name not in known:
+            query = _parsed(views()[place.name].query)
+        else:
+            continue
+        _inline(query)
+        place.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(place.alias_or_name))))
+
+
+def _macro(name: str, arguments: list[exp.Expression]) -> tuple[exp.Expression, bool]:
+    """Return a macro's definition with its arguments, and whether it is a table."""
+    match = _MACRO.fullmatch(function_body(name))
+    if match is None:
+        raise NotPortableError(f"it uses the function {name}")
+    try:
+        body = _parsed(match[4])
+    except SqlglotError:
+        raise NotPortableError(f"it uses the function {name}") from None
+    values = dict(zip((one.strip() for one in match[2].split(",")), arguments, strict=True))
+    return _substituted(body, lambda column: exp.paren(values[column].copy()) if column in values else None), bool(
+        match[3]
+    )
+
+
+def _with_parameters(tree: exp.Expression, types: Mapping[str, str]) -> exp.Expression:
+    def parameter(name: str) -> exp.Expression | None:
+        return exp.cast(exp.Placeholder(this=name), types[name], dialect="duckdb") if name in types else None
+
+    return _substituted(tree, parameter)
+
+
+def _substituted(tree: exp.Expression, value: Callable[[str], exp.Expression | None]) -> exp.Expression:
+    """Replace unqualified columns by values, as DuckDB's macros do."""
+
+    def replaced(node: exp.Expression) -> exp.Expression:
+        found = value(node.name) if isinstance(node, exp.Column) and not node.table else None
+        return node if found is None else found
+
+    return tree.transform(replaced)
+
+
+# -- constructs --
+
+
+def _rewrite(tree: exp.Expression) -> None:
+    """Rewrite the constructs of a query in place, the innermost first. Raises NotPortableError."""
+    for node in [*tree.dfs()][::-1]:
+        rewritten = _REWRITTEN.get(type(node))
+        if rewritten is not None:
+            found = rewritten(node)
+            if found is not node:
+                found.type = node.type
+                node.replace(found)
+        elif type(node) not in _SAME:
+            raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r} ({type(node).__name__})")
+
+
+def _kind(node: exp.Expression) -> exp.DType | None:
+    return node.type.this if isinstance(node.type, exp.DataType) else None
+
+
+def _is_integer(node: exp.Expression) -> bool:
+    return _scale(node) == 0
+
+
+def _scale(node: exp.Expression) -> int | None:
+    """Return the number of decimals of an exact number; None if it is not one, or unknown."""
+    if isinstance(node, (exp.Paren, exp.Sum, exp.Min, exp.Max, exp.Neg, exp.Filter, exp.Window, exp.Nullif)):
+        return _scale(node.this)
+    if isinstance(node, exp.Literal):
+        return None if node.is_string or "e" in node.name.lower() else len(node.name.partition(".")[2])
+    if isinstance(node, (exp.Cast, exp.TryCast)) and _kind(node) == exp.DType.DECIMAL:
+        sizes = node.to.expressions
+        return int(sizes[1].name) if len(sizes) > 1 else None
+    if isinstance(node, exp.Mul):
+        parts = _scale(node.left), _scale(node.right)
+        return None if None in parts else sum(part or 0 for part in parts)
+    if isinstance(node, (exp.Add, exp.Sub)):
+        parts = _scale(node.left), _scale(node.right)
+        return None if None in parts else max(part or 0 for part in parts)
+    if isinstance(node, exp.Coalesce):
+        parts = tuple(_scale(part) for part in (node.this, *node.expressions))
+        return None if None in parts else max(part or 0 for part in parts)
+    if isinstance(node, exp.Null):
+        return 0
+    return 0 if _kind(node) in _INTEGERS else None
+
+
+def _wide(node: exp.Expression) -> exp.Expression:
+    """Return an integer as DECIMAL(38,0)."""
+    if not _is_integer(node):
+        raise NotPortableError(f"the type of {node.sql('duckdb')[:60]!r} is not known to be an integer")
+    return exp.cast(node.copy(), _WIDE)
+
+
+def _sum(node: exp.Expression) -> exp.Expression:
+    """Sums of integers are exact; those of doubles depend on the order of the rows."""
+    return exp.Sum(this=_wide(node.this))
+
+
+def _divided(node: exp.Expression) -> exp.Expression:
+    """DuckDB divides as doubles; division by zero is infinite there, and an error in Spark."""
+    over, by = (exp.cast(side.copy(), "DOUBLE") for side in (node.left, node.right))
+    divided = exp.Div(this=over, expression=by, typed=False, safe=False)
+    if node.right.find(exp.Nullif):
+        return divided
+    zero = exp.EQ(this=by.copy(), expression=exp.Literal.number("0"))
+    infinite = exp.Mul(this=over.copy(), expression=exp.cast(exp.Literal.string("Infinity"), "DOUBLE"))
+    return exp.paren(exp.Case(ifs=[exp.If(this=zero, true=infinite)], default=divided))
+
+
+def _quotient(node: exp.Expression) -> exp.Expression:
+    """The quotient of integers without its fraction. Spark's DIV returns 64 bits, so it is (a − a mod b) / b.
+
+    Division by 0 is an error in both engines.
+    """
+    over, by = _wide(node.left), _wide(node.right)
+    multiple = exp.paren(exp.Sub(this=over, expression=exp.Mod(this=over.copy(), expression=by)))
+    return exp.cast(exp.Div(this=multiple, expression=by.copy(), typed=False, safe=False), _WIDE)
+
+
+def _remainder(node: exp.Expression) -> exp.Expression:
+    return exp.Mod(this=_wide(node.left), expression=_wide(node.right))
+
+
+def _cast(node: exp.Expression) -> exp.Expression:
+    """Casts of numbers that lose no digits, and of texts from a JSON object that ingest writes."""
+    to, scale = node.to, _scale(node.this)
+    source = node.this.unnest()
+    if to.this in _INTEGERS:
+        is_same = scale == 0 or isinstance(source, (exp.Placeholder, exp.JSONExtractScalar))
+    elif to.this == exp.DType.DECIMAL:
+        is_same = scale is not None and len(to.expressions) > 1 and int(to.expressions[1].name) >= scale
+    elif to.this in _REALS:
+        is_same = scale is not None or _kind(source) in _REALS or isinstance(source, exp.JSONExtractScalar)
+    else:
+        is_same = to.this in _TEXTS and (scale == 0 or _kind(source) in _TEXTS)
+    if not is_same:
+        raise NotPortableError(f"the cast {node.sql('duckdb')[:60]!r} may round")
+    if to.this == exp.DType.INT128:
+        return exp.cast(node.this.copy(), _WIDE)
+    if to.this == exp.DType.UBIGINT:
+        return exp.cast(node.this.copy(), "DECIMAL(20, 0)")
+    return node
+
+
+_TRIED: Mapping[type[exp.Expression], str] = {exp.Add: "try_add", exp.Sub: "try_subtract", exp.Mul: "try_multiply"}
+
+
+def _paren(node: exp.Expression) -> exp.Expression:
+    return _tried(node.this) if node.meta.get(_TRY) else node
+
+
+def _tried(node: exp.Expression) -> exp.Expression:
+    """TRY(a − b) is NULL when it overflows."""
+    inner = node.unnest()
+    if isinstance(inner, exp.Neg):
+        inner = exp.Sub(this=exp.cast(exp.Literal.number("0"), "BIGINT"), expression=inner.this.copy())
+    if type(inner) not in _TRIED:
+        raise NotPortableError(f"it uses TRY({node.sql('duckdb')[:60]})")
+    sides = [_tried(side) if type(side.unnest()) in _TRIED else side.copy() for side in (inner.left, inner.right)]
+    return exp.Anonymous(this=_TRIED[type(inner)], expressions=sides)
+
+
+def _member(node: exp.Expression) -> exp.Expression:
+    """A member of a flat JSON object, of which a number is read."""
+    steps = [step for step in node.expression.expressions if not isinstance(step, exp.JSONPathRoot)]
+    if not isinstance(node.find_ancestor(exp.Cast), exp.Cast) or len(steps) != 1:
+        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+    [step] = steps
+    if not isinstance(step, exp.JSONPathKey) or not _MEMBER.fullmatch(str(step.this)):
+        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+    return node
+
+
+def _listed(node: exp.Expression) -> exp.Expression:
+    """list(x ORDER BY a, b): Spark's lists have no order, so structs (a, b, x) are sorted; NULLs come last."""
+    order = node.this
+    if not isinstance(order, exp.Order) or any(term.args.get("desc") for term in order.expressions):
+        raise NotPortableError(f"the order of {node.sql('duckdb')[:60]!r} is not known")
+    keys = [part for term in order.expressions for part in (exp.Is(this=term.this, expression=exp.null()), term.this)]
+    rows = exp.Anonymous(this="collect_list", expressions=[_struct([*keys, order.this])])
+    value = exp.Dot(this=exp.to_identifier("r"), expression=exp.to_identifier(f"v{len(keys) + 1}"))
+    taken = exp.Lambda(this=value, expressions=[exp.to_identifier("r")])
+    sorted_rows = exp.Anonymous(this="array_sort", expressions=[rows])
+    return exp.Anonymous(this="transform", expressions=[sorted_rows, taken])
+
+
+def _struct(members: Iterable[exp.Expression]) -> exp.Expression:
+    """Return a struct with the members v1, v2 …"""
+    named = ((exp.Literal.string(f"v{place}"), member.copy()) for place, member in enumerate(members, start=1))
+    return exp.Anonymous(this="named_struct", expressions=list(chain.from_iterable(named)))
+
+
+def _of_extreme(name: str) -> Callable[[exp.Expression], exp.Expression]:
+    """arg_max((a, b), key): the key is a struct that ends with an ID, so it is unique, and the value is not NULL."""
+
+    def rewritten(node: exp.Expression) -> exp.Expression:
+        value, key = node.this, node.expression
+        if not isinstance(value, exp.Tuple) or not isinstance(key, exp.Tuple) or not _is_id(key.expressions[-1]):
+            raise NotPortableError(f"the row of {node.sql('duckdb')[:60]!r} may not be unique")
+        return exp.Anonymous(this=name, expressions=[_struct(value.expressions), _struct(key.expressions)])
+
+    return rewritten
+
+
+def _is_id(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Column) and (node.name == "id" or node.name.endswith("_id"))
+
+
+def _entry(node: exp.Expression) -> exp.Expression:
+    """A member of a struct without names. (Spark refuses it for a list.)"""
+    [index] = node.expressions
+    if not isinstance(node.this, exp.Column) or not isinstance(index, exp.Literal):
+        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+    place = int(index.name) + (1 if node.args.get("offset") is None else 0)
+    return exp.Dot(this=node.this.copy(), expression=exp.to_identifier(f"v{place}"))
+
+
+def _shifted(node: exp.Expression) -> exp.Expression:
+    """A power of two."""
+    one = node.this.unnest()
+    one = one.this if isinstance(one, exp.Cast) else one
+    if not isinstance(one, exp.Literal) or not isinstance(node.expression, exp.Literal):
+        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+    return exp.cast(exp.Literal.number(str(int(one.name) << int(node.expression.name))), "BIGINT")
+
+
+def _pattern(node: exp.Expression) -> exp.Expression:
+    """A regular expression of what RE2 and Java understand alike."""
+    pattern = node.expression
+    if not isinstance(pattern, exp.Literal) or not _PLAIN_PATTERN.fullmatch(pattern.name) or node.args.get("flag"):
+        raise NotPortableError(f"its pattern {pattern.sql('duckdb')[:60]} may match other texts there")
+    # In RE2, ignoring case is ignoring that of all letters.
+    pattern.replace(exp.Literal.string(pattern.name.replace("(?i)", "(?iu)")))
+    return node
+
+
+def _replaced(node: exp.Expression) -> exp.Expression:
+    """A replacement at the end of a text, of which there is one at most."""
+    _pattern(node)
+    if not node.expression.name.endswith(r"\z") or node.args["replacement"].name != "":
+        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+    return node
+
+
+def _generated(node: exp.Expression) -> exp.Expression:
+    """Lists unnested side by side become one call of stack(), which Spark allows once per SELECT."""
+    columns = [column for column in node.expressions if isinstance(column.unalias(), exp.Explode)]
+    if columns and not isinstance(node.parent, exp.Union):
+        lists = [column.unalias().this.expressions for column in columns]
+        rows = zip(*lists, strict=True)
+        stack = exp.Anonymous(
+            this="stack", expressions=[exp.Literal.number(str(len(lists[0]))), *(one.copy() for row in rows for one in row)]
+        )
+        names = [exp.to_identifier(column.alias) for column in columns]
+        kept = [column for column in node.expressions if column not in columns]
+        node.set("expressions", [*kept, exp.Aliases(this=stack, expressions=names)])
+    elif columns:
+        raise NotPortableError("it unnests a list in a union")
+    return node
+
+
+def _joined(node: exp.Expression) -> exp.Expression:
+    if _kind(node.left) not in _TEXTS or _kind(node.right) not in _TEXTS:
+        raise NotPortableError(f"{node.sql('duckdb')[:60]!r} joins what may not be texts")
+    return node
+
+
+def _same(node: exp.Expression) -> exp.Expression:
+    return node
+
+
+def _all(node: exp.Expression) -> exp.Expression:
+    if node.args.get("distinct") or node.args.get("by_name"):
+        raise NotPortableError("it uses a union of distinct rows, or one by name")
+    return node
+
+
+def _any(node: exp.Expression) -> exp.Expression:
+    return exp.Anonymous(this="bool_or", expressions=[node.this.copy()])
+
+
+_REWRITTEN: Mapping[type[exp.Expression], Callable[[exp.Expression], exp.Expression]] = {
+    exp.ArgMax: _of_extreme("max_by"),
+    exp.ArgMin: _of_extreme("min_by"),
+    exp.Array: _same,
+    exp.ArrayAgg: _listed,
+    exp.BitwiseLeftShift: _shifted,
+    exp.Bracket: _entry,
+    exp.Cast: _cast,
+    exp.Div: _divided,
+    exp.DPipe: _joined,
+    exp.IntDiv: _quotient,
+    exp.JSONExtractScalar: _member,
+    exp.JSONPath: _same,  # checked by _member
+    exp.JSONPathKey: _same,
+    exp.JSONPathRoot: _same,
+    exp.LogicalOr: _any,
+    exp.Mod: _remainder,
+    exp.Paren: _paren,
+    exp.RegexpLike: _pattern,
+    exp.RegexpReplace: _replaced,
+    exp.Select: _generated,
+    exp.Explode: _same,  # checked by _generated
+    exp.Sum: _sum,
+    exp.TryCast: _cast,
+    exp.Union: _all,
+}
+
+
+def _declare(tree: exp.Expression, report: DocumentedSql) -> None:
+    """Cast the columns of the result to those that the report declares."""
+    if not isinstance(tree, exp.Select):
+        raise NotPortableError("its outermost query is a union")
+    found = [column.alias_or_name for column in tree.expressions]
+    wanted = [column.name for column in report.columns]
+    if found != wanted:
+        raise NotPortableError("its columns are not those of its header")
+    for column, declared in zip(list(tree.expressions), report.columns, strict=True):
+        if not declared.type.endswith("[]"):
+            value = exp.cast(column.unalias().copy(), declared.type, dialect="duckdb")
+            column.replace(exp.alias_(value, declared.name))
