@@ -17,6 +17,7 @@ from itertools import chain
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
@@ -30,6 +31,9 @@ from traceconv.store.functions import function_body, function_names
 
 _MACRO = re.compile(r"\s*(\w+)\(([^)]*)\) AS( TABLE)?\s(.*)", re.DOTALL)
 _WIDE = "DECIMAL(38, 0)"
+#: sqlglot's types of DuckDB's results; sums of integers, the only ones here, have 128 bits.
+_TYPES = {**DuckDB.EXPRESSION_METADATA, exp.Sum: {"returns": exp.DType.INT128}}
+_WIDE_TYPES = {exp.DType.INT128, exp.DType.DECIMAL}
 _INTEGERS = exp.DataType.INTEGER_TYPES
 _TEXTS = exp.DataType.TEXT_TYPES
 _REALS = {exp.DType.DOUBLE}
@@ -53,6 +57,25 @@ _SAME: frozenset[type[exp.Expression]] = frozenset(
     }
 )  # fmt: skip
 
+#: Construct → the only parts that it may have.
+_PARTS: Mapping[type[exp.Expression], frozenset[str]] = {
+    exp.Count: frozenset({"this", "big_int"}),
+    exp.Group: frozenset({"expressions"}),
+    exp.Having: frozenset({"this"}),
+    exp.In: frozenset({"this", "expressions"}),
+    exp.Join: frozenset({"this", "on", "side", "kind"}),
+    exp.Lag: frozenset({"this"}),
+    exp.Lead: frozenset({"this"}),
+    exp.Select: frozenset(
+        {"with_", "expressions", "from_", "joins", "where", "group", "having", "qualify", "windows", "order"}
+    ),
+    exp.Table: frozenset({"this", "alias"}),
+    exp.Union: frozenset({"with_", "this", "expression", "distinct"}),
+    exp.Window: frozenset({"this", "partition_by", "order", "spec", "alias", "over"}),
+    exp.With: frozenset({"expressions"}),
+}
+_JOINS = {("", ""), ("LEFT", ""), ("", "INNER"), ("", "CROSS")}
+
 
 class NotPortableError(UsageError):
     """A report uses a construct that is not known to give the same rows in Spark."""
@@ -72,8 +95,9 @@ def spark_sql(report: DocumentedSql) -> str:
             node.replace(_marked(node))
         schema = {name: {column.name: sql_type(column) for column in table.columns} for name, table in tables().items()}
         tree = qualify(tree, schema=schema, dialect="duckdb", identify=False)
-        tree = annotate_types(tree, schema=schema, dialect="duckdb")
+        tree = annotate_types(tree, schema=schema, dialect="duckdb", expression_metadata=_TYPES)
         _rewrite(tree)
+        _rename_inner_tables(tree)
         _declare(tree, report)
         return tree.sql("spark", pretty=True, comments=False)
     except NotPortableError as error:
@@ -158,6 +182,7 @@ def _substituted(tree: exp.Expression, value: Callable[[str], exp.Expression | N
 def _rewrite(tree: exp.Expression) -> None:
     """Rewrite the constructs of a query in place, the innermost first. Raises NotPortableError."""
     for node in [*tree.dfs()][::-1]:
+        _check_parts(node)
         rewritten = _REWRITTEN.get(type(node))
         if rewritten is not None:
             found = rewritten(node)
@@ -166,6 +191,15 @@ def _rewrite(tree: exp.Expression) -> None:
                 node.replace(found)
         elif type(node) not in _SAME:
             raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r} ({type(node).__name__})")
+
+
+def _check_parts(node: exp.Expression) -> None:
+    parts = {name for name, value in node.args.items() if value not in (None, False, [])}
+    unknown = parts - _PARTS.get(type(node), parts)
+    if isinstance(node, exp.Join) and (node.side, node.kind) not in _JOINS:
+        unknown = {f"{node.side} {node.kind}".strip()}
+    if unknown:
+        raise NotPortableError(f"it uses {', '.join(sorted(unknown))} in {node.sql('duckdb')[:60]!r}")
 
 
 def _kind(node: exp.Expression) -> exp.DType | None:
@@ -211,11 +245,34 @@ def _sum(node: exp.Expression) -> exp.Expression:
     return exp.Sum(this=_wide(node.this))
 
 
+#: A number of 128 bits as DOUBLE, rounded as in DuckDB: each half, then their sum. In a lambda, it is computed once.
+_DOUBLE_OF_WIDE = """transform(array(CAST(x AS DECIMAL(38, 0))), v ->
+  CASE WHEN v BETWEEN -18446744073709551616 AND -1 THEN -CAST(-1 - v AS DOUBLE) - 1
+       ELSE CAST(pmod(v, 18446744073709551616) AS DOUBLE)
+         + CAST((v - pmod(v, 18446744073709551616)) / 18446744073709551616 AS DOUBLE) * 18446744073709551616D END)[0]"""
+
+
+def _as_double(node: exp.Expression) -> exp.Expression:
+    kind = _kind(node.unnest())
+    if kind in _REALS:
+        return node.copy()
+    if kind not in _WIDE_TYPES:
+        return exp.cast(node.copy(), "DOUBLE")
+    if not _is_integer(node):
+        raise NotPortableError(f"the type of {node.sql('duckdb')[:60]!r} is not known to be an integer")
+    value = node.copy()
+    return sqlglot.parse_one(_DOUBLE_OF_WIDE, dialect="spark").transform(
+        lambda part: value if isinstance(part, exp.Column) and part.name == "x" else part
+    )
+
+
 def _divided(node: exp.Expression) -> exp.Expression:
     """DuckDB divides as doubles; division by zero is infinite there, and an error in Spark."""
-    over, by = (exp.cast(side.copy(), "DOUBLE") for side in (node.left, node.right))
+    over, by = _as_double(node.left), _as_double(node.right)
     divided = exp.Div(this=over, expression=by, typed=False, safe=False)
-    if node.right.find(exp.Nullif):
+    divisor = node.right.unnest()
+    divisor = divisor.this.unnest() if isinstance(divisor, exp.Cast) else divisor
+    if isinstance(divisor, exp.Nullif) or (isinstance(divisor, exp.Literal) and float(divisor.name) != 0):
         return divided
     zero = exp.EQ(this=by.copy(), expression=exp.Literal.number("0"))
     infinite = exp.Mul(this=over.copy(), expression=exp.cast(exp.Literal.string("Infinity"), "DOUBLE"))
@@ -245,7 +302,9 @@ def _cast(node: exp.Expression) -> exp.Expression:
     elif to.this == exp.DType.DECIMAL:
         is_same = scale is not None and len(to.expressions) > 1 and int(to.expressions[1].name) >= scale
     elif to.this in _REALS:
-        is_same = scale is not None or _kind(source) in _REALS or isinstance(source, exp.JSONExtractScalar)
+        is_same = scale == 0 or _kind(source) in _REALS or isinstance(source, exp.JSONExtractScalar)
+        if is_same and scale == 0:
+            return _as_double(node.this)
     else:
         is_same = to.this in _TEXTS and (scale == 0 or _kind(source) in _TEXTS)
     if not is_same:
@@ -385,8 +444,8 @@ def _same(node: exp.Expression) -> exp.Expression:
 
 
 def _all(node: exp.Expression) -> exp.Expression:
-    if node.args.get("distinct") or node.args.get("by_name"):
-        raise NotPortableError("it uses a union of distinct rows, or one by name")
+    if node.args.get("distinct"):
+        raise NotPortableError("it uses a union of distinct rows")
     return node
 
 
@@ -420,6 +479,23 @@ _REWRITTEN: Mapping[type[exp.Expression], Callable[[exp.Expression], exp.Express
     exp.TryCast: _cast,
     exp.Union: _all,
 }
+
+
+def _rename_inner_tables(tree: exp.Expression) -> None:
+    """Give each CTE a name of its own: sqlglot moves nested ones to the outermost query."""
+    taken: set[str] = set()
+    for inner in list(tree.find_all(exp.With)):
+        query = inner.parent
+        for cte in inner.expressions:
+            name = cte.alias
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            if name != cte.alias and query is not None:
+                for place in query.find_all(exp.Table):
+                    if place.name == cte.alias:
+                        place.set("this", exp.to_identifier(name))
+                cte.args["alias"].set("this", exp.to_identifier(name))
 
 
 def _declare(tree: exp.Expression, report: DocumentedSql) -> None:
