@@ -32,7 +32,15 @@ from traceconv.store.functions import function_body, function_names
 _MACRO = re.compile(r"\s*(\w+)\(([^)]*)\) AS( TABLE)?\s(.*)", re.DOTALL)
 _WIDE = "DECIMAL(38, 0)"
 #: sqlglot's types of DuckDB's results; sums of integers, the only ones here, have 128 bits.
-_TYPES = {**DuckDB.EXPRESSION_METADATA, exp.Sum: {"returns": exp.DType.INT128}}
+_TYPES = {
+    **DuckDB.EXPRESSION_METADATA,
+    exp.Sum: {"returns": exp.DType.INT128},
+    exp.PercentileDisc: {
+        "annotator": lambda self, node: self._annotate_by_args(
+            node, "this", array=isinstance(node.expression, exp.Array)
+        )
+    },
+}
 _WIDE_TYPES = {exp.DType.INT128, exp.DType.DECIMAL}
 _INTEGERS = exp.DataType.INTEGER_TYPES
 _TEXTS = exp.DataType.TEXT_TYPES
@@ -47,32 +55,32 @@ _PLAIN_PATTERN = re.compile(r"(\(\?i\))?([A-Za-z0-9_ ^?+*|()]|\[[A-Za-z0-9_-]+\]
 #: Constructs with the same meaning and the same syntax in both engines, or whose syntax sqlglot translates.
 _SAME: frozenset[type[exp.Expression]] = frozenset(
     {
-        exp.Add, exp.Alias, exp.And, exp.Between, exp.Boolean, exp.Case, exp.Coalesce, exp.Column, exp.ConcatWs,
-        exp.Count, exp.CTE, exp.DataType, exp.DataTypeParam, exp.Distinct, exp.EQ, exp.Exists, exp.Filter,
+        exp.Abs, exp.Add, exp.Alias, exp.And, exp.Between, exp.Boolean, exp.Case, exp.Coalesce, exp.Column, exp.ConcatWs,
+        exp.Count, exp.DataType, exp.DataTypeParam, exp.DenseRank, exp.Distinct, exp.EQ, exp.Exists, exp.Filter,
         exp.FirstValue, exp.From, exp.Greatest, exp.Group, exp.GT, exp.GTE, exp.Having, exp.Identifier, exp.If, exp.In,
-        exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Max, exp.Min, exp.Mul,
+        exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Min, exp.Mul,
         exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Order,
         exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Star, exp.Sub,
         exp.Subquery, exp.Table, exp.TableAlias, exp.Tuple, exp.Values, exp.Where, exp.Window, exp.WindowSpec, exp.With,
     }
 )  # fmt: skip
 
-#: Construct → the only parts that it may have.
+#: The parts that any construct may have.
+_COMMON_PARTS = frozenset(
+    {"this", "expression", "expressions", "alias", "to", "ifs", "default", "true", "low", "high", "table", "quoted"}
+    | {"is_string", "ignore_nulls", "safe", "coalesce", "big_int", "desc", "nulls_first"}
+)
+#: Construct → the parts that it may have besides.
 _PARTS: Mapping[type[exp.Expression], frozenset[str]] = {
-    exp.Count: frozenset({"this", "big_int"}),
-    exp.Group: frozenset({"expressions"}),
-    exp.Having: frozenset({"this"}),
-    exp.In: frozenset({"this", "expressions"}),
-    exp.Join: frozenset({"this", "on", "side", "kind"}),
-    exp.Lag: frozenset({"this"}),
-    exp.Lead: frozenset({"this"}),
-    exp.Select: frozenset(
-        {"with_", "expressions", "from_", "joins", "where", "group", "having", "qualify", "windows", "order"}
-    ),
-    exp.Table: frozenset({"this", "alias"}),
-    exp.Union: frozenset({"with_", "this", "expression", "distinct"}),
-    exp.Window: frozenset({"this", "partition_by", "order", "spec", "alias", "over"}),
-    exp.With: frozenset({"expressions"}),
+    exp.CTE: frozenset({"materialized"}),  # see _plain
+    exp.Join: frozenset({"on", "side", "kind"}),
+    exp.Max: frozenset({"count"}),
+    exp.RegexpReplace: frozenset({"replacement", "single_replace"}),
+    exp.Select: frozenset({"with_", "from_", "joins", "where", "group", "having", "qualify", "windows", "order"})
+    | {"distinct"},
+    exp.Union: frozenset({"with_", "distinct"}),
+    exp.Window: frozenset({"partition_by", "order", "spec", "over"}),
+    exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side"}),
 }
 _JOINS = {("", ""), ("LEFT", ""), ("", "INNER"), ("", "CROSS")}
 
@@ -91,8 +99,7 @@ def spark_sql(report: DocumentedSql) -> str:
         tree = _parsed(report.query)
         _inline(tree)
         tree = _with_parameters(tree, {one.name: one.type for one in report.parameters})
-        for node in list(tree.find_all(exp.Try)):
-            node.replace(_marked(node))
+        _mark(tree)
         schema = {name: {column.name: sql_type(column) for column in table.columns} for name, table in tables().items()}
         tree = qualify(tree, schema=schema, dialect="duckdb", identify=False)
         tree = annotate_types(tree, schema=schema, dialect="duckdb", expression_metadata=_TYPES)
@@ -111,11 +118,12 @@ def _parsed(sql: str) -> exp.Expression:
     return sqlglot.parse_one(sql, dialect="duckdb")
 
 
-def _marked(node: exp.Expression) -> exp.Expression:
-    """Return TRY(x) as (x) with a mark: sqlglot doesn't know its type otherwise."""
-    paren = exp.paren(node.this.copy())
-    paren.meta[_TRY] = True
-    return paren
+def _mark(tree: exp.Expression) -> None:
+    """Replace TRY(x) by (x), of which sqlglot knows the type, with a mark in `meta`."""
+    for node in list(tree.find_all(exp.Try)):
+        paren = exp.paren(node.this.copy())
+        paren.meta[_TRY] = True
+        node.replace(paren)
 
 
 # -- views, macros and parameters --
@@ -195,7 +203,7 @@ def _rewrite(tree: exp.Expression) -> None:
 
 def _check_parts(node: exp.Expression) -> None:
     parts = {name for name, value in node.args.items() if value not in (None, False, [])}
-    unknown = parts - _PARTS.get(type(node), parts)
+    unknown = parts - _COMMON_PARTS - _PARTS.get(type(node), frozenset())
     if isinstance(node, exp.Join) and (node.side, node.kind) not in _JOINS:
         unknown = {f"{node.side} {node.kind}".strip()}
     if unknown:
@@ -299,6 +307,7 @@ def _cast(node: exp.Expression) -> exp.Expression:
     source = node.this.unnest()
     if to.this in _INTEGERS:
         is_same = scale == 0 or isinstance(source, (exp.Placeholder, exp.JSONExtractScalar))
+        is_same = is_same or _kind(source) == exp.DType.BOOLEAN
     elif to.this == exp.DType.DECIMAL:
         is_same = scale is not None and len(to.expressions) > 1 and int(to.expressions[1].name) >= scale
     elif to.this in _REALS:
@@ -381,12 +390,50 @@ def _is_id(node: exp.Expression) -> bool:
 
 
 def _entry(node: exp.Expression) -> exp.Expression:
-    """A member of a struct without names. (Spark refuses it for a list.)"""
+    """An entry of a list, NULL beyond its end, or a member of a struct without names. (Spark refuses it for others.)"""
     [index] = node.expressions
     if not isinstance(node.this, exp.Column) or not isinstance(index, exp.Literal):
         raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
-    place = int(index.name) + (1 if node.args.get("offset") is None else 0)
-    return exp.Dot(this=node.this.copy(), expression=exp.to_identifier(f"v{place}"))
+    # sqlglot counts from 0.
+    if _kind(node.this) == exp.DType.ARRAY:
+        return _call("get", node.this.copy(), index.copy())
+    return exp.Dot(this=node.this.copy(), expression=exp.to_identifier(f"v{int(index.name) + 1}"))
+
+
+def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _largest(node: exp.Expression) -> exp.Expression:
+    """max(x, n): a list of the largest."""
+    count = node.args.get("count")
+    if count is None:
+        return node
+    values = _call("sort_array", _call("collect_list", node.this.copy()), exp.false())
+    return _call("slice", values, exp.Literal.number("1"), count.copy())
+
+
+def _percentile(node: exp.Expression) -> exp.Expression:
+    """The smallest value that at least this part of the values does not exceed, as in DuckDB; one, or a list."""
+    parts = node.expression.expressions if isinstance(node.expression, exp.Array) else [node.expression]
+    if not all(isinstance(part, exp.Literal) and _scale(part) for part in parts):
+        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+    found = []
+    for part in parts:
+        whole = 10 ** (_scale(part) or 0)
+        above = whole - round(float(part.name) * whole)
+        found.append(f"get(v, CAST(greatest(1, size(v) - CAST(size(v) AS BIGINT) * {above} DIV {whole}) - 1 AS INT))")
+    result = f"array({', '.join(found)})" if isinstance(node.expression, exp.Array) else found[0]
+    value = node.this.copy()
+    return sqlglot.parse_one(f"transform(array(array_sort(collect_list(x))), v -> {result})[0]", "spark").transform(
+        lambda one: value if isinstance(one, exp.Column) and one.name == "x" else one
+    )
+
+
+def _plain(node: exp.Expression) -> exp.Expression:
+    """A CTE; whether it is computed once changes no row."""
+    node.set("materialized", None)
+    return node
 
 
 def _shifted(node: exp.Expression) -> exp.Expression:
@@ -460,6 +507,7 @@ _REWRITTEN: Mapping[type[exp.Expression], Callable[[exp.Expression], exp.Express
     exp.ArrayAgg: _listed,
     exp.BitwiseLeftShift: _shifted,
     exp.Bracket: _entry,
+    exp.CTE: _plain,
     exp.Cast: _cast,
     exp.Div: _divided,
     exp.DPipe: _joined,
@@ -469,6 +517,8 @@ _REWRITTEN: Mapping[type[exp.Expression], Callable[[exp.Expression], exp.Express
     exp.JSONPathKey: _same,
     exp.JSONPathRoot: _same,
     exp.LogicalOr: _any,
+    exp.Max: _largest,
+    exp.PercentileDisc: _percentile,
     exp.Mod: _remainder,
     exp.Paren: _paren,
     exp.RegexpLike: _pattern,

@@ -98,9 +98,9 @@ WITH of_job AS (
   GROUP BY line, number, position
   HAVING count(*) > count(DISTINCT place)
 ), instance AS (
-  SELECT line, number, position, count(*) AS ranks, any_value(begin_ns) FILTER (WHERE is_first) AS first_begin_ns,
-         any_value(begin_ns + dur_ns) FILTER (WHERE is_first) AS first_end_ns,
-         min(message_bytes) <> max(message_bytes) AND any_value(collective) NOT IN ('all_to_all', 'gather', 'scatter')
+  SELECT line, number, position, count(*) AS ranks, min(begin_ns) FILTER (WHERE is_first) AS first_begin_ns,
+         min(begin_ns + dur_ns) FILTER (WHERE is_first) AS first_end_ns,
+         min(message_bytes) <> max(message_bytes) AND min(collective) NOT IN ('all_to_all', 'gather', 'scatter')
            AS other_sizes
   FROM part
   WHERE begin_ns IS NOT NULL

@@ -51,16 +51,16 @@
 WITH arrival AS (
 {{collective_arrivals}}
 ), summed AS (
-  SELECT run_id, any_value(rank) AS rank, device_id, comm_group, group_ranks, group_size, collective, dtype,
+  SELECT run_id, min(rank) AS rank, device_id, comm_group, group_ranks, group_size, collective, dtype,
          message_bytes, count(*) AS count, count(dur_ns) AS finished, sum(dur_ns) AS total, min(dur_ns) AS shortest,
          max(dur_ns) AS longest, count(wait_ns) AS matched, min(rank_count) FILTER (WHERE wait_ns IS NOT NULL) AS ranks,
          sum(wait_ns) AS waits, sum(transfer_ns) AS transfers, sum(launch_skew_ns) AS launches,
          count(*) FILTER (WHERE is_last) AS lasts,
          count(DISTINCT iteration) FILTER (WHERE is_last) AS last_steps,
          count(DISTINCT iteration) FILTER (WHERE wait_ns IS NOT NULL) AS steps, sum(late_ns) AS late,
-         any_value(clock_offset_ns) AS clock_offset, any_value(clock_error_ns) AS clock_error,
+         min(clock_offset_ns) AS clock_offset, min(clock_error_ns) AS clock_error,
          sum(vendor_transit_ns) AS transit, sum(vendor_wait_ns) AS vendor_wait, sum(vendor_idle_ns) AS vendor_idle,
-         any_value(clock_off_ns) AS clock_off, min(match) FILTER (WHERE wait_ns IS NULL) AS reason
+         min(clock_off_ns) AS clock_off, min(match) FILTER (WHERE wait_ns IS NULL) AS reason
   FROM arrival
   GROUP BY run_id, device_id, comm_group, group_ranks, group_size, collective, dtype, message_bytes
 ), rated AS (
