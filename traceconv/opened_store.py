@@ -98,6 +98,8 @@ class Store:
         ascending: bool | None = None,
         filters: Mapping[str, object] | Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        engine: str = "duckdb",
+        master: str = "local[*]",
     ) -> ReportRows:
         """Return the rows of a report. Each iteration reads them from the store.
 
@@ -117,6 +119,8 @@ class Store:
         ascending  direction of `order_by`; None: numbers descending, text ascending
         filters    column → required value; or conditions such as "self_ns>=0.1ms" and "op_type~^Conv"
         columns    columns in this order; None: all
+        engine     "duckdb", or "spark" for a lake: computed once, here
+        master     for "spark": where it runs, such as "spark://HOST:7077"
 
         Raises UsageError, with the nearest name, for an unknown report, column, run or option.
         """
@@ -130,6 +134,7 @@ class Store:
             report, device=device, step=step, **questions.given_steps(None if steps is None else str(steps)),
             peak_tflops=peak_tflops, peak_gbps=peak_gbps, by_shape=by_shape or None,
         )  # fmt: skip
+        questions.check_engine(engine)
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
         if ascending is not None and order_by is None:
@@ -149,6 +154,11 @@ class Store:
         parameters = {**choice.parameters, **parameters, **times}
         terms = tuple(parse_order(report, text, ascending=ascending) for text in order)
         question = questions.Question(report, parameters, chosen, choice.run_ids, tuple(conditions), terms, top)
+        if engine == "spark":
+            from traceconv.spark.session import spark_question
+
+            with self._cursor() as cursor:
+                question = spark_question(cursor, self.path, question, master)
         return ReportRows(question, self._cursor)
 
     @staticmethod

@@ -30,7 +30,14 @@ import duckdb
 from traceconv.base.errors import UsageError, printable
 from traceconv.reports.catalog import define_report, reports
 from traceconv.store.catalogue import define
-from traceconv.store.documented_sql import HeaderError, SqlFolder, guard_left_joins, header_and_query, required_sentence, required_text
+from traceconv.store.documented_sql import (
+    HeaderError,
+    SqlFolder,
+    guard_left_joins,
+    header_and_query,
+    required_sentence,
+    required_text,
+)
 
 #: Version of the JSON document.
 VERSION = 1

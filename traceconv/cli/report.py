@@ -76,6 +76,15 @@ def report(
         "and COLUMN~REGEX. Columns and values as in a table: total>=0.1ms, used>1MiB, start<2s.",
     ),
     columns: str | None = options.COLUMNS,
+    engine: str = typer.Option(
+        "duckdb",
+        "--engine",
+        metavar="ENGINE",
+        help="What computes the report: duckdb, or spark for a lake (pip install 'traceconv[spark]'; needs Java 17).",
+    ),
+    master: str = typer.Option(
+        "local[*]", "--master", metavar="URL", help="For --engine spark: where Spark runs, such as spark://HOST:7077."
+    ),
     form: str | None = options.format_option(_FORMATS),
     output: Path | None = options.OUTPUT,
     show_list: bool = typer.Option(False, "--list", help="List the reports."),
@@ -119,6 +128,7 @@ def report(
     from traceconv.reports.filters import parse_filter
     from traceconv.reports.run import (
         Question,
+        check_engine,
         choose_run,
         find_report,
         given_parameters,
@@ -139,6 +149,7 @@ def report(
     if wanted.formerly == name.replace("-", "_"):
         new_name = wanted.name.replace("_", "-")
         print_message(f"{name} is now called {new_name}; the next version removes the old name")
+    check_engine(engine)
     if ascending is not None and order_by is None:
         raise UsageError("--ascending and --descending need --order-by COLUMN")
     chosen_format = options.row_format(form, output, _FORMATS)
@@ -173,6 +184,10 @@ def report(
         )
         if choice.note is not None:
             print_message(choice.note)
+        if engine == "spark":
+            from traceconv.spark.session import spark_question
+
+            question = spark_question(connection, store, question, master)
         needed = {wanted.measure, *(term.column for term in question.order)}
         optional = set() if columns else {column.name for column in question.columns} - needed
         _run(connection, question, chosen_format, output, optional)

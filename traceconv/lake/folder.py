@@ -46,6 +46,10 @@ class LakeFolder(Protocol):
     def shown(self) -> str:
         """The path for messages."""
 
+    @property
+    def spark_path(self) -> str:
+        """The path for Spark."""
+
     def entry_names(self) -> list[str]:
         """Return the names of the files in `_runs`, in order; none if there is no such folder."""
 
@@ -94,6 +98,7 @@ class _LocalFolder:
     def __init__(self, path: Path) -> None:
         self._path = Path(os.path.realpath(path))
         self.shown = printable(str(path))
+        self.spark_path = f"file:{self._path}"
         _check_parents(str(self._path), self.shown)
 
     def entry_names(self) -> list[str]:
@@ -200,6 +205,7 @@ class _S3Folder:
         except (ArrowException, OSError, ValueError) as error:
             raise UsageError(f"{printable(uri)} is not a path on S3: {_first_line(error)}") from None
         self._top = path.rstrip("/")
+        self.spark_path = f"s3a://{self._top}"
         if "/" not in self._top:
             raise UsageError(f"{self.shown}: a lake needs a folder in the bucket, such as {self.shown}/lake")
         _check_parents(self._top, self.shown)

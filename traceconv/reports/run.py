@@ -71,6 +71,7 @@ class Question:
     order       takes precedence over the report's own order
     top         only the first rows by `order`, or the largest by the report's measure if there is no `order`
     own_order   whether the rows selected by `top` are in the report's own order
+    table       a table with the rows of the report for these parameters, computed by another engine
     """
 
     report: Report
@@ -81,6 +82,7 @@ class Question:
     order: tuple[OrderTerm, ...] = ()
     top: int | None = None
     own_order: bool = False
+    table: str | None = None
 
 
 def find_report(name: str) -> Report:
@@ -98,6 +100,12 @@ def find_report(name: str) -> Report:
         listing = option("traceconv report --list", "Store.reports()")
         raise UsageError(f"unknown report '{printable(name)}'.{near} List them with: {listing}")
     return report
+
+
+def check_engine(engine: str) -> None:
+    """Raise UsageError unless this is the name of an engine for reports."""
+    if engine not in ("duckdb", "spark"):
+        raise UsageError(f"unknown engine '{printable(engine, 40)}'; engines: duckdb, spark")
 
 
 def given_parameters(report: Report, **values: float | None) -> dict[str, float]:
@@ -408,7 +416,10 @@ def statement(
     order = _sql_order(_order(question))
     # The requested columns may be in a table or view that costs less than the report.
     place = _place_with(question, report.early, {column.name for column in question.columns})
-    if place is None:
+    if question.table is not None:
+        source = quote_identifier(question.table)
+        chosen, values = _filter_conditions(connection, question)
+    elif place is None:
         named = ", ".join(f"{quote_identifier(name)} := ?" for name in question.parameters)
         source = f"{quote_identifier(report.name)}({named})"
         chosen, values = _filter_conditions(connection, question)
@@ -441,7 +452,9 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
     name tables with the same rows (`early`, `top_from`), in which the first ones are found without the joins.
     """
     report = question.report
-    if question.top is None or question.top > _PICK_LIMIT or not (report.early or report.top_from):
+    if question.top is None or question.top > _PICK_LIMIT or question.table is not None:
+        return None
+    if not (report.early or report.top_from):
         return None
     if "run" not in question.parameters:
         return None  # an ID is only unique in its run

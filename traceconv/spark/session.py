@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from collections.abc import Iterator
 
-from traceconv.base.errors import StoreError, UsageError, printable
-from traceconv.lake.entries import Entry, Lake
+import duckdb
+
+from traceconv.base.errors import StoreError, UsageError, option, printable
+from traceconv.lake.entries import Lake, read_lake
+from traceconv.lake.folder import is_lake, lake_folder
 from traceconv.reports.catalog import Report
+from traceconv.reports.run import Question
 from traceconv.schema import tables
-from traceconv.schema.model import TableSchema
+from traceconv.schema.model import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_INSTALL = "install it with: pip install 'traceconv[spark]'"
+    from traceconv.spark.translation import SparkQuery
+
+_NEEDED = "Spark needs PySpark 4 and sqlglot, and Python 3.11 or newer: pip install 'traceconv[spark]'"
 #: Column type → Spark's. Spark reads unsigned integers as decimals.
 _TYPES = {
     "i32": "INT", "i64": "BIGINT", "u64": "DECIMAL(20,0)", "f64": "DOUBLE", "str": "STRING", "bool": "BOOLEAN",
@@ -37,9 +46,10 @@ def spark_session(master: str) -> Iterator[Any]:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError:
-        raise UsageError(f"--engine spark needs PySpark, and Python 3.11 or newer; {_INSTALL}") from None
+        raise UsageError(_NEEDED) from None
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
-        raise UsageError("--engine spark needs Java 17 or newer; install it, or set JAVA_HOME")
+        raise UsageError("Spark needs Java 17 or newer; install it, or set JAVA_HOME")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # errors are reported below
     log = resources.files("traceconv.spark") / "log4j2.properties"
     settings = {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log}",
@@ -57,67 +67,92 @@ def spark_session(master: str) -> Iterator[Any]:
     try:
         session = builder.getOrCreate()
     except (PySparkException, OSError) as error:
-        line = printable(next(iter(str(error).splitlines()), type(error).__name__), 200)
-        raise UsageError(f"can't start Spark on {printable(master, 100)}: {line}; it needs Java 17 or newer") from None
+        raise UsageError(
+            f"can't start Spark on {printable(master, 100)}: {_first_line(error)}; it needs Java 17 or newer"
+        ) from None
     try:
         yield session
     finally:
         session.stop()
 
 
-def spark_rows(session: Any, lake: Lake, report: Report, parameters: Mapping[str, int]) -> pa.Table:
-    """Return the rows of a report on the runs of a lake, which are numbered from 1.
+def spark_question(connection: duckdb.DuckDBPyConnection, path: Path, question: Question, master: str) -> Question:
+    """Compute a report on the lake at `path` with Spark; return the question on the resulting table.
 
-    Raises NotPortableError, and StoreError for files that Spark can't read.
+    connection  an open lake, in which the table is created
+    master      see `spark_session`
+
+    Raises UsageError for a path that is not a lake, without PySpark or Java, and for a report that is not portable;
+    StoreError for files that Spark can't read.
     """
+    if not is_lake(path):
+        raise UsageError(f"{option('--engine spark', 'engine=spark')} needs a lake: traceconv export parquet -o DIR")
+    if any(sign in str(path) for sign in "*?[]{}\\"):
+        raise UsageError(f"Spark takes {printable(str(path))} for a pattern; rename the folder")
+    query = _query(question.report)
+    with spark_session(master) as session:
+        rows = _rows(session, read_lake(lake_folder(path)), question, query)
+    name = f"traceconv_spark_{secrets.token_hex(8)}"
+    connection.register("spark_rows", rows)
+    connection.execute(f"CREATE TABLE {name} AS FROM spark_rows")
+    connection.unregister("spark_rows")
+    return replace(question, table=name)
+
+
+def _query(report: Report) -> SparkQuery:
+    try:
+        from traceconv.spark.translation import spark_query
+    except ImportError:
+        raise UsageError(_NEEDED) from None
+    return spark_query(report.name)
+
+
+def _rows(session: Any, lake: Lake, question: Question, query: SparkQuery) -> pa.Table:
+    """Return all rows of the report. Raises StoreError."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from traceconv.spark.translation import spark_sql
-
-    query = spark_sql(report)
-    numbered = list(enumerate(lake.entries, start=1))
-    if (run := parameters.get("run")) is not None:
-        numbered = [one for one in numbered if one[0] == run]
+    report = question.report
+    arguments = {parameter.name: question.parameters.get(parameter.name) for parameter in report.parameters}
     try:
-        _create_views(session, lake, numbered)
-        arguments = {parameter.name: parameters.get(parameter.name) for parameter in report.parameters}
-        return session.sql(query, args=arguments).toArrow()
+        _create_views(session, lake, query.tables)
+        return session.sql(query.sql, args=arguments).toArrow()
     except (PySparkException, Py4JError) as error:
-        line = printable(next(iter(str(error).splitlines()), type(error).__name__), 300)
         raise StoreError(
-            f"Spark can't compute {report.name} on {lake.folder.shown}: {line}; "
+            f"Spark can't compute {report.name} on {lake.folder.shown}: {_first_line(error)}; "
             "find damaged files with: traceconv lake list DIR --check"
         ) from None
 
 
-def _create_views(session: Any, lake: Lake, numbered: Sequence[tuple[int, Entry]]) -> None:
-    """Create a view for each table of a store."""
-    session.createDataFrame(
-        [(entry.key, number) for number, entry in numbered], "run STRING, run_id BIGINT"
-    ).createOrReplaceTempView("traceconv_run_number")
-    for name, schema in tables().items():
+def _first_line(error: Exception) -> str:
+    return printable(next(iter(str(error).splitlines()), type(error).__name__), 300)
+
+
+def _create_views(session: Any, lake: Lake, names: Collection[str]) -> None:
+    """Create a view for each of these tables of a store, with the runs numbered in the order of the entries."""
+    numbers = [(entry.key, number) for number, entry in enumerate(lake.entries, start=1)]
+    session.createDataFrame(numbers, "run STRING, run_id BIGINT").createOrReplaceTempView("traceconv_run_number")
+    for name in names:
+        schema = tables()[name]
+        columns = schema.columns[1:]
+        files = [path for entry in lake.entries for path, file in entry.paths().items() if file.table == name]
         if name == "run":
-            columns = schema.columns[1:]
-            rows = [(number, *(entry.run[column.name] for column in columns)) for number, entry in numbered]
-            session.createDataFrame(rows, _struct(schema)).createOrReplaceTempView(name)
-            continue
-        files = [path for _, entry in numbered for path, file in entry.paths().items() if file.table == name]
-        if not files:
-            session.createDataFrame([], _struct(schema)).createOrReplaceTempView(name)
-            continue
-        root = lake.folder.spark_path
-        stored = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in schema.columns[1:])
-        # Partitions are texts: a key of 16 digits is not a number.
-        reader = session.read.schema(f'{stored}, "group" STRING, run STRING'.replace('"', "`"))
-        frame = reader.option("basePath", root).parquet(*(f"{root}/{path}" for path in files))
-        frame.createOrReplaceTempView(f"traceconv_{name}_rows")
-        listed = ", ".join(f"r.`{column.name}`" for column in schema.columns[1:])
-        session.sql(
-            f"SELECT /*+ BROADCAST(n) */ n.run_id, {listed} FROM traceconv_{name}_rows AS r "
-            "JOIN traceconv_run_number AS n ON n.run = r.run"
-        ).createOrReplaceTempView(name)
+            rows = [(n, *(e.run[column.name] for column in columns)) for n, e in enumerate(lake.entries, start=1)]
+            frame = session.createDataFrame(rows, _declared(schema.columns))
+        elif not files:
+            frame = session.createDataFrame([], _declared(schema.columns))
+        else:
+            root = lake.folder.spark_path
+            # Partitions are texts, also keys that look like numbers.
+            reader = session.read.schema(f"{_declared(columns)}, `group` STRING, run STRING").option("basePath", root)
+            reader.parquet(*(f"{root}/{path}" for path in files)).createOrReplaceTempView("traceconv_rows")
+            listed = ", ".join(f"r.`{column.name}`" for column in columns)
+            frame = session.sql(
+                f"SELECT /*+ BROADCAST(n) */ n.run_id, {listed} FROM traceconv_rows AS r "  # noqa: S608 - our names
+                "JOIN traceconv_run_number AS n ON n.run = r.run"
+            )
+        frame.createOrReplaceTempView(name)
 
 
-def _struct(schema: TableSchema) -> str:
-    return ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in schema.columns)
+def _declared(columns: Sequence[Column]) -> str:
+    return ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in columns)

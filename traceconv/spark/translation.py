@@ -11,9 +11,11 @@ error, as in DuckDB.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
+from typing import Any, TypeAlias
 
 import sqlglot
 from sqlglot import exp
@@ -23,11 +25,15 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
 from traceconv.base.errors import UsageError
+from traceconv.reports.catalog import reports
 from traceconv.schema import tables
 from traceconv.schema.ddl import sql_type
 from traceconv.store.catalogue import views
 from traceconv.store.documented_sql import DocumentedSql
 from traceconv.store.functions import function_body, function_names
+
+#: An expression of sqlglot, whose parts are attributes that its types don't have.
+Node: TypeAlias = Any
 
 _MACRO = re.compile(r"\s*(\w+)\(([^)]*)\) AS( TABLE)?\s(.*)", re.DOTALL)
 _WIDE = "DECIMAL(38, 0)"
@@ -53,10 +59,11 @@ _MEMBER = re.compile(r"[a-z][a-z0-9_]*")
 _PLAIN_PATTERN = re.compile(r"(\(\?i\))?([A-Za-z0-9_ ^?+*|()]|\[[A-Za-z0-9_-]+\]|\\z)*")
 
 #: Constructs with the same meaning and the same syntax in both engines, or whose syntax sqlglot translates.
-_SAME: frozenset[type[exp.Expression]] = frozenset(
+_SAME: frozenset[type[exp.Expr]] = frozenset(
     {
-        exp.Abs, exp.Add, exp.Alias, exp.And, exp.Between, exp.Boolean, exp.Case, exp.Coalesce, exp.Column, exp.ConcatWs,
-        exp.Count, exp.DataType, exp.DataTypeParam, exp.DenseRank, exp.Distinct, exp.EQ, exp.Exists, exp.Filter,
+        exp.Abs, exp.Add, exp.Alias, exp.And, exp.Between, exp.Boolean, exp.Case, exp.Coalesce, exp.Column,
+        exp.ConcatWs, exp.Count, exp.DataType, exp.DataTypeParam, exp.DenseRank, exp.Distinct, exp.EQ, exp.Exists,
+        exp.Filter,
         exp.FirstValue, exp.From, exp.Greatest, exp.Group, exp.GT, exp.GTE, exp.Having, exp.Identifier, exp.If, exp.In,
         exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Min, exp.Mul,
         exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Order,
@@ -71,7 +78,7 @@ _COMMON_PARTS = frozenset(
     | {"is_string", "ignore_nulls", "safe", "coalesce", "big_int", "desc", "nulls_first"}
 )
 #: Construct → the parts that it may have besides.
-_PARTS: Mapping[type[exp.Expression], frozenset[str]] = {
+_PARTS: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.CTE: frozenset({"materialized"}),  # see _plain
     exp.Join: frozenset({"on", "side", "kind"}),
     exp.Max: frozenset({"count"}),
@@ -89,36 +96,48 @@ class NotPortableError(UsageError):
     """A report uses a construct that is not known to give the same rows in Spark."""
 
 
+@dataclass(frozen=True, slots=True)
+class SparkQuery:
+    """A report for Spark; `tables`: those of a store that it reads. Its named parameters (`:run`) are the report's."""
+
+    sql: str
+    tables: frozenset[str]
+
+
 @cache
-def spark_sql(report: DocumentedSql) -> str:
-    """Return the report as a query for Spark. Its named parameters (`:run`) are those of the report.
+def spark_query(report_name: str) -> SparkQuery:
+    """Return a report as a query for Spark.
 
     Raises NotPortableError.
     """
+    report = reports()[report_name]
     try:
         tree = _parsed(report.query)
         _inline(tree)
         tree = _with_parameters(tree, {one.name: one.type for one in report.parameters})
         _mark(tree)
-        schema = {name: {column.name: sql_type(column) for column in table.columns} for name, table in tables().items()}
+        schema: dict[str, object] = {
+            name: {column.name: sql_type(column) for column in table.columns} for name, table in tables().items()
+        }
         tree = qualify(tree, schema=schema, dialect="duckdb", identify=False)
         tree = annotate_types(tree, schema=schema, dialect="duckdb", expression_metadata=_TYPES)
         _rewrite(tree)
+        read = frozenset(place.name for place in tree.find_all(exp.Table)) & tables().keys()
         _rename_inner_tables(tree)
         _declare(tree, report)
-        return tree.sql("spark", pretty=True, comments=False)
+        return SparkQuery(tree.sql("spark", pretty=True, comments=False), read)
     except NotPortableError as error:
-        raise NotPortableError(f"{report.name} can't run on Spark: {error}; use --engine duckdb") from None
+        raise NotPortableError(f"{report.name} can't run on Spark: {error}") from None
     except SqlglotError as error:
         first = str(error).splitlines()[0]
-        raise NotPortableError(f"{report.name} can't run on Spark: {first}; use --engine duckdb") from None
+        raise NotPortableError(f"{report.name} can't run on Spark: {first}") from None
 
 
-def _parsed(sql: str) -> exp.Expression:
+def _parsed(sql: str) -> Node:
     return sqlglot.parse_one(sql, dialect="duckdb")
 
 
-def _mark(tree: exp.Expression) -> None:
+def _mark(tree: Node) -> None:
     """Replace TRY(x) by (x), of which sqlglot knows the type, with a mark in `meta`."""
     for node in list(tree.find_all(exp.Try)):
         paren = exp.paren(node.this.copy())
@@ -129,7 +148,7 @@ def _mark(tree: exp.Expression) -> None:
 # -- views, macros and parameters --
 
 
-def _inline(tree: exp.Expression) -> None:
+def _inline(tree: Node) -> None:
     """Replace the views and macros of a store by their definitions."""
     for call in list(tree.find_all(exp.Anonymous)):
         if call.name in function_names() and not isinstance(call.parent, exp.Table):
@@ -152,7 +171,7 @@ def _inline(tree: exp.Expression) -> None:
         place.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(place.alias_or_name))))
 
 
-def _macro(name: str, arguments: list[exp.Expression]) -> tuple[exp.Expression, bool]:
+def _macro(name: str, arguments: list[Node]) -> tuple[Node, bool]:
     """Return a macro's definition with its arguments, and whether it is a table."""
     match = _MACRO.fullmatch(function_body(name))
     if match is None:
@@ -167,17 +186,17 @@ def _macro(name: str, arguments: list[exp.Expression]) -> tuple[exp.Expression, 
     )
 
 
-def _with_parameters(tree: exp.Expression, types: Mapping[str, str]) -> exp.Expression:
-    def parameter(name: str) -> exp.Expression | None:
+def _with_parameters(tree: Node, types: Mapping[str, str]) -> Node:
+    def parameter(name: str) -> Node:
         return exp.cast(exp.Placeholder(this=name), types[name], dialect="duckdb") if name in types else None
 
     return _substituted(tree, parameter)
 
 
-def _substituted(tree: exp.Expression, value: Callable[[str], exp.Expression | None]) -> exp.Expression:
+def _substituted(tree: Node, value: Callable[[str], Node]) -> Node:
     """Replace unqualified columns by values, as DuckDB's macros do."""
 
-    def replaced(node: exp.Expression) -> exp.Expression:
+    def replaced(node: Node) -> Node:
         found = value(node.name) if isinstance(node, exp.Column) and not node.table else None
         return node if found is None else found
 
@@ -187,7 +206,7 @@ def _substituted(tree: exp.Expression, value: Callable[[str], exp.Expression | N
 # -- constructs --
 
 
-def _rewrite(tree: exp.Expression) -> None:
+def _rewrite(tree: Node) -> None:
     """Rewrite the constructs of a query in place, the innermost first. Raises NotPortableError."""
     for node in [*tree.dfs()][::-1]:
         _check_parts(node)
@@ -201,7 +220,7 @@ def _rewrite(tree: exp.Expression) -> None:
             raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r} ({type(node).__name__})")
 
 
-def _check_parts(node: exp.Expression) -> None:
+def _check_parts(node: Node) -> None:
     parts = {name for name, value in node.args.items() if value not in (None, False, [])}
     unknown = parts - _COMMON_PARTS - _PARTS.get(type(node), frozenset())
     if isinstance(node, exp.Join) and (node.side, node.kind) not in _JOINS:
@@ -210,15 +229,15 @@ def _check_parts(node: exp.Expression) -> None:
         raise NotPortableError(f"it uses {', '.join(sorted(unknown))} in {node.sql('duckdb')[:60]!r}")
 
 
-def _kind(node: exp.Expression) -> exp.DType | None:
+def _kind(node: Node) -> exp.DType | None:
     return node.type.this if isinstance(node.type, exp.DataType) else None
 
 
-def _is_integer(node: exp.Expression) -> bool:
+def _is_integer(node: Node) -> bool:
     return _scale(node) == 0
 
 
-def _scale(node: exp.Expression) -> int | None:
+def _scale(node: Node) -> int | None:
     """Return the number of decimals of an exact number; None if it is not one, or unknown."""
     if isinstance(node, (exp.Paren, exp.Sum, exp.Min, exp.Max, exp.Neg, exp.Filter, exp.Window, exp.Nullif)):
         return _scale(node.this)
@@ -228,27 +247,30 @@ def _scale(node: exp.Expression) -> int | None:
         sizes = node.to.expressions
         return int(sizes[1].name) if len(sizes) > 1 else None
     if isinstance(node, exp.Mul):
-        parts = _scale(node.left), _scale(node.right)
-        return None if None in parts else sum(part or 0 for part in parts)
+        left, right = _scale(node.left), _scale(node.right)
+        return None if left is None or right is None else left + right
     if isinstance(node, (exp.Add, exp.Sub)):
-        parts = _scale(node.left), _scale(node.right)
-        return None if None in parts else max(part or 0 for part in parts)
+        return _most_decimals([node.left, node.right])
     if isinstance(node, exp.Coalesce):
-        parts = tuple(_scale(part) for part in (node.this, *node.expressions))
-        return None if None in parts else max(part or 0 for part in parts)
+        return _most_decimals([node.this, *node.expressions])
     if isinstance(node, exp.Null):
         return 0
     return 0 if _kind(node) in _INTEGERS else None
 
 
-def _wide(node: exp.Expression) -> exp.Expression:
+def _most_decimals(nodes: Sequence[Node]) -> int | None:
+    scales = [_scale(node) for node in nodes]
+    return None if None in scales else max(scale or 0 for scale in scales)
+
+
+def _wide(node: Node) -> Node:
     """Return an integer as DECIMAL(38,0)."""
     if not _is_integer(node):
         raise NotPortableError(f"the type of {node.sql('duckdb')[:60]!r} is not known to be an integer")
     return exp.cast(node.copy(), _WIDE)
 
 
-def _sum(node: exp.Expression) -> exp.Expression:
+def _sum(node: Node) -> Node:
     """Sums of integers are exact; those of doubles depend on the order of the rows."""
     return exp.Sum(this=_wide(node.this))
 
@@ -260,7 +282,7 @@ _DOUBLE_OF_WIDE = """transform(array(CAST(x AS DECIMAL(38, 0))), v ->
          + CAST((v - pmod(v, 18446744073709551616)) / 18446744073709551616 AS DOUBLE) * 18446744073709551616D END)[0]"""
 
 
-def _as_double(node: exp.Expression) -> exp.Expression:
+def _as_double(node: Node) -> Node:
     kind = _kind(node.unnest())
     if kind in _REALS:
         return node.copy()
@@ -274,7 +296,7 @@ def _as_double(node: exp.Expression) -> exp.Expression:
     )
 
 
-def _divided(node: exp.Expression) -> exp.Expression:
+def _divided(node: Node) -> Node:
     """DuckDB divides as doubles; division by zero is infinite there, and an error in Spark."""
     over, by = _as_double(node.left), _as_double(node.right)
     divided = exp.Div(this=over, expression=by, typed=False, safe=False)
@@ -287,7 +309,7 @@ def _divided(node: exp.Expression) -> exp.Expression:
     return exp.paren(exp.Case(ifs=[exp.If(this=zero, true=infinite)], default=divided))
 
 
-def _quotient(node: exp.Expression) -> exp.Expression:
+def _quotient(node: Node) -> Node:
     """The quotient of integers without its fraction. Spark's DIV returns 64 bits, so it is (a − a mod b) / b.
 
     Division by 0 is an error in both engines.
@@ -297,11 +319,11 @@ def _quotient(node: exp.Expression) -> exp.Expression:
     return exp.cast(exp.Div(this=multiple, expression=by.copy(), typed=False, safe=False), _WIDE)
 
 
-def _remainder(node: exp.Expression) -> exp.Expression:
+def _remainder(node: Node) -> Node:
     return exp.Mod(this=_wide(node.left), expression=_wide(node.right))
 
 
-def _cast(node: exp.Expression) -> exp.Expression:
+def _cast(node: Node) -> Node:
     """Casts of numbers that lose no digits, and of texts from a JSON object that ingest writes."""
     to, scale = node.to, _scale(node.this)
     source = node.this.unnest()
@@ -325,14 +347,14 @@ def _cast(node: exp.Expression) -> exp.Expression:
     return node
 
 
-_TRIED: Mapping[type[exp.Expression], str] = {exp.Add: "try_add", exp.Sub: "try_subtract", exp.Mul: "try_multiply"}
+_TRIED: Mapping[type[exp.Expr], str] = {exp.Add: "try_add", exp.Sub: "try_subtract", exp.Mul: "try_multiply"}
 
 
-def _paren(node: exp.Expression) -> exp.Expression:
+def _paren(node: Node) -> Node:
     return _tried(node.this) if node.meta.get(_TRY) else node
 
 
-def _tried(node: exp.Expression) -> exp.Expression:
+def _tried(node: Node) -> Node:
     """TRY(a − b) is NULL when it overflows."""
     inner = node.unnest()
     if isinstance(inner, exp.Neg):
@@ -343,7 +365,7 @@ def _tried(node: exp.Expression) -> exp.Expression:
     return exp.Anonymous(this=_TRIED[type(inner)], expressions=sides)
 
 
-def _member(node: exp.Expression) -> exp.Expression:
+def _member(node: Node) -> Node:
     """A member of a flat JSON object, of which a number is read."""
     steps = [step for step in node.expression.expressions if not isinstance(step, exp.JSONPathRoot)]
     if not isinstance(node.find_ancestor(exp.Cast), exp.Cast) or len(steps) != 1:
@@ -354,7 +376,7 @@ def _member(node: exp.Expression) -> exp.Expression:
     return node
 
 
-def _listed(node: exp.Expression) -> exp.Expression:
+def _listed(node: Node) -> Node:
     """list(x ORDER BY a, b): Spark's lists have no order, so structs (a, b, x) are sorted; NULLs come last."""
     order = node.this
     if not isinstance(order, exp.Order) or any(term.args.get("desc") for term in order.expressions):
@@ -367,16 +389,16 @@ def _listed(node: exp.Expression) -> exp.Expression:
     return exp.Anonymous(this="transform", expressions=[sorted_rows, taken])
 
 
-def _struct(members: Iterable[exp.Expression]) -> exp.Expression:
+def _struct(members: Iterable[Node]) -> Node:
     """Return a struct with the members v1, v2 …"""
     named = ((exp.Literal.string(f"v{place}"), member.copy()) for place, member in enumerate(members, start=1))
     return exp.Anonymous(this="named_struct", expressions=list(chain.from_iterable(named)))
 
 
-def _of_extreme(name: str) -> Callable[[exp.Expression], exp.Expression]:
+def _of_extreme(name: str) -> Callable[[Node], Node]:
     """arg_max((a, b), key): the key is a struct that ends with an ID, so it is unique, and the value is not NULL."""
 
-    def rewritten(node: exp.Expression) -> exp.Expression:
+    def rewritten(node: Node) -> Node:
         value, key = node.this, node.expression
         if not isinstance(value, exp.Tuple) or not isinstance(key, exp.Tuple) or not _is_id(key.expressions[-1]):
             raise NotPortableError(f"the row of {node.sql('duckdb')[:60]!r} may not be unique")
@@ -385,11 +407,11 @@ def _of_extreme(name: str) -> Callable[[exp.Expression], exp.Expression]:
     return rewritten
 
 
-def _is_id(node: exp.Expression) -> bool:
+def _is_id(node: Node) -> bool:
     return isinstance(node, exp.Column) and (node.name == "id" or node.name.endswith("_id"))
 
 
-def _entry(node: exp.Expression) -> exp.Expression:
+def _entry(node: Node) -> Node:
     """An entry of a list, NULL beyond its end, or a member of a struct without names. (Spark refuses it for others.)"""
     [index] = node.expressions
     if not isinstance(node.this, exp.Column) or not isinstance(index, exp.Literal):
@@ -400,11 +422,11 @@ def _entry(node: exp.Expression) -> exp.Expression:
     return exp.Dot(this=node.this.copy(), expression=exp.to_identifier(f"v{int(index.name) + 1}"))
 
 
-def _call(name: str, *arguments: exp.Expression) -> exp.Expression:
+def _call(name: str, *arguments: Node) -> Node:
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def _largest(node: exp.Expression) -> exp.Expression:
+def _largest(node: Node) -> Node:
     """max(x, n): a list of the largest."""
     count = node.args.get("count")
     if count is None:
@@ -413,7 +435,7 @@ def _largest(node: exp.Expression) -> exp.Expression:
     return _call("slice", values, exp.Literal.number("1"), count.copy())
 
 
-def _percentile(node: exp.Expression) -> exp.Expression:
+def _percentile(node: Node) -> Node:
     """The smallest value that at least this part of the values does not exceed, as in DuckDB; one, or a list."""
     parts = node.expression.expressions if isinstance(node.expression, exp.Array) else [node.expression]
     if not all(isinstance(part, exp.Literal) and _scale(part) for part in parts):
@@ -430,13 +452,13 @@ def _percentile(node: exp.Expression) -> exp.Expression:
     )
 
 
-def _plain(node: exp.Expression) -> exp.Expression:
+def _plain(node: Node) -> Node:
     """A CTE; whether it is computed once changes no row."""
     node.set("materialized", None)
     return node
 
 
-def _shifted(node: exp.Expression) -> exp.Expression:
+def _shifted(node: Node) -> Node:
     """A power of two."""
     one = node.this.unnest()
     one = one.this if isinstance(one, exp.Cast) else one
@@ -445,7 +467,7 @@ def _shifted(node: exp.Expression) -> exp.Expression:
     return exp.cast(exp.Literal.number(str(int(one.name) << int(node.expression.name))), "BIGINT")
 
 
-def _pattern(node: exp.Expression) -> exp.Expression:
+def _pattern(node: Node) -> Node:
     """A regular expression of what RE2 and Java understand alike."""
     pattern = node.expression
     if not isinstance(pattern, exp.Literal) or not _PLAIN_PATTERN.fullmatch(pattern.name) or node.args.get("flag"):
@@ -455,7 +477,7 @@ def _pattern(node: exp.Expression) -> exp.Expression:
     return node
 
 
-def _replaced(node: exp.Expression) -> exp.Expression:
+def _replaced(node: Node) -> Node:
     """A replacement at the end of a text, of which there is one at most."""
     _pattern(node)
     if not node.expression.name.endswith(r"\z") or node.args["replacement"].name != "":
@@ -463,15 +485,13 @@ def _replaced(node: exp.Expression) -> exp.Expression:
     return node
 
 
-def _generated(node: exp.Expression) -> exp.Expression:
+def _generated(node: Node) -> Node:
     """Lists unnested side by side become one call of stack(), which Spark allows once per SELECT."""
     columns = [column for column in node.expressions if isinstance(column.unalias(), exp.Explode)]
     if columns and not isinstance(node.parent, exp.Union):
         lists = [column.unalias().this.expressions for column in columns]
         rows = zip(*lists, strict=True)
-        stack = exp.Anonymous(
-            this="stack", expressions=[exp.Literal.number(str(len(lists[0]))), *(one.copy() for row in rows for one in row)]
-        )
+        stack = _call("stack", exp.Literal.number(str(len(lists[0]))), *(one.copy() for row in rows for one in row))
         names = [exp.to_identifier(column.alias) for column in columns]
         kept = [column for column in node.expressions if column not in columns]
         node.set("expressions", [*kept, exp.Aliases(this=stack, expressions=names)])
@@ -480,27 +500,27 @@ def _generated(node: exp.Expression) -> exp.Expression:
     return node
 
 
-def _joined(node: exp.Expression) -> exp.Expression:
+def _joined(node: Node) -> Node:
     if _kind(node.left) not in _TEXTS or _kind(node.right) not in _TEXTS:
         raise NotPortableError(f"{node.sql('duckdb')[:60]!r} joins what may not be texts")
     return node
 
 
-def _same(node: exp.Expression) -> exp.Expression:
+def _same(node: Node) -> Node:
     return node
 
 
-def _all(node: exp.Expression) -> exp.Expression:
+def _all(node: Node) -> Node:
     if node.args.get("distinct"):
         raise NotPortableError("it uses a union of distinct rows")
     return node
 
 
-def _any(node: exp.Expression) -> exp.Expression:
+def _any(node: Node) -> Node:
     return exp.Anonymous(this="bool_or", expressions=[node.this.copy()])
 
 
-_REWRITTEN: Mapping[type[exp.Expression], Callable[[exp.Expression], exp.Expression]] = {
+_REWRITTEN: Mapping[type[exp.Expr], Callable[[Node], Node]] = {
     exp.ArgMax: _of_extreme("max_by"),
     exp.ArgMin: _of_extreme("min_by"),
     exp.Array: _same,
@@ -531,7 +551,7 @@ _REWRITTEN: Mapping[type[exp.Expression], Callable[[exp.Expression], exp.Express
 }
 
 
-def _rename_inner_tables(tree: exp.Expression) -> None:
+def _rename_inner_tables(tree: Node) -> None:
     """Give each CTE a name of its own: sqlglot moves nested ones to the outermost query."""
     taken: set[str] = set()
     for inner in list(tree.find_all(exp.With)):
@@ -548,7 +568,7 @@ def _rename_inner_tables(tree: exp.Expression) -> None:
                 cte.args["alias"].set("this", exp.to_identifier(name))
 
 
-def _declare(tree: exp.Expression, report: DocumentedSql) -> None:
+def _declare(tree: Node, report: DocumentedSql) -> None:
     """Cast the columns of the result to those that the report declares."""
     if not isinstance(tree, exp.Select):
         raise NotPortableError("its outermost query is a union")
