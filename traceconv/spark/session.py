@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
@@ -25,8 +25,6 @@ from traceconv.schema.model import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from traceconv.spark.translation import SparkQuery
 
 _NEEDED = "Spark needs PySpark 4 and sqlglot, and Python 3.11 or newer: pip install 'traceconv[spark]'"
 #: Column type → Spark's. Spark reads unsigned integers as decimals.
@@ -53,6 +51,7 @@ def spark_session(master: str) -> Iterator[Any]:
     log = resources.files("traceconv.spark") / "log4j2.properties"
     settings = {
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log}",
+        "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # Overflow is an error, not another number.
@@ -89,9 +88,9 @@ def spark_question(connection: duckdb.DuckDBPyConnection, path: Path, question: 
         raise UsageError(f"{option('--engine spark', 'engine=spark')} needs a lake: traceconv export parquet -o DIR")
     if any(sign in str(path) for sign in "*?[]{}\\"):
         raise UsageError(f"Spark takes {printable(str(path))} for a pattern; rename the folder")
-    query = _query(question.report)
+    _check(question.report)
     with spark_session(master) as session:
-        rows = _rows(session, read_lake(lake_folder(path)), question, query)
+        rows = spark_rows(session, read_lake(lake_folder(path)), question.report, question.parameters)
     name = f"traceconv_spark_{secrets.token_hex(8)}"
     connection.register("spark_rows", rows)
     connection.execute(f"CREATE TABLE {name} AS FROM spark_rows")
@@ -99,21 +98,24 @@ def spark_question(connection: duckdb.DuckDBPyConnection, path: Path, question: 
     return replace(question, table=name)
 
 
-def _query(report: Report) -> SparkQuery:
+def _check(report: Report) -> None:
+    """Raise UsageError if the report can't run on Spark: before it starts, which takes seconds."""
     try:
         from traceconv.spark.translation import spark_query
     except ImportError:
         raise UsageError(_NEEDED) from None
-    return spark_query(report.name)
+    spark_query(report.name)
 
 
-def _rows(session: Any, lake: Lake, question: Question, query: SparkQuery) -> pa.Table:
-    """Return all rows of the report. Raises StoreError."""
+def spark_rows(session: Any, lake: Lake, report: Report, parameters: Mapping[str, float]) -> pa.Table:
+    """Return all rows of a report. Raises NotPortableError, StoreError."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    report = question.report
-    arguments = {parameter.name: question.parameters.get(parameter.name) for parameter in report.parameters}
+    from traceconv.spark.translation import spark_query
+
+    query = spark_query(report.name)
+    arguments = {parameter.name: parameters.get(parameter.name) for parameter in report.parameters}
     try:
         _create_views(session, lake, query.tables)
         return session.sql(query.sql, args=arguments).toArrow()

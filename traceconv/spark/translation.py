@@ -105,12 +105,13 @@ class SparkQuery:
 
 
 @cache
-def spark_query(report_name: str) -> SparkQuery:
-    """Return a report as a query for Spark.
+def spark_query(name: str) -> SparkQuery:
+    """Return a report as a query for Spark. Raises NotPortableError."""
+    return translated(reports()[name])
 
-    Raises NotPortableError.
-    """
-    report = reports()[report_name]
+
+def translated(report: DocumentedSql) -> SparkQuery:
+    """Translate a documented query. Raises NotPortableError, with the construct that is not known."""
     try:
         tree = _parsed(report.query)
         _inline(tree)
@@ -276,7 +277,7 @@ def _sum(node: Node) -> Node:
 
 
 #: A number of 128 bits as DOUBLE, rounded as in DuckDB: each half, then their sum. In a lambda, it is computed once.
-_DOUBLE_OF_WIDE = """transform(array(CAST(x AS DECIMAL(38, 0))), v ->
+DOUBLE_OF_WIDE = """transform(array(CAST(x AS DECIMAL(38, 0))), v ->
   CASE WHEN v BETWEEN -18446744073709551616 AND -1 THEN -CAST(-1 - v AS DOUBLE) - 1
        ELSE CAST(pmod(v, 18446744073709551616) AS DOUBLE)
          + CAST((v - pmod(v, 18446744073709551616)) / 18446744073709551616 AS DOUBLE) * 18446744073709551616D END)[0]"""
@@ -291,7 +292,7 @@ def _as_double(node: Node) -> Node:
     if not _is_integer(node):
         raise NotPortableError(f"the type of {node.sql('duckdb')[:60]!r} is not known to be an integer")
     value = node.copy()
-    return sqlglot.parse_one(_DOUBLE_OF_WIDE, dialect="spark").transform(
+    return sqlglot.parse_one(DOUBLE_OF_WIDE, dialect="spark").transform(
         lambda part: value if isinstance(part, exp.Column) and part.name == "x" else part
     )
 

@@ -1,0 +1,81 @@
+"""Reports for Spark: what is portable, why others are not, and that translations change only on purpose.
+
+tests/spark compares the rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("sqlglot", reason="needs traceconv[spark]")
+
+from traceconv.base.errors import UsageError
+from traceconv.cli.app import run
+from traceconv.reports.catalog import reports
+from traceconv.spark.translation import NotPortableError, spark_query, translated
+
+#: At least these run on Spark.
+PROMISED = {
+    "op_statistic", "op_summary", "task_time", "api_statistic", "step_trace", "breakdown", "collectives", "stragglers",
+}  # fmt: skip
+
+
+def test_translations_change_only_on_purpose(golden: Callable[[str, str], None]) -> None:
+    """After a change, `make test-spark` compares the rows of both engines."""
+    lines, portable = [], set()
+    for name in reports():
+        try:
+            query = spark_query(name)
+        except NotPortableError as error:
+            lines.append(str(error))
+        else:
+            portable.add(name)
+            digest = hashlib.sha256(query.sql.encode()).hexdigest()
+            lines.append(f"{name} reads {', '.join(sorted(query.tables))}: {digest}")
+    golden("spark_queries.txt", "\n".join(lines) + "\n")
+    assert portable >= PROMISED
+
+
+@pytest.mark.parametrize(
+    ("sql", "construct"),
+    [
+        ("SELECT run_id, quantile_cont(dur_ns, 0.5) AS x FROM task GROUP BY run_id", "PercentileCont"),
+        ("SELECT run_id, avg(dur_ns) AS x FROM task GROUP BY run_id", "Avg"),
+        ("SELECT c.run_id, sum(c.value) AS x FROM counter AS c GROUP BY c.run_id", "known to be an integer"),
+        ("SELECT t.run_id, r.id AS x FROM task AS t ASOF JOIN range AS r ON r.start_ns <= t.start_ns", "method in"),
+        ("SELECT run_id, round(dur_ns / 3) AS x FROM task", "Round"),
+        ("SELECT run_id, (dur_ns * 0.5)::BIGINT AS x FROM task", "may round"),
+        ("SELECT run_id, regexp_matches(name, '.$') AS x FROM task", "may match other texts"),
+        ("SELECT run_id, name || dur_ns AS x FROM task", "may not be texts"),
+        ("SELECT run_id, list(name ORDER BY id DESC) AS x FROM task GROUP BY run_id", "order of"),
+        ("SELECT run_id, arg_max(name, dur_ns) AS x FROM task GROUP BY run_id", "may not be unique"),
+        ("SELECT run_id, id AS x FROM task UNION SELECT run_id, id FROM api", "distinct rows"),
+        ("SELECT run_id, dur_ns AS x FROM task LIMIT 3", "Limit"),
+        ("SELECT run_id, unknown_function(dur_ns) AS x FROM task", "Anonymous"),
+        ("SELECT run_id, sum(dur_ns) AS x FROM task GROUP BY ALL", "all in"),
+        ("SELECT run_id, id AS y FROM task", "not those of its header"),
+    ],
+)
+def test_what_is_not_known_to_be_the_same_is_refused_by_name(sql: str, construct: str) -> None:
+    report = reports()["task_time"]
+    columns = (report.columns[0], replace(report.columns[1], name="x"))
+    with pytest.raises(NotPortableError, match=construct):
+        translated(replace(report, query=sql, columns=columns, parameters=()))
+
+
+def test_the_command_needs_a_lake_a_known_engine_and_a_portable_report(
+    capsys: pytest.CaptureFixture[str], make_store: Callable[..., object]
+) -> None:
+    store = str(make_store(task=[{"id": 1, "dur_ns": 5}]))
+    for arguments, message in (
+        (["op-statistic", "--engine", "spark"], "--engine spark needs a lake: traceconv export parquet -o DIR"),
+        (["op-statistic", "--engine", "sparc"], "unknown engine 'sparc'; engines: duckdb, spark"),
+    ):
+        assert run(["report", *arguments, "--db", store]) != 0
+        assert message in capsys.readouterr().err
+    with pytest.raises(UsageError, match="kernels can't run on Spark: it uses"):
+        spark_query("kernels")
