@@ -55,6 +55,10 @@ test: $(READY) $(SHELLS) ## run the tests
 test-long: $(READY) ## run the tests that take minutes: complete networks, 10,000 nodes
 	@$(BIN)/python -m pytest -m long
 
+test-spark: $(READY) ## install Spark and compare its rows with DuckDB's (needs Python 3.11 and Java 17)
+	@$(BIN)/python -m pip install --quiet --editable '.[dev,spark]'
+	@$(BIN)/python -m pytest -m long tests/spark
+
 fuzz: $(READY) ## mutate samples of every format for 20 minutes on all cores (FUZZ_INPUTS=N: N inputs)
 	@$(BIN)/python -m tests.fuzz $(if $(FUZZ_INPUTS),--inputs $(FUZZ_INPUTS),--seconds $(FUZZ_SECONDS)) --seed $(FUZZ_SEED)
 

@@ -28,6 +28,7 @@ from traceconv.reports.catalog import Report, reports
 from traceconv.schema import RecordSchema, records, tables
 from traceconv.schema.ddl import sql_type
 from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.spark.translation import NotPortableError, spark_query
 from traceconv.store.catalogue import views
 from traceconv.store.documented_sql import SqlColumn
 
@@ -147,6 +148,31 @@ def reports_page() -> Iterator[str]:
     for report in reports().values():
         yield f"## {_dashed(report.name)}"
         yield from _report(report)
+
+
+def spark_page() -> Iterator[str]:
+    """Which reports run on Spark, and why others don't."""
+    yield "# Reports on Spark"
+    yield (
+        "A [lake](../how-to/keep-many-runs-in-a-lake.md#use-spark) can be read with Spark. Each report is translated "
+        "from its one SQL file. Every construct of a report is either known to give the same rows in both engines, or "
+        "rewritten so that it does; tests compare the rows (`make test-spark`). Reports with any other construct are "
+        "refused."
+    )
+    rows = []
+    for name in reports():
+        try:
+            tables_read = ", ".join(sorted(spark_query(name).tables))
+            rows.append([f"[{_dashed(name)}](reports.md#{_dashed(name)})", "yes", f"reads {tables_read}"])
+        except NotPortableError as error:
+            why = _escaped(str(error).partition(": ")[2])
+            rows.append([f"[{_dashed(name)}](reports.md#{_dashed(name)})", "no", why])
+    yield _table(["report", "on Spark", ""], rows)
+
+
+def _escaped(text: str) -> str:
+    """SQL in a message as text of a Markdown table."""
+    return re.sub(r"([*_|<>`])", r"\\\1", text)
 
 
 def _report(report: Report) -> Iterator[str]:
@@ -411,6 +437,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "python.md": python_page,
     "raw-records.md": raw_records_page,
     "reports.md": reports_page,
+    "spark.md": spark_page,
     "tables.md": tables_page,
 }
 

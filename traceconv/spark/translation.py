@@ -51,6 +51,8 @@ _WIDE_TYPES = {exp.DType.INT128, exp.DType.DECIMAL}
 _INTEGERS = exp.DataType.INTEGER_TYPES
 _TEXTS = exp.DataType.TEXT_TYPES
 _REALS = {exp.DType.DOUBLE}
+#: Characters of a construct that an error shows.
+_MOST_SHOWN = 60
 #: The mark of a TRY in an expression's `meta`.
 _TRY = "try"
 #: The name of a member of a JSON object, as the only step of a path.
@@ -131,7 +133,7 @@ def translated(report: DocumentedSql) -> SparkQuery:
         raise NotPortableError(f"{report.name} can't run on Spark: {error}") from None
     except SqlglotError as error:
         first = str(error).splitlines()[0]
-        raise NotPortableError(f"{report.name} can't run on Spark: {first}") from None
+        raise NotPortableError(f"{report.name} can't run on Spark: it can't be parsed ({first})") from None
 
 
 def _parsed(sql: str) -> Node:
@@ -218,7 +220,12 @@ def _rewrite(tree: Node) -> None:
                 found.type = node.type
                 node.replace(found)
         elif type(node) not in _SAME:
-            raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r} ({type(node).__name__})")
+            raise NotPortableError(f"it uses {_shown(node)}")
+
+
+def _shown(node: Node) -> str:
+    text = str(node.sql("duckdb"))
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
 
 
 def _check_parts(node: Node) -> None:
@@ -227,7 +234,7 @@ def _check_parts(node: Node) -> None:
     if isinstance(node, exp.Join) and (node.side, node.kind) not in _JOINS:
         unknown = {f"{node.side} {node.kind}".strip()}
     if unknown:
-        raise NotPortableError(f"it uses {', '.join(sorted(unknown))} in {node.sql('duckdb')[:60]!r}")
+        raise NotPortableError(f"it uses {_shown(node)}")
 
 
 def _kind(node: Node) -> exp.DType | None:
@@ -267,7 +274,7 @@ def _most_decimals(nodes: Sequence[Node]) -> int | None:
 def _wide(node: Node) -> Node:
     """Return an integer as DECIMAL(38,0)."""
     if not _is_integer(node):
-        raise NotPortableError(f"the type of {node.sql('duckdb')[:60]!r} is not known to be an integer")
+        raise NotPortableError(f"the type of {_shown(node)} is not known to be an integer")
     return exp.cast(node.copy(), _WIDE)
 
 
@@ -290,7 +297,7 @@ def _as_double(node: Node) -> Node:
     if kind not in _WIDE_TYPES:
         return exp.cast(node.copy(), "DOUBLE")
     if not _is_integer(node):
-        raise NotPortableError(f"the type of {node.sql('duckdb')[:60]!r} is not known to be an integer")
+        raise NotPortableError(f"the type of {_shown(node)} is not known to be an integer")
     value = node.copy()
     return sqlglot.parse_one(DOUBLE_OF_WIDE, dialect="spark").transform(
         lambda part: value if isinstance(part, exp.Column) and part.name == "x" else part
@@ -340,7 +347,7 @@ def _cast(node: Node) -> Node:
     else:
         is_same = to.this in _TEXTS and (scale == 0 or _kind(source) in _TEXTS)
     if not is_same:
-        raise NotPortableError(f"the cast {node.sql('duckdb')[:60]!r} may round")
+        raise NotPortableError(f"the cast {_shown(node)} may round")
     if to.this == exp.DType.INT128:
         return exp.cast(node.this.copy(), _WIDE)
     if to.this == exp.DType.UBIGINT:
@@ -361,7 +368,7 @@ def _tried(node: Node) -> Node:
     if isinstance(inner, exp.Neg):
         inner = exp.Sub(this=exp.cast(exp.Literal.number("0"), "BIGINT"), expression=inner.this.copy())
     if type(inner) not in _TRIED:
-        raise NotPortableError(f"it uses TRY({node.sql('duckdb')[:60]})")
+        raise NotPortableError(f"it uses TRY({_shown(node)})")
     sides = [_tried(side) if type(side.unnest()) in _TRIED else side.copy() for side in (inner.left, inner.right)]
     return exp.Anonymous(this=_TRIED[type(inner)], expressions=sides)
 
@@ -370,10 +377,10 @@ def _member(node: Node) -> Node:
     """A member of a flat JSON object, of which a number is read."""
     steps = [step for step in node.expression.expressions if not isinstance(step, exp.JSONPathRoot)]
     if not isinstance(node.find_ancestor(exp.Cast), exp.Cast) or len(steps) != 1:
-        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+        raise NotPortableError(f"it uses {_shown(node)}")
     [step] = steps
     if not isinstance(step, exp.JSONPathKey) or not _MEMBER.fullmatch(str(step.this)):
-        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+        raise NotPortableError(f"it uses {_shown(node)}")
     return node
 
 
@@ -381,7 +388,7 @@ def _listed(node: Node) -> Node:
     """list(x ORDER BY a, b): Spark's lists have no order, so structs (a, b, x) are sorted; NULLs come last."""
     order = node.this
     if not isinstance(order, exp.Order) or any(term.args.get("desc") for term in order.expressions):
-        raise NotPortableError(f"the order of {node.sql('duckdb')[:60]!r} is not known")
+        raise NotPortableError(f"the order of {_shown(node)} is not known")
     keys = [part for term in order.expressions for part in (exp.Is(this=term.this, expression=exp.null()), term.this)]
     rows = exp.Anonymous(this="collect_list", expressions=[_struct([*keys, order.this])])
     value = exp.Dot(this=exp.to_identifier("r"), expression=exp.to_identifier(f"v{len(keys) + 1}"))
@@ -402,7 +409,7 @@ def _of_extreme(name: str) -> Callable[[Node], Node]:
     def rewritten(node: Node) -> Node:
         value, key = node.this, node.expression
         if not isinstance(value, exp.Tuple) or not isinstance(key, exp.Tuple) or not _is_id(key.expressions[-1]):
-            raise NotPortableError(f"the row of {node.sql('duckdb')[:60]!r} may not be unique")
+            raise NotPortableError(f"the row of {_shown(node)} may not be unique")
         return exp.Anonymous(this=name, expressions=[_struct(value.expressions), _struct(key.expressions)])
 
     return rewritten
@@ -416,7 +423,7 @@ def _entry(node: Node) -> Node:
     """An entry of a list, NULL beyond its end, or a member of a struct without names. (Spark refuses it for others.)"""
     [index] = node.expressions
     if not isinstance(node.this, exp.Column) or not isinstance(index, exp.Literal):
-        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+        raise NotPortableError(f"it uses {_shown(node)}")
     # sqlglot counts from 0.
     if _kind(node.this) == exp.DType.ARRAY:
         return _call("get", node.this.copy(), index.copy())
@@ -440,7 +447,7 @@ def _percentile(node: Node) -> Node:
     """The smallest value that at least this part of the values does not exceed, as in DuckDB; one, or a list."""
     parts = node.expression.expressions if isinstance(node.expression, exp.Array) else [node.expression]
     if not all(isinstance(part, exp.Literal) and _scale(part) for part in parts):
-        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+        raise NotPortableError(f"it uses {_shown(node)}")
     found = []
     for part in parts:
         whole = 10 ** (_scale(part) or 0)
@@ -464,7 +471,7 @@ def _shifted(node: Node) -> Node:
     one = node.this.unnest()
     one = one.this if isinstance(one, exp.Cast) else one
     if not isinstance(one, exp.Literal) or not isinstance(node.expression, exp.Literal):
-        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+        raise NotPortableError(f"it uses {_shown(node)}")
     return exp.cast(exp.Literal.number(str(int(one.name) << int(node.expression.name))), "BIGINT")
 
 
@@ -472,7 +479,7 @@ def _pattern(node: Node) -> Node:
     """A regular expression of what RE2 and Java understand alike."""
     pattern = node.expression
     if not isinstance(pattern, exp.Literal) or not _PLAIN_PATTERN.fullmatch(pattern.name) or node.args.get("flag"):
-        raise NotPortableError(f"its pattern {pattern.sql('duckdb')[:60]} may match other texts there")
+        raise NotPortableError(f"its pattern {_shown(pattern)} may match other texts there")
     # In RE2, ignoring case is ignoring that of all letters.
     pattern.replace(exp.Literal.string(pattern.name.replace("(?i)", "(?iu)")))
     return node
@@ -482,7 +489,7 @@ def _replaced(node: Node) -> Node:
     """A replacement at the end of a text, of which there is one at most."""
     _pattern(node)
     if not node.expression.name.endswith(r"\z") or node.args["replacement"].name != "":
-        raise NotPortableError(f"it uses {node.sql('duckdb')[:60]!r}")
+        raise NotPortableError(f"it uses {_shown(node)}")
     return node
 
 
@@ -503,7 +510,7 @@ def _generated(node: Node) -> Node:
 
 def _joined(node: Node) -> Node:
     if _kind(node.left) not in _TEXTS or _kind(node.right) not in _TEXTS:
-        raise NotPortableError(f"{node.sql('duckdb')[:60]!r} joins what may not be texts")
+        raise NotPortableError(f"{_shown(node)} joins what may not be texts")
     return node
 
 
