@@ -60,6 +60,9 @@ def spark_session(master: str) -> Iterator[Any]:
         # The translation relies on it: decimals keep their scale or overflow.
         "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     }
+    if master.startswith("local"):
+        # The default of 200 is for clusters: a task for a part of a few rows takes longer than the rows.
+        settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
     builder = SparkSession.builder.master(master).appName("traceconv")
     for name, value in settings.items():
         builder = builder.config(name, value)
