@@ -262,12 +262,16 @@ def test_limit_offset_and_where(engine: str, kind: str, make: Callable[[str], Pa
         plain, rows = as_text(one.name, one.columns), one.narrow
         asked += [
             (as_text(one.name), lambda found, one=one: Counter(found) == Counter(one.whole)),  # type: ignore[misc]
-            (f"{plain} LIMIT 1", some(rows, 1)),
             (f"{plain} LIMIT 1 OFFSET 1", some(rows, min(1, len(rows) - 1))),
             (f"{plain} ORDER BY ALL LIMIT 1", lambda found, rows=rows: found == sorted(rows)[:1]),  # type: ignore[misc]
-            (as_text(f"(FROM {one.name} LIMIT 1)", one.columns), some(rows, 1)),
             (f"CREATE OR REPLACE TEMP TABLE cut AS FROM {one.name} LIMIT 1", lambda found: True),
             (as_text("cut"), some(one.whole, 1)),
+        ]
+        if "(" in one.name:
+            continue  # macros have the body of their view
+        asked += [
+            (f"{plain} LIMIT 1", some(rows, 1)),
+            (as_text(f"(FROM {one.name} LIMIT 1)", one.columns), some(rows, 1)),
         ]
         if one.name.startswith("main."):
             # The first column of traceconv's views is the run; the last of these runs doesn't exist.
@@ -304,7 +308,10 @@ def test_top_is_the_largest_over_all_devices_and_runs(name: str, late: Path) -> 
         assert list(store.report(name, run="all", top=2, order_by="run_id ASC")) == in_order[:2]
 
 
-@pytest.mark.parametrize("engine", ["package", "oldest", "newest", "oldest package"])
+@pytest.mark.parametrize(
+    "engine",
+    ["package", "oldest", *(pytest.param(engine, marks=pytest.mark.long) for engine in ("newest", "oldest package"))],
+)
 def test_views_of_an_attached_store_and_macros_after_use(
     engine: str, make: Callable[[str], Path], tmp_path: Path
 ) -> None:

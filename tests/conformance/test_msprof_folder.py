@@ -45,7 +45,13 @@ def ingest(source: Path, store: Path) -> None:
     assert app.run(["ingest", str(source), "--db", str(store)]) == 0
 
 
-@pytest.fixture(params=[*SOURCES, "training"])
+#: Others have the same kinds of rows: recordings, the vendor's timelines.
+SIMILAR = ("mini_resnet", "trace_view")
+
+
+@pytest.fixture(
+    params=[*(pytest.param(one, marks=pytest.mark.long if one in SIMILAR else ()) for one in SOURCES), "training"]
+)
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "training":
         command = ["record", "mini_resnet", "-o", str(tmp_path / "raw"), "--train", "--steps", "2", "--devices", "2"]
@@ -100,6 +106,15 @@ def test_no_cell_differs_and_every_row_comes_back(source: Path, tmp_path: Path) 
             )
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables and the timeline of a real recording."""
+    folder = tmp_path_factory.mktemp("torch_npu")
+    ingest(TORCH, folder / "trace.duckdb")
+    assert app.run(["export", "msprof", "--db", str(folder / "trace.duckdb"), "-o", str(folder)]) == 0
+    return folder / "mindstudio_profiler_output"
+
+
 def cells(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -120,10 +135,8 @@ RENAMED = {
 }  # fmt: skip
 
 
-def test_tables_are_those_of_the_vendor_cell_by_cell(tmp_path: Path) -> None:
-    ingest(TORCH, tmp_path / "trace.duckdb")
-    assert app.run(["export", "msprof", "--db", str(tmp_path / "trace.duckdb"), "-o", str(tmp_path)]) == 0
-    found = {path.name.rpartition("_")[0]: path for path in (tmp_path / "mindstudio_profiler_output").iterdir()}
+def test_tables_are_those_of_the_vendor_cell_by_cell(exported: Path) -> None:
+    found = {path.name.rpartition("_")[0]: path for path in exported.iterdir()}
     # Numbers are equal or 1 ns apart: durations in the timeline are the vendor's before rounding, and msprof computes
     # waits in doubles. It also sums before it rounds, so totals differ by up to 1 ns per call.
     off = {
@@ -167,10 +180,8 @@ def test_tables_are_those_of_the_vendor_cell_by_cell(tmp_path: Path) -> None:
 MADE = {"l2_cache", "kernel_details"}
 
 
-def test_timeline_has_the_events_of_the_source(tmp_path: Path) -> None:
-    ingest(TORCH, tmp_path / "trace.duckdb")
-    assert app.run(["export", "msprof", "--db", str(tmp_path / "trace.duckdb"), "-o", str(tmp_path)]) == 0
-    (path,) = (tmp_path / "mindstudio_profiler_output").glob("msprof_*.json")
+def test_timeline_has_the_events_of_the_source(exported: Path) -> None:
+    (path,) = exported.glob("msprof_*.json")
     kinds = []
     for file in (TORCH / "trace_view.json", path):
         events = json.loads(file.read_text("utf-8"), parse_float=Decimal)

@@ -25,7 +25,6 @@ TRACES = (
     "torch/alexnet_critical_path.json.gz",
     "torch/mi250_rocm6.2_minitoy.json.gz",
     "bazel/tiny.json.gz",
-    "tensorflow/timeline_gpu_03_merged.json",
 )
 
 
@@ -90,7 +89,7 @@ def read(ask, reading, ends):
     except BaseException as error:
         ends.append(type(error).__name__)
 
-for _ in range(10):
+for _ in range(4):
     store = traceconv.open_store(path)
     rows, ends, threads = store.report("op-statistic"), [], []
     for ask in (

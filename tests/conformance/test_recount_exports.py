@@ -31,7 +31,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
     files = [SAMPLES / "mini_resnet", SAMPLES / "mini_transformer"]
     files += [SHARED / name for name in REAL if (SHARED / name).exists()]
-    files += [random_traces.write(folder, seed)[0] for seed in range(1000, 1030)]
+    files += [random_traces.write(folder, seed)[0] for seed in range(1000, 1012)]
     ingest(files, folder / "trace.duckdb")
     return folder / "trace.duckdb"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 from round_trip import differences
 from shared_data import SHARED
 from test_real_files_covered import FOLDER, TRACES
@@ -25,39 +26,49 @@ SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 LONG_BYTES = 100_000
 
 
-def sized(names: list[str], folder: Path) -> list[ParameterSet]:
-    """The names; large files are marked as long."""
-    long = {name for name in names if (folder / name).stat().st_size > LONG_BYTES}
-    return [pytest.param(name, marks=pytest.mark.long) if name in long else pytest.param(name) for name in names]
+LARGE = [name for name in TRACES if (FOLDER / name).stat().st_size > LONG_BYTES]
+#: Files of a folder share a store, because creating a store is slow.
+SMALL = {
+    folder: list(names)
+    for folder, names in groupby((name for name in TRACES if name not in LARGE), lambda name: name.partition("/")[0])
+}
 
 
-def there_and_back(source: Path, folder: Path) -> list[str]:
+def there_and_back(sources: Sequence[Path], folder: Path) -> list[str]:
     """Rows that the stores of both exports lack or have in addition."""
-    ingest([source], folder / "first.duckdb")
+    runs = sorted({run.run_id for run in ingest(sources, folder / "first.duckdb")})
     found = []
-    for export, name in ((export_chrome, "trace.json"), (export_perfetto, "trace.pftrace")):
+    for export, ending in ((export_chrome, "json"), (export_perfetto, "pftrace")):
+        files = [folder / f"trace{number}.{ending}" for number in runs]
         with open_store(folder / "first.duckdb") as connection:
-            export(connection, 1, folder / name)
-        [run] = ingest([folder / name], folder / f"{name}.duckdb")
-        assert not run.log
-        found += differences(folder / "first.duckdb", folder / f"{name}.duckdb")
+            for number, file in zip(runs, files, strict=True):
+                export(connection, number, file)
+        back = ingest(files, folder / f"{ending}.duckdb")
+        assert [(run.run_id, run.log) for run in back] == [(number, ()) for number in runs]
+        found += differences(folder / "first.duckdb", folder / f"{ending}.duckdb")
     return found
 
 
-@pytest.mark.parametrize("name", sized(TRACES, FOLDER))
-def test_a_real_trace(name: str, tmp_path: Path) -> None:
-    assert there_and_back(FOLDER / name, tmp_path) == []
+@pytest.mark.parametrize("folder", SMALL)
+def test_real_traces_of_a_writer(folder: str, tmp_path: Path) -> None:
+    assert there_and_back([FOLDER / name for name in SMALL[folder]], tmp_path) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_trace(name: str, tmp_path: Path) -> None:
+    assert there_and_back([FOLDER / name], tmp_path) == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_a_trace_of_another_tool_s_tests(name: str, tmp_path: Path) -> None:
-    assert there_and_back(SHARED / "perfetto_json" / name / "trace.json", tmp_path) == []
+    assert there_and_back([SHARED / "perfetto_json" / name / "trace.json"], tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["mini_resnet", "mini_transformer"])
 def test_a_capture(name: str, tmp_path: Path) -> None:
-    assert there_and_back(SAMPLES / name, tmp_path) == []
+    assert there_and_back([SAMPLES / name], tmp_path) == []
 
 
 def test_a_flow_without_a_known_end_far_before_the_end_of_the_file(tmp_path: Path) -> None:
@@ -70,5 +81,5 @@ def test_a_flow_without_a_known_end_far_before_the_end_of_the_file(tmp_path: Pat
         flows.append({**title, "ph": "f", "bp": "e", "id": number, "ts": 10 * number + 5})
     source = tmp_path / "source.json"
     source.write_text(json.dumps(slices + flows))
-    assert there_and_back(source, tmp_path) == []
-    assert (tmp_path / "trace.json").stat().st_size > 8 << 20
+    assert there_and_back([source], tmp_path) == []
+    assert (tmp_path / "trace1.json").stat().st_size > 8 << 20
