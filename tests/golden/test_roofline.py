@@ -156,6 +156,11 @@ def test_kernels_by_shape_of_the_operators_that_launched_them(make_store: MakeSt
     ]
 
 
+def test_no_operator_need_have_launched_a_task(make_store: MakeStore) -> None:
+    store = make_store(track=TRACKS, range=RANGES, task=[task(31, None, None, 9)])
+    assert ask(store, "FROM operator") == ask(store, "FROM task_operator") == []
+
+
 def test_only_runs_with_shapes_have_operators(make_store: MakeStore) -> None:
     bare = [{**one, "args": None} for one in RANGES]
     store = make_store(track=TRACKS, range=bare, api=CALLS, op=OPS, task=TASKS, device=DEVICE)

@@ -249,8 +249,7 @@ def _make(
     connection: duckdb.DuckDBPyConnection, name: str, columns: dict[str, pa.DataType], rows: Sequence[_Row]
 ) -> None:
     """Make a temporary table of rows."""
-    values = zip(*rows, strict=True)
-    arrays = [pa.array(one, kind) for one, kind in zip(values, columns.values(), strict=True)]
+    arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(columns.values())]
     connection.register("made_rows", pa.Table.from_arrays(arrays, list(columns)))
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM made_rows")
     connection.unregister("made_rows")
