@@ -121,7 +121,8 @@ ORDER BY run_id, start_ns, id
 def fill_collectives(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
     """Insert the rows of runs that have none."""
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
-    if not chosen:
+    tasks = f"SELECT 1 FROM task WHERE run_id IN ({chosen}) AND kind = 'collective' LIMIT 1"  # noqa: S608 - numbers
+    if not chosen or not connection.execute(tasks).fetchall():
         return
     cases = " ".join(f"WHEN regexp_matches(word, '{pattern}') THEN '{name}'" for name, pattern in _COLLECTIVES.items())
     connection.execute(
