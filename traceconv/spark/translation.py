@@ -95,7 +95,7 @@ _JOINS = {("", ""), ("LEFT", ""), ("", "INNER"), ("", "CROSS")}
 
 
 class NotPortableError(UsageError):
-    """A report uses a construct that is not known to give the same rows in Spark."""
+    """A report uses a construct that may give other rows in Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def spark_query(name: str) -> SparkQuery:
 
 
 def translated(report: DocumentedSql) -> SparkQuery:
-    """Translate a documented query. Raises NotPortableError, with the construct that is not known."""
+    """Translate a documented query. Raises NotPortableError, with the construct that may give other rows."""
     try:
         tree = _parsed(report.query)
         _inline(tree)
@@ -274,7 +274,7 @@ def _most_decimals(nodes: Sequence[Node]) -> int | None:
 def _wide(node: Node) -> Node:
     """Return an integer as DECIMAL(38,0)."""
     if not _is_integer(node):
-        raise NotPortableError(f"the type of {_shown(node)} is not known to be an integer")
+        raise NotPortableError(f"{_shown(node)} may not be an integer")
     return exp.cast(node.copy(), _WIDE)
 
 
@@ -297,7 +297,7 @@ def _as_double(node: Node) -> Node:
     if kind not in _WIDE_TYPES:
         return exp.cast(node.copy(), "DOUBLE")
     if not _is_integer(node):
-        raise NotPortableError(f"the type of {_shown(node)} is not known to be an integer")
+        raise NotPortableError(f"{_shown(node)} may not be an integer")
     value = node.copy()
     return sqlglot.parse_one(DOUBLE_OF_WIDE, dialect="spark").transform(
         lambda part: value if isinstance(part, exp.Column) and part.name == "x" else part
@@ -388,7 +388,7 @@ def _listed(node: Node) -> Node:
     """list(x ORDER BY a, b): Spark's lists have no order, so structs (a, b, x) are sorted; NULLs come last."""
     order = node.this
     if not isinstance(order, exp.Order) or any(term.args.get("desc") for term in order.expressions):
-        raise NotPortableError(f"the order of {_shown(node)} is not known")
+        raise NotPortableError(f"the order of {_shown(node)} may differ")
     keys = [part for term in order.expressions for part in (exp.Is(this=term.this, expression=exp.null()), term.this)]
     rows = exp.Anonymous(this="collect_list", expressions=[_struct([*keys, order.this])])
     value = exp.Dot(this=exp.to_identifier("r"), expression=exp.to_identifier(f"v{len(keys) + 1}"))
