@@ -60,7 +60,7 @@ def test_translations_change_only_on_purpose(golden: Callable[[str, str], None])
         ("SELECT run_id, id AS y FROM task", "not those of its header"),
     ],
 )
-def test_what_is_not_known_to_be_the_same_is_refused_by_name(sql: str, construct: str) -> None:
+def test_what_may_give_other_rows_is_refused_by_name(sql: str, construct: str) -> None:
     report = reports()["task_time"]
     columns = (report.columns[0], replace(report.columns[1], name="x"))
     with pytest.raises(NotPortableError, match=construct):
