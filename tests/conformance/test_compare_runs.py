@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,14 @@ PAIRS = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each trace is ingested once, into a cache of these tests."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TRACECONV_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def recount(path: Path) -> tuple[int, int, int]:
     """Ns of all steps, of all device work inside them, and of its union, from the JSON alone."""
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -62,7 +71,7 @@ def ns(event: dict[str, Any]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", WITH_STEPS)
 def test_times_of_steps_equal_a_recount_of_the_trace(name: str) -> None:
-    with traceconv.open_store(TORCH / name, cache=False) as store:
+    with traceconv.open_store(TORCH / name) as store:
         times = measure_steps(store.connection, 1, warmup=0)
     found = tuple(int(column.sum()) for column in (times.span_ns, times.op_ns, times.busy_ns))
     assert found == recount(TORCH / name)
@@ -70,7 +79,7 @@ def test_times_of_steps_equal_a_recount_of_the_trace(name: str) -> None:
 
 @pytest.mark.parametrize(("base", "new", "least"), PAIRS, ids=[pair[1].name for pair in PAIRS])
 def test_recordings_of_one_workload_pair(base: Path, new: Path, least: float) -> None:
-    found = traceconv.compare(base, new, anyway=True, cache=False)
+    found = traceconv.compare(base, new, anyway=True)
     assert sum(part.change_ns for part in found.parts.values()) == found.step.change_ns
     for status in ("matched", "new", "vanished"):
         rows = [op.time for op in found.ops if op.status == status]
@@ -79,14 +88,14 @@ def test_recordings_of_one_workload_pair(base: Path, new: Path, least: float) ->
     matched, lost, added = (found.parts[status] for status in ("matched", "vanished", "new"))
     assert matched.base_ns >= least * (matched.base_ns + lost.base_ns)
     assert matched.new_ns >= least * (matched.new_ns + added.new_ns)
-    again = traceconv.compare(base, base, cache=False)
+    again = traceconv.compare(base, base)
     assert not any(op.time.change_ns or op.paired_by is None for op in again.ops)
     assert again.step.change_ns == 0
 
 
 def test_operators_of_resnet50_pair_across_versions_of_pytorch() -> None:
     """PyTorch 1.9 computes gradients of convolutions with two operators, 2.x with one."""
-    found = traceconv.compare(TORCH / WITH_STEPS[0], TORCH / WITH_STEPS[1], anyway=True, cache=False)
+    found = traceconv.compare(TORCH / WITH_STEPS[0], TORCH / WITH_STEPS[1], anyway=True)
     row = next(op for op in found.ops if op.name == "aten::convolution_backward")
     assert (row.status, row.paired_by, row.base_count > 0, row.new_count) == ("matched", "operator", True, 1064)
     assert found.not_comparable == (

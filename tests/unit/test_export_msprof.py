@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from store_builder import build_store
 
 import traceconv
 from traceconv.cli import app
@@ -52,7 +53,13 @@ def export(store: Path, output: Path, *more: str) -> int:
 
 
 @pytest.fixture
-def store(make_store: MakeStore) -> Path:
+def store(whole_store: Path, tmp_path: Path) -> Path:
+    """A copy of `whole_store`."""
+    return Path(shutil.copy(whole_store, tmp_path / "0.duckdb"))
+
+
+@pytest.fixture(scope="module")
+def whole_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A host thread, two devices with overlapping computing and communication, and a counter."""
     chosen = random.Random(7)
     tasks = [
@@ -62,7 +69,8 @@ def store(make_store: MakeStore) -> Path:
         | {"comm_group": HOSTILE[1] if n % 5 == 0 else None, "op_id": None if n % 5 == 0 else 1 + n % 10}
         for n in range(1, 201)
     ]
-    return make_store(
+    return build_store(
+        tmp_path_factory.mktemp("store") / "trace.duckdb",
         run=[{"run_id": 1, "label": "x/../y", "start_ns": START, "epoch_known": True, "source_path": "gone"}],
         process=[{"process_id": 1, "pid_text": "42", "name": "CANNed"}],
         device=[{"device_id": n, "kind": "NPU"} for n in (0, 1)],

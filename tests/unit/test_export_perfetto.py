@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,11 @@ def back(output: Path) -> Path:
     return store
 
 
-@pytest.fixture
-def everything(tmp_path: Path) -> Path:
-    """A store with something odd in every table."""
+@pytest.fixture(scope="module")
+def odd_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with something odd in every table, which no test may change."""
     return build_store(
-        tmp_path / "trace.duckdb",
+        tmp_path_factory.mktemp("odd") / "trace.duckdb",
         run=[{"run_id": 1, "start_ns": BASE, "epoch_known": True}],
         process=[{"process_id": 1, "pid_text": "42", "name": HOSTILE}],
         device=[{"device_id": 0, "name": "NPU"}, {"device_id": 1}],
@@ -276,13 +277,24 @@ def test_the_run_is_restored(everything: Path) -> None:
         lambda data: drawn_of(data) + own_packet(ROWS, b'[{"block_id":1}]', "memory"),
     ],
 )  # fmt: skip
-def test_a_modified_export_is_read_like_any_trace(change: Any, everything: Path) -> None:
+def test_a_modified_export_is_read_like_any_trace(change: Any, odd_trace: bytes, tmp_path: Path) -> None:
     """Nothing is added to the restored run, and the slices are the drawn ones."""
-    output = exported(everything)[1]
-    output.write_bytes(change(output.read_bytes()))
+    output = tmp_path / "out.pftrace"
+    output.write_bytes(change(odd_trace))
     store = restored(output)
     assert query(store, "SELECT count(*) FROM task") == [(0,)]
     assert query(store, "SELECT count(*) FROM range")[0][0] >= 10
+
+
+@pytest.fixture
+def everything(odd_store: Path, tmp_path: Path) -> Path:
+    """A copy of `odd_store`."""
+    return Path(shutil.copy(odd_store, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def odd_trace(odd_store: Path) -> bytes:
+    return exported(odd_store)[1].read_bytes()
 
 
 def own_packet(number: int, text: bytes, name: str = "") -> bytes:
