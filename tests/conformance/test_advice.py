@@ -91,7 +91,13 @@ def pauses(tasks: list[Task]) -> Iterator[tuple[int, int | None]]:
         reached = max(task.end_ns, task.end_ns if reached is None else reached)
 
 
-@pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=pytest.mark.long if "resnet50" in path.name else ())  # takes longest
+        for path in KINETO
+    ],
+)
 def test_savings_by_plain_recount(path: Path) -> None:
     by_device: dict[object, list[Task]] = defaultdict(list)
     for task in tasks_of(path):

@@ -21,11 +21,8 @@ from tests.conformance.test_duckdb_shells import SHELLS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = SHELLS / "oldest-package"
-TRACES = (
-    "torch/alexnet_critical_path.json.gz",
-    "torch/mi250_rocm6.2_minitoy.json.gz",
-    "bazel/tiny.json.gz",
-)
+SMALL = ("torch/triton_example.json.gz", "torch/mi250_rocm6.2_minitoy.json.gz", "bazel/tiny.json.gz")
+LARGE = ("torch/alexnet_critical_path.json.gz", "tensorflow/timeline_gpu_03_merged.json")
 
 
 def python_of(package: Path | None, *arguments: object, standard_input: str = "") -> str:
@@ -48,13 +45,14 @@ def walked(package: Path | None, folder: Path, traces: list[Path]) -> dict[str, 
     return found
 
 
-def test_ingest_reports_frames_and_exports_are_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [SMALL, pytest.param(LARGE, marks=pytest.mark.long)], ids=["small", "large"])
+def test_ingest_reports_frames_and_exports_are_the_same(names: tuple[str, ...], tmp_path: Path) -> None:
     builder = CaptureBuilder(tmp_path / "capture")
     builder.add("op", name="conv", op_type="Conv2D", op_index=0)
     for at in range(4):
         builder.sync(1_000 + at * 100, 10_000 + at * 1_000)
     builder.task(1, 1_000, 1_050, op_index=0).close()
-    traces = [shared("real") / name for name in TRACES] + [tmp_path / "capture"]
+    traces = [shared("real") / name for name in names] + [tmp_path / "capture"]
     old = walked(PACKAGE, tmp_path / "old", traces)
     new = walked(None, tmp_path / "new", traces)
     (allowed,) = re.findall(r'"duckdb>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())

@@ -266,7 +266,13 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
     yield of
 
 
-@pytest.mark.parametrize("name", FILES)
+#: Large files of writers of which there are others.
+LARGE = ("torch__kineto_resnet50_worker0.pt.trace.json.gz", "torch__b200_eager_trace.json.gz")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LARGE else ()) for name in FILES]
+)
 def test_every_difference_is_on_the_page(name: str, compared: Callable[[str], Compared]) -> None:
     found = compared(name)
     assert found.unexplained[:5] == []

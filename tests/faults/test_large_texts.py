@@ -24,7 +24,7 @@ def large(size: int, key: str = "args") -> str:
     return f'{{"ph":"X","pid":1,"tid":1,"ts":5,"dur":2,{value}}}'
 
 
-@pytest.mark.parametrize("key", ["args", "name", "extra"])
+@pytest.mark.parametrize("key", ["args", "name", pytest.param("extra", marks=pytest.mark.long)])
 def test_a_text_of_50_mb_is_stored_and_does_not_stop_other_files(key: str, tmp_path: Path) -> None:
     one, two, store = tmp_path / "one.json", tmp_path / "two.json", tmp_path / "t.duckdb"
     one.write_text(f'{{"traceEvents":[{SMALL},{large(50 * MB, key)},{SMALL}]}}')
@@ -74,7 +74,9 @@ HOSTILE = {
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell a process its peak")
-@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.long if kind == "endless padding" else ()) for kind in HOSTILE]
+)
 def test_memory_is_bounded_for_any_unterminated_value(kind: str, tmp_path: Path) -> None:
     lead, unit, count = HOSTILE[kind]
     path = tmp_path / "trace.json.gz"

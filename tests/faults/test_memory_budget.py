@@ -75,7 +75,7 @@ def small(monkeypatch: pytest.MonkeyPatch, entries: int) -> list[int]:
     return held
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("keys", [{}, {"deviceProperties": [{"id": 1, "name": "GPU"}]}], ids=["plain", "pytorch"])
 def test_a_small_budget_changes_no_row(seed: int, keys: Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json"

@@ -130,7 +130,11 @@ def test_reports_equal_a_count_of_nanoseconds(
     assert sorted(gaps, key=str) == sorted(wanted, key=str)
 
 
-@pytest.mark.parametrize("seed", range(3))
+#: More of them are run by `make test-long`.
+SEEDS = [*range(1), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 3))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_reports_on_steps_equal_those_without_points(
     make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

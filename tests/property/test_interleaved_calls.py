@@ -184,7 +184,11 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+#: More of them are run by `make test-long`.
+SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 4))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_calls_in_random_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(asking, "BATCH_ROWS", 3)
     notebook = Notebook(tmp_path, seed)

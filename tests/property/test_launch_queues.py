@@ -74,8 +74,14 @@ def statistics_of(stream: list[Task]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("chunk_rows", [1, 7, 500_000])
+@pytest.mark.parametrize(
+    ("seed", "chunk_rows"),
+    [
+        pytest.param(seed, chunk_rows, marks=() if (seed + place) % 3 == 0 else pytest.mark.long)
+        for seed in range(6)
+        for place, chunk_rows in enumerate((1, 7, 500_000))
+    ],
+)
 def test_queue_lengths(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int, chunk_rows: int) -> None:
     draw = random.Random(seed)
     extreme = [-LARGEST, LARGEST, 0, LARGEST - 1]

@@ -26,7 +26,7 @@ from vendor_recording import made_up, write_folder
 from traceconv.pipeline.ingest import ingest
 
 
-@pytest.mark.parametrize("first", range(0, 160, 80))
+@pytest.mark.parametrize("first", [0, pytest.param(80, marks=pytest.mark.long)])
 def test_chrome_traces(tmp_path: Path, first: int) -> None:
     traces = [random_traces.write(tmp_path, seed) for seed in range(first, first + 80)]
     store = tmp_path / "trace.duckdb"

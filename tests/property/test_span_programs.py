@@ -210,7 +210,11 @@ def play_profiles(seed: int, lanes: Lanes) -> tuple[list[Remembered], list[Taken
     return spans, profiles
 
 
-@pytest.mark.parametrize("seed", range(6))
+#: More of them are run by `make test-long`.
+SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 6))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_profiles_that_pause_and_overlap(seed: int) -> None:
     lanes = Lanes()
     try:

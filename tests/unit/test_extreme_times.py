@@ -193,6 +193,8 @@ ASKED = {("begins and ends", name) for name in SPANS} | {
     ("raw log", "whole"),
     ("raw log", "long"),
 }
+#: Writers of different tables; exports don't depend on the reader of a row.
+ROUND_TRIPS = {"trace JSON", "begins and ends", "Perfetto", "speedscope", "raw log"}
 #: Their reports differ little from those of others.
 SIMILAR = {("begins and ends", "early"), ("begins and ends", "alike"), ("begins and ends", "long"), ("raw log", "long")}
 CASES = [
@@ -219,7 +221,8 @@ def test_times_of_all_sizes(tmp_path: Path, capfd: pytest.CaptureFixture[str], w
     if (writer, name) in ASKED:
         answered(store, path, tmp_path, capfd)
     assert run(["info", str(path)]) == 0
-    round_trips(store, tmp_path)
+    if writer in ROUND_TRIPS:
+        round_trips(store, tmp_path)
 
 
 def answered(store: Path, path: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from traceconv.formats.chrome_json import parser, patch, recovery
 from traceconv.formats.chrome_json.parser import TraceParser
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
+from traceconv.formats.furiosa_csv import reader as furiosa_reader
 from traceconv.formats.furiosa_csv.format import HEAD
 from traceconv.formats.furiosa_csv.reader import FuriosaCsvReader
 
@@ -107,7 +108,7 @@ def slow_constructs(place: str, monkeypatch: pytest.MonkeyPatch) -> dict[bytes, 
     return slow
 
 
-@pytest.mark.parametrize("place", ["among events", "as keys", "behind"])
+@pytest.mark.parametrize("place", ["among events", "as keys"])
 def test_twice_the_text_takes_twice_the_work(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not slow_constructs(place, monkeypatch)
 
@@ -133,9 +134,10 @@ def test_nearly_valid_text(construct: bytes, lead: bytes, monkeypatch: pytest.Mo
     assert len(found.text) < 8 * len(text)
 
 
-@pytest.mark.parametrize(("count", "lost"), [(520_000, 0), (530_000, 1 + 530_000 - 524_288)])
-def test_a_name_of_many_lines(count: int, lost: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("count", "lost"), [(260_000, 0), (265_000, 1 + 265_000 - 262_144)])
+def test_a_name_of_many_lines(count: int, lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name in Furiosa's table that line feeds cut all the time; one that is too long is given up, not kept."""
+    monkeypatch.setattr(furiosa_reader, "MAX_RECORD_BYTES", 1 << 19)
     path = tmp_path / "spans.csv"
     path.write_text(",".join((*HEAD, "thread.id")) + "\n1,0,1,5,7,cat," + "a\n" * count + "b,9\n1,0,1,8,9,cat,c,9\n")
     accounts = Accounts()

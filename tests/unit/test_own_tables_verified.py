@@ -42,7 +42,7 @@ def rows_of(out: Path, report: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("sample", ["mini_resnet", "mini_transformer"])
+@pytest.mark.parametrize("sample", [pytest.param("mini_resnet", marks=pytest.mark.long), "mini_transformer"])
 def test_of_a_sample(sample: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     check(tables_of(SAMPLES / sample, tmp_path), capfd)
 

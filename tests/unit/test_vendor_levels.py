@@ -52,7 +52,7 @@ def by_type(rows: list[Task]) -> list[tuple[object, ...]]:
 
 
 @kinds
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_each_kernel_is_one_task(kind: tuple[int, bool, bool, tuple[int, ...]], seed: int, tmp_path: Path) -> None:
     level, device_id, old, devices = kind
     recording = recorded(level, seed, devices)
@@ -194,7 +194,7 @@ def differing(out: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, list[t
 
 
 @kinds
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_verify_agrees_with_a_sound_folder(
     kind: tuple[int, bool, bool, tuple[int, ...]], seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
