@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import duckdb
@@ -19,6 +20,8 @@ from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.migrations import LINK_CALLS
 
 Rows = Sequence[Mapping[str, object]]
+#: A statement for each row takes longer than its row.
+_ROWS_AT_ONCE = 100
 
 
 def build_store(path: Path, **rows: Rows) -> Path:
@@ -51,15 +54,26 @@ def _empty_store() -> Path:
     return path
 
 
+def _kind(row: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[type, ...]]:
+    return tuple(row), tuple(type(value) for value in row.values())
+
+
 def insert(connection: duckdb.DuckDBPyConnection, name: str, entries: Rows) -> None:
     """Inserts rows into one table; a column that the table does not have is a KeyError."""
     schema = table(name)
     known = {column.name for column in schema.columns}
     defaults = {key: value for key, value in {"run_id": 1, "device_id": 0}.items() if key in known}
-    for entry in entries:
-        row = {**defaults, **entry}
-        for column in row:
+    rows: list[dict[str, object]] = [{**defaults, **entry} for entry in entries]
+    # Values of one statement have a common type: numbers of several types would lose digits.
+    for (named, _), alike in groupby(rows, _kind):
+        for column in named:
             schema.column(column)
-        columns = ", ".join(quote_identifier(column) for column in row)
-        marks = ", ".join("?" for _ in row)
-        connection.execute(f"INSERT INTO {quote_identifier(name)} ({columns}) VALUES ({marks})", list(row.values()))
+        columns, marks = ", ".join(map(quote_identifier, named)), ", ".join("?" for _ in named)
+        found = list(alike)
+        for first in range(0, len(found), _ROWS_AT_ONCE):
+            some = found[first : first + _ROWS_AT_ONCE]
+            values = ", ".join([f"({marks})"] * len(some))
+            connection.execute(
+                f"INSERT INTO {quote_identifier(name)} ({columns}) VALUES {values}",
+                [value for row in some for value in row.values()],
+            )
