@@ -27,11 +27,19 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
             "task_memory",
             "critical_path",
             "collective",
+            "task_operator",
+            "stream_queue",
         )
     },
     ("critical_path", "step_id"): (("step", "step_id"),),
     ("critical_path", "slice_id"): tuple((other, "id") for other in SLICES),
+    ("task", "api_id"): (("api", "id"),),
+    ("task_operator", "operator_id"): (("operator", "operator_id"),),
+    ("task_operator", "range_id"): (("range", "id"),),
+    ("task_operator", "step_id"): (("step", "step_id"),),
+    ("task_operator", "op_id"): (("op", "op_id"),),
     ("task_memory", "id"): (("task", "id"),),
+    **{(table, "id"): (("task", "id"),) for table in ("task_operator", "task_queue", "reordered_task")},
     ("task_memory", "step_id"): (("step", "step_id"),),
     ("collective", "id"): (("task", "id"),),
     ("collective", "step_id"): (("step", "step_id"),),
@@ -50,7 +58,7 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
 KEYS = {
     "run": "run_id", "device": "run_id, device_id", "process": "run_id, process_id", "track": "run_id, track_id",
     "op": "run_id, op_id", "source": "run_id, source_id", "step": "run_id, device_id, step_id",
-    "task_pmu": "run_id, id, metric_group",
+    "task_pmu": "run_id, id, metric_group", "operator": "run_id, operator_id",
 }  # fmt: skip
 #: IDs of the source without a table in the store, or that link rows to each other.
 NO_REFERENCES = {
@@ -59,7 +67,7 @@ NO_REFERENCES = {
     ("flow", "flow_id"), ("flow", "external_id"), ("memory", "block_id"), ("op", "model_id"), ("step", "model_id"),
     ("range", "trace_id"), ("range", "span_id"), ("source_block", "first_id"), ("task", "stream_id"),
     ("task", "execution_id"), ("task", "source_task_id"), ("task", "context_id"), ("track", "stream_id"),
-    ("stream_busy", "stream_id"),
+    ("stream_busy", "stream_id"), ("stream_queue", "stream_id"),
 }  # fmt: skip
 
 

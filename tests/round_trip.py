@@ -15,7 +15,7 @@ from traceconv.wire.protobuf import fields
 TITLED = ("range", "api", "task", "marker")
 #: Tables in an exported timeline (docs/how-to/export-a-timeline.md).
 CARRIED = (*TITLED, "step", "counter", "memory", "flow", "op", "fusion", "task_pmu", "device", "process", "track")
-_REFERENCES = ("parent_id", "src_id", "dst_id")
+_REFERENCES = ("parent_id", "src_id", "dst_id", "api_id")
 
 
 def differences(one: Path, other: Path) -> list[str]:
@@ -39,7 +39,7 @@ def _match_ids(connection: duckdb.DuckDBPyConnection, store: str) -> None:
     the same, by their order in the source."""
     parts = []
     for name in TITLED:
-        columns = [c.name for c in table(name).columns if c.name not in ("id", "parent_id")]
+        columns = [c.name for c in table(name).columns if c.name not in ("id", "parent_id", "api_id")]
         content = ", ".join(f'"{c}"' for c in columns)
         parts.append(
             f"SELECT run_id, id, '{name}/' || hash(ROW({content})) || '/' || row_number() OVER "

@@ -29,14 +29,13 @@ RECORDING = TORCH_NPU.relative_to(FOLDER).as_posix()
 IN_RECORDING = {
     f"{RECORDING}/{name}"
     for name in (
-        "api_statistic.csv", "kernel_details.csv", "l2_cache.csv", "memory_record.csv", "npu_module_mem.csv",
-        "op_statistic.csv", "operator_details.csv", "operator_memory.csv", "profiler_info_1.json",
+        "api_statistic.csv", "communication.json", "kernel_details.csv", "l2_cache.csv", "memory_record.csv",
+        "npu_module_mem.csv", "op_statistic.csv", "operator_details.csv", "operator_memory.csv", "profiler_info_1.json",
         "profiler_metadata.json", "step_trace_time.csv",
     )
 }  # fmt: skip
 #: Unsupported files and the reasons. Each is refused with one line.
 NOT_READ = {
-    f"{RECORDING}/communication.json": "sums over the collectives of a step, by link",
     f"{RECORDING}/communication_matrix.json": "sums over the collectives of a step, by pair of ranks",
     "ascend/msprof_analyze_cluster_communication.json": "sums over the ranks of a cluster, which another tool made",
     "ascend/msprof_analyze_cluster_step_trace_time.csv": "sums over the ranks of a cluster, which another tool made",

@@ -55,7 +55,7 @@ NO_CATEGORY = "no_category"
 #: Annotation of the events in Perfetto traces where flows back in time start.
 REVERSED_NOTE = "starts_arrow_back"
 #: Columns that contain the ID of a task, API call, range or marker.
-_REFERENCES = {"parent_id", "src_id", "dst_id"}
+_REFERENCES = {"parent_id", "src_id", "dst_id", "api_id"}
 _TYPES: dict[str, Any] = {
     "i32": int | str | None,
     "i64": int | str | None,
