@@ -28,7 +28,8 @@ from traceconv.reports.catalog import Report, reports
 from traceconv.schema import RecordSchema, records, tables
 from traceconv.schema.ddl import sql_type
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.spark.translation import NotPortableError, spark_query
+from traceconv.spark.constructs import NotPortableError
+from traceconv.spark.translation import spark_query
 from traceconv.store.catalogue import views
 from traceconv.store.documented_sql import SqlColumn
 

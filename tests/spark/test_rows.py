@@ -26,8 +26,9 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17"),
 ]
 
+from traceconv.spark.constructs import NotPortableError  # noqa: E402
 from traceconv.spark.session import spark_rows, spark_session  # noqa: E402
-from traceconv.spark.translation import NotPortableError, spark_query  # noqa: E402
+from traceconv.spark.translation import spark_query  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 MASTER = "local-cluster[2,1,1024]"
@@ -125,7 +126,7 @@ def test_a_damaged_file_is_an_error_that_names_the_lake(lake: Path, session: Any
 def test_128_bit_numbers_become_the_same_doubles(session: Any) -> None:
     import duckdb
 
-    from traceconv.spark.translation import DOUBLE_OF_WIDE
+    from traceconv.spark.constructs import DOUBLE_OF_WIDE
 
     bits = [0, 1, 52, 53, 54, 62, 63, 64, 65, 66, 90, 117, 118]
     numbers = [sign * (2**bit + more) for bit in bits for more in (-3, -1, 0, 1, 2**bit // 3) for sign in (1, -1)]

@@ -16,7 +16,8 @@ pytest.importorskip("sqlglot", reason="needs traceconv[spark]")
 from traceconv.base.errors import UsageError
 from traceconv.cli.app import run
 from traceconv.reports.catalog import reports
-from traceconv.spark.translation import NotPortableError, spark_query, translated
+from traceconv.spark.constructs import NotPortableError
+from traceconv.spark.translation import spark_query, translated
 
 #: At least these run on Spark.
 PROMISED = {
