@@ -36,7 +36,9 @@ _TYPES = {
 
 @contextmanager
 def spark_session(master: str) -> Iterator[Any]:
-    """A Spark session on a master: local[*], local-cluster[2,1,1024], spark://HOST:PORT …
+    """A session on a Spark master: local[*], local-cluster[2,1,1024], spark://HOST:PORT …
+
+    If the program has a session already, a new one beside it, on its master.
 
     Raises UsageError without PySpark or Java, or if the master can't be reached.
     """
@@ -63,6 +65,15 @@ def spark_session(master: str) -> Iterator[Any]:
     if master.startswith("local"):
         # The default of 200 is for clusters: a task for a part of a few rows takes longer than the rows.
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        # The caller's: it keeps its master, its settings and its views.
+        session = active.newSession()
+        for name, value in settings.items():
+            if session.conf.isModifiable(name):
+                session.conf.set(name, value)
+        yield session
+        return
     builder = SparkSession.builder.master(master).appName("traceconv")
     for name, value in settings.items():
         builder = builder.config(name, value)
