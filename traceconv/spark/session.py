@@ -38,7 +38,7 @@ _TYPES = {
 def spark_session(master: str) -> Iterator[Any]:
     """A session on a Spark master: local[*], local-cluster[2,1,1024], spark://HOST:PORT …
 
-    If the program has a session already, a new one beside it, on its master.
+    If the program has a session already: another one on its master.
 
     Raises UsageError without PySpark or Java, or if the master can't be reached.
     """
