@@ -75,6 +75,7 @@ MIGRATIONS: Mapping[int, Migration] = {
         fill=(LINK_CALLS,),
         filled=frozenset({"task.api_id", "task.call_ns"}),
     ),
+    10: Migration(),
 }
 
 #: Stores of this version and all later ones can be migrated.
