@@ -247,3 +247,18 @@ def test_the_text_of_torch_npu() -> None:
 )
 def test_shown_shapes_and_types(dims: str, types: str, shown: tuple[str, str]) -> None:
     assert described(dims, types) == shown
+
+
+@pytest.mark.parametrize(
+    ("dims", "count"),
+    [
+        ("[]", 0), ("[[]]", 1), ("[[],[]]", 2), ("[[2,3],[],[4]]", 3), ("[[],[5],[]]", 3), ("[[1],[2]]", 1),
+        ("[[0]]", 1), ("[[999999999999999999]]", 1), ("[[9223372036854775808]]", 1), ("[[true]]", 1), ("[[1.0]]", 1),
+        ("[[-1]]", 1), ("[[[1,2],[3]],[]]", 2), ("[4]", 1), ("[[1]", 1), (f"[[{','.join(['1'] * 64)}]]", 1),
+        (f"[[{','.join(['1'] * 65)}]]", 1),
+    ],
+)  # fmt: skip
+def test_shapes_have_the_same_text_however_they_are_written(dims: str, count: int) -> None:
+    """With blanks, they are parsed as JSON."""
+    types = json.dumps(["c10::Half"] * count)
+    assert described(dims, types) == described(dims.replace("[", "[ "), types)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import duckdb
@@ -109,10 +109,11 @@ CREATE OR REPLACE TEMP TABLE frontier AS
 SELECT run_id, slice_id, at_id, first_id, by_formula FROM temp.enclosed
 WHERE CASE WHEN first_id IS NULL THEN by_op ELSE by_formula END
 """
+# Only formulas need the values, of which some calls have a new one each.
 _CALLS = f"""
 CREATE OR REPLACE TEMP TABLE operator_call AS
 SELECT run_id, id, track_id, start_ns, dur_ns, name, coalesce(given[1], given[2])::VARCHAR AS dims,
-       given[3]::VARCHAR AS types, given[4]::VARCHAR AS "values", depth
+       given[3]::VARCHAR AS types, CASE WHEN name IN ({{names}}) THEN given[4]::VARCHAR END AS "values", depth
 FROM (
   SELECT r.run_id, r.id, r.track_id, r.start_ns, r.dur_ns, r.depth, r.name, json_extract(r.args, {_KEYS}) AS given
   FROM "range" AS r
@@ -120,7 +121,15 @@ FROM (
   WHERE r.run_id IN ({{runs}})
 )
 """  # noqa: S608 - our own words
-_DISTINCT = 'SELECT run_id, name, dims, types, "values" FROM temp.operator_call GROUP BY ALL ORDER BY ALL'
+_DISTINCT = """
+CREATE OR REPLACE TEMP TABLE distinct_call AS
+SELECT *, row_number() OVER (ORDER BY run_id, name, dims, types, "values") AS number
+FROM (SELECT DISTINCT run_id, name, dims, types, "values" FROM temp.operator_call)
+"""
+_PART = """
+SELECT number, run_id, name, dims, types, "values" FROM temp.distinct_call WHERE number > {done} AND number <= {last}
+ORDER BY number
+"""
 # Of operators inside each other, the inner one does the work.
 _OUTER = """
 CREATE OR REPLACE TEMP TABLE outer_call AS
@@ -134,9 +143,10 @@ _KNOWN = """
 CREATE OR REPLACE TEMP TABLE known_call AS
 SELECT c.run_id, c.id, c.track_id, c.start_ns, c.dur_ns, c.depth, d.operator_id, d.bare_id, d.is_composite, d.is_matrix
 FROM temp.operator_call AS c
-JOIN temp.distinct_operator AS d ON d.run_id = c.run_id AND d.name IS NOT DISTINCT FROM c.name
-  AND d.dims IS NOT DISTINCT FROM c.dims AND d.types IS NOT DISTINCT FROM c.types
-  AND d."values" IS NOT DISTINCT FROM c."values"
+JOIN temp.distinct_call AS n ON n.run_id = c.run_id AND n.name IS NOT DISTINCT FROM c.name
+  AND n.dims IS NOT DISTINCT FROM c.dims AND n.types IS NOT DISTINCT FROM c.types
+  AND n."values" IS NOT DISTINCT FROM c."values"
+JOIN temp.distinct_operator AS d ON d.number = n.number
 """
 _TASKS = """
 INSERT INTO task_operator BY NAME
@@ -166,13 +176,19 @@ WINDOW of_call AS (PARTITION BY run_id, range_id, device_id)
 """
 _OPERATORS = """
 INSERT INTO operator BY NAME
-SELECT m.* REPLACE (coalesce(m.category, kernel_category(m.name)) AS category)
+SELECT m.* REPLACE (coalesce(m.category, c.category) AS category)
 FROM temp.made_operator AS m
+LEFT JOIN (
+  -- It takes longer than everything else here: once per name.
+  SELECT name, kernel_category(name) AS category
+  FROM (SELECT DISTINCT name FROM temp.made_operator WHERE category IS NULL)
+) AS c ON c.name = m.name
 SEMI JOIN task_operator AS t ON t.run_id = m.run_id AND t.operator_id = m.operator_id
 """
-_TEXTS = {name: pa.string() for name in ("name", "dims", "types", "values")}
+#: Distinct calls whose work is computed at once.
+_PART_ROWS = 1 << 14
 _DISTINCT_COLUMNS = {
-    "run_id": pa.int64(), **_TEXTS, "operator_id": pa.int64(), "bare_id": pa.int64(), "is_composite": pa.bool_(),
+    "number": pa.int64(), "operator_id": pa.int64(), "bare_id": pa.int64(), "is_composite": pa.bool_(),
     "is_matrix": pa.bool_(),
 }  # fmt: skip
 _OPERATOR_COLUMNS = {
@@ -181,9 +197,11 @@ _OPERATOR_COLUMNS = {
     "read_bytes": pa.int64(), "write_bytes": pa.int64(),
 }  # fmt: skip
 _TEMPORARY = (
-    "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_operator",
-    "made_operator", "known_call", "outer_call",
+    "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_call",
+    "distinct_operator", "made_operator", "known_call", "outer_call",
 )  # fmt: skip
+
+_UNKNOWN_WORK = Work(None)
 
 _Row: TypeAlias = "tuple[object, ...]"
 
@@ -197,7 +215,7 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes)}
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
-    connection.execute(_CALLS.format(**within))
+    connection.execute(_CALLS.format(**within, names=_quoted_names()))
     _make_operators(connection)
     define(connection, "kernel_category")
     for statement in (_KNOWN, _OUTER, _TASKS, _OPERATORS):
@@ -208,7 +226,7 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
 
 def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
     """Fill `found` with the operator of each slice that launches tasks: the slice itself or one around it."""
-    names = ", ".join(quote_text(name) for name in names_with_formula())
+    names = _quoted_names()
     connection.execute(_FRONTIER)
     connection.execute("CREATE OR REPLACE TEMP TABLE found (run_id BIGINT, slice_id BIGINT, range_id BIGINT)")
     for level in range(_MAX_LEVELS):
@@ -222,34 +240,58 @@ def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
             break
 
 
+def _quoted_names() -> str:
+    return ", ".join(quote_text(name) for name in names_with_formula())
+
+
 def _make_operators(connection: duckdb.DuckDBPyConnection) -> None:
     """Make `distinct_operator`, with the ID of each operator and its arguments, and `made_operator`, with their work.
 
     bare_id  ID of the same operator without work, for calls whose work is done by an operator inside
     """
+    connection.execute(_DISTINCT)
+    for name, columns in (("distinct_operator", _DISTINCT_COLUMNS), ("made_operator", _OPERATOR_COLUMNS)):
+        empty = pa.schema(list(columns.items())).empty_table()
+        _append(connection, f"CREATE OR REPLACE TEMP TABLE {name} AS FROM made_rows", empty)
     ids: dict[_Row, int] = {}
+    done = id_count = 0
+    named: tuple[object, object] | None = None
+    while calls := connection.execute(_PART.format(done=done, last=done + _PART_ROWS)).fetchall():
+        found: list[_Row] = []
+        made: list[_Row] = []
 
-    def id_of(*row: object) -> int:
-        return ids.setdefault(row, len(ids) + 1)
+        def id_of(*row: object, made: list[_Row] = made) -> int:
+            nonlocal id_count
+            known = ids.get(row)
+            if known is None:
+                id_count += 1
+                known = ids[row] = id_count
+                made.append((known, *row))
+            return known
 
-    found: list[_Row] = []
-    for run_id, name, dims, types, values in connection.execute(_DISTINCT).fetchall():
-        known = dims is not None and types is not None
-        work = (work_of(name, dims, types, values) if known else None) or Work(None)
-        row = (run_id, name, work.category, *(described(dims, types) if known else (None, None)))
-        operator_id = id_of(*row, work.compute_type, work.flops, work.read_bytes, work.write_bytes)
-        bare_id = id_of(*row, work.compute_type, None, None, None) if work.is_composite else operator_id
-        is_matrix = work.category in _MATRIX and work.flops is not None
-        found.append((run_id, name, dims, types, values, operator_id, bare_id, work.is_composite, is_matrix))
-    _make(connection, "distinct_operator", _DISTINCT_COLUMNS, found)
-    _make(connection, "made_operator", _OPERATOR_COLUMNS, [(operator_id, *row) for row, operator_id in ids.items()])
+        for number, run_id, name, dims, types, values in calls:
+            if (run_id, name) != named:  # calls are sorted by these: earlier operators don't occur again
+                named = (run_id, name)
+                ids.clear()
+            known = dims is not None and types is not None
+            work = (work_of(name, dims, types, values) if known else None) or _UNKNOWN_WORK
+            row = (run_id, name, work.category, *(described(dims, types) if known else (None, None)))
+            operator_id = id_of(*row, work.compute_type, work.flops, work.read_bytes, work.write_bytes)
+            bare_id = id_of(*row, work.compute_type, None, None, None) if work.is_composite else operator_id
+            is_matrix = work.category in _MATRIX and work.flops is not None
+            found.append((number, operator_id, bare_id, work.is_composite, is_matrix))
+        done += len(calls)
+        for name, columns, rows in (
+            ("distinct_operator", _DISTINCT_COLUMNS, found),
+            ("made_operator", _OPERATOR_COLUMNS, made),
+        ):
+            values_of = zip(*rows, strict=True) if rows else [()] * len(columns)
+            arrays = [pa.array(of, kind) for of, kind in zip(values_of, columns.values(), strict=True)]
+            _append(connection, f"INSERT INTO temp.{name} FROM made_rows", pa.Table.from_arrays(arrays, list(columns)))
 
 
-def _make(
-    connection: duckdb.DuckDBPyConnection, name: str, columns: dict[str, pa.DataType], rows: Sequence[_Row]
-) -> None:
-    """Make a temporary table of rows."""
-    arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(columns.values())]
-    connection.register("made_rows", pa.Table.from_arrays(arrays, list(columns)))
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM made_rows")
+def _append(connection: duckdb.DuckDBPyConnection, statement: str, rows: pa.Table) -> None:
+    """Execute a statement that reads `made_rows`."""
+    connection.register("made_rows", rows)
+    connection.execute(statement)
     connection.unregister("made_rows")

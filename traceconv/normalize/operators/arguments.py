@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import TypeAlias, TypeGuard
 
@@ -28,6 +30,10 @@ _NUMBERED = {
 _FLOATS = {"fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 _INTEGERS = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _LARGEST, _MOST_DIMENSIONS = (1 << 63) - 1, 64
+
+#: A list of shapes without blanks, as SQL extracts it: its text needs no parsing.
+_SHAPE = rf"\[(?:(?:0|[1-9][0-9]{{0,17}})(?:,(?:0|[1-9][0-9]{{0,17}})){{0,{_MOST_DIMENSIONS - 1}}})?\]"
+_SHAPES = re.compile(rf"\[{_SHAPE}(?:,{_SHAPE})*\]")
 
 Shape: TypeAlias = "tuple[int, ...]"
 
@@ -114,13 +120,32 @@ def described(dims: str, types: str) -> tuple[str | None, str | None]:
 
     The last arguments without a shape are left out. Shapes of a list of tensors are joined by '|'.
     """
-    shapes, names = _items(dims), _items(types)
-    if shapes is None or names is None or len(shapes) != len(names):
+    texts = _shape_texts(dims)
+    names = _type_names(types)
+    if texts is None or names is None or len(texts) != len(names):
         return None, None
-    texts = [_shape_text(shape) for shape in shapes]
-    count = max((place + 1 for place, text in enumerate(texts) if text), default=0)
-    found = [name.removeprefix("c10::") if isinstance(name, str) else "" for name in names[:count]]
-    return ";".join(texts[:count]), ";".join(found).encode("utf-8", "replace").decode()
+    shapes = ";".join(texts).rstrip(";")
+    return shapes, _joined_types(types, shapes.count(";") + 1 if shapes else 0)
+
+
+def _shape_texts(dims: str) -> list[str] | None:
+    if _SHAPES.fullmatch(dims):
+        return dims[2:-2].split("],[")
+    shapes = _items(dims)
+    return None if shapes is None else [_shape_text(shape) for shape in shapes]
+
+
+@lru_cache(1 << 10)
+def _type_names(types: str) -> tuple[str, ...] | None:
+    names = _items(types)
+    if names is None:
+        return None
+    return tuple(name.removeprefix("c10::") if isinstance(name, str) else "" for name in names)
+
+
+@lru_cache(1 << 10)
+def _joined_types(types: str, count: int) -> str:
+    return ";".join((_type_names(types) or ())[:count]).encode("utf-8", "replace").decode()
 
 
 def promoted(tensors: Sequence[Tensor]) -> str | None:
