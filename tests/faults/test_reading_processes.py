@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,14 +20,14 @@ from trace_files import write_trace
 
 from traceconv.base.errors import DataLossError, InternalError, UsageError
 from traceconv.cli.app import run
-from traceconv.pipeline import reader_messages, reader_pool
+from traceconv.pipeline import reader_forks, reader_messages, reader_pool
 from traceconv.pipeline.ingest import ingest, job_count_for
 from traceconv.pipeline.trace_file import TraceOptions, TraceRecording
 
 #: A reading process that does something else with files of certain names.
 READING = """
 import os, sys, time; sys.path[:] = {path!r}
-from traceconv.pipeline import reader_messages, reader_process
+from traceconv.pipeline import reader_forks, reader_messages
 from traceconv.pipeline.trace_file import TraceRecording
 read, send = TraceRecording.read, reader_messages.Channel.send
 def instead(recording, target):
@@ -46,7 +47,7 @@ def killed_after_rows(channel, message):
         os.kill(os.getpid(), 9)
     send(channel, message)
 TraceRecording.read = instead
-reader_process.main()
+reader_forks.main({modules!r}, {entries!r}, {command_line!r})
 """
 
 
@@ -111,7 +112,7 @@ def test_the_store_is_the_same_with_any_number_of_processes(tmp_path: Path, monk
 def test_a_process_that_ends_fails_its_file_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reader_pool, "_PROGRAM", READING)
+    monkeypatch.setattr(reader_forks, "PROGRAM", READING)
     for rank, name in enumerate(("ok", "killed", "partly", "starved", "ok")):
         count = 9000 if name == "partly" else 4  # more than what is collected for one insert
         write_trace(tmp_path / f"t/rank{rank}/{name}.json", rank=rank, seed=rank, count=count)
@@ -128,7 +129,7 @@ def test_a_process_that_ends_fails_its_file_only(
 
 
 def test_without_processes_the_files_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_pool, "_PROGRAM", "raise SystemExit(1)")
+    monkeypatch.setattr(reader_forks, "PROGRAM", "raise SystemExit(1)")
     top = job(tmp_path / "job")
     ingest([top], tmp_path / "1.duckdb", jobs=1)
     ingest([top], tmp_path / "2.duckdb", jobs=2)
@@ -142,7 +143,7 @@ def test_no_process_and_no_file_is_left(tmp_path: Path, how: signal.Signals) -> 
     for name in ("a", "endless"):
         write_trace(tmp_path / f"t/{name}.json", seed=len(name))
     note = tmp_path / "reading"
-    main = f"from traceconv.pipeline import reader_pool as r; r._PROGRAM = {READING!r}; "
+    main = f"from traceconv.pipeline import reader_forks as r; r.PROGRAM = {READING!r}; "
     main += "from traceconv.cli.app import main; main()"
     arguments = ["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb"), "--jobs", "2"]
     process = subprocess.Popen(
@@ -184,8 +185,10 @@ def test_how_many_processes_are_used_by_default(tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_internal_error_keeps_its_message_between_processes() -> None:
-    read, written = os.pipe()
-    with os.fdopen(read, "rb") as received, os.fdopen(written, "wb") as sent:
-        channel = reader_messages.Channel(received, sent)
-        channel.send(reader_messages.Failure(InternalError("x")))
-        assert str(channel.receive().error) == str(InternalError("x"))
+    channel, other = map(reader_messages.Channel, socket.socketpair())
+    other.send(reader_messages.Failure(InternalError("x")))
+    assert str(channel.receive().error) == str(InternalError("x"))
+    other.end()
+    assert channel.receive() is None
+    channel.close()
+    other.close()

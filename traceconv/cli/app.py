@@ -17,6 +17,7 @@ from traceconv import native
 from traceconv._version import __version__
 from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
 from traceconv.base.malloc_tuning import is_starved
+from traceconv.base.no_pandas import hide_pandas
 from traceconv.base.plugins import PluginWarning
 from traceconv.cli import (
     advise,
@@ -143,16 +144,6 @@ def _options(
 _parser = cache(typer.main.get_command)
 
 
-class _NoPandas:
-    """Import hook that hides pandas: pyarrow would load it, to recognise types that don't occur here."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Refuse the import."""
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is not used by the command line", name=name)
-
-
 def main() -> NoReturn:
     """Entry point of the `traceconv` program: run a command and exit with its code."""
     leave(program())
@@ -162,7 +153,7 @@ def program() -> int:
     """Run the command line of this process and return the exit code."""
     # Imported modules stay in memory: scanning them for garbage again and again is not worth it.
     gc.set_threshold(150_000)
-    sys.meta_path.insert(0, _NoPandas)
+    hide_pandas()
     guard_streams()
     return finish(run(sys.argv[1:]))
 

@@ -1,4 +1,4 @@
-"""What an ingest and its reading processes send each other: pickled messages through pipes, rows through a spill file.
+"""What an ingest and its reading processes send each other: pickled messages on a socket, rows through a spill file.
 
 A reading process doesn't open the store. It sends the calls that a recording makes on it, in their order, and the
 ingest repeats them. Rows are Arrow streams in a temporary file without a name, which both processes have open.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -30,20 +32,6 @@ _SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The first message to a reading process.
-
-    spills        descriptors of its spill files
-    entries       its part of the memory budget
-    command_line  messages write options as the command line does
-    """
-
-    spills: tuple[int, ...]
-    entries: int
-    command_line: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Order:
     """Recordings to read, as (place, recording, label), with their rows in spill file `spill`."""
 
@@ -61,6 +49,8 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The process has started, or has finished an order."""
+
+    pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +168,17 @@ OfRecording: TypeAlias = (
     "Insert | Stage | Rows | EndOfRows | RunSql | Fetch | AtCommit | MakeRoom | Content | Failure | Start | Progress"
 )
 FromReader: TypeAlias = "Ready | Begin | Ended | OfRecording"
-ToReader: TypeAlias = "Settings | Order | Answer"
+ToReader: TypeAlias = "Order | Answer"
 
 
 class Channel:
     """Sends and receives messages. Any thread may send."""
 
-    def __init__(self, received: BinaryIO, sent: BinaryIO) -> None:
-        self._received = received
-        self._sent = sent
+    def __init__(self, end: socket.socket) -> None:
+        """Take over one end of a pair of connected sockets."""
+        self._socket = end
+        self._received: BinaryIO = end.makefile("rb")
+        self._sent: BinaryIO = end.makefile("wb")
         self._lock = Lock()
 
     def send(self, message: FromReader | ToReader) -> None:
@@ -203,9 +195,14 @@ class Channel:
         except (EOFError, OSError, pickle.UnpicklingError):  # it was killed, perhaps within a message
             return None
 
+    def end(self) -> None:
+        """End both directions, for both processes: what waits for a message gets None."""
+        with suppress(OSError):  # the other process has ended
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """Close both directions."""
-        for stream in (self._sent, self._received):
+        """Close the socket."""
+        for stream in (self._sent, self._received, self._socket):
             try:
                 stream.close()
             except OSError:  # the other process has ended before it received all

@@ -7,26 +7,26 @@ would make if it read them itself. So rows, IDs and the order of everything are 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import pyarrow as pa
 
-from traceconv.base.errors import InputError, is_command_line, option, printable
+from traceconv.base.errors import InputError, option, printable
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import RunNames
 from traceconv.normalize import memory_budget
 from traceconv.normalize.sort.spool import close_quietly, spill_file
 from traceconv.pipeline import reader_messages as messages
+from traceconv.pipeline.reader_forks import ForkServer
 from traceconv.pipeline.result import Observer
 from traceconv.pipeline.run_import import Recording, RunContent, RunTarget
 
@@ -34,11 +34,6 @@ from traceconv.pipeline.run_import import Recording, RunContent, RunTarget
 _ORDER_BYTES, _ORDER_RECORDINGS = 8 << 20, 64
 #: Spill files per process: recordings that were read and wait to be stored.
 _SPILLS = 3
-_PROGRAM = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from traceconv.base.malloc_tuning import limit_arenas; limit_arenas(); "
-    "from traceconv.pipeline.reader_process import main; main()"
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,15 +56,15 @@ class _Process:
     orders   what is in each of its spill files; None: the file is free
     reading  the order that it reads
     place    the recording that it reads
+    pid      its ID; None: it has not started
     """
 
-    program: subprocess.Popen[bytes]
     channel: messages.Channel
     spills: list[BinaryIO]
     orders: list[_Order | None]
     reading: _Order | None = None
     place: int | None = None
-    has_started: bool = False
+    pid: int | None = None
     receiver: Thread = field(init=False)
 
 
@@ -131,6 +126,7 @@ class Readers:
         self._jobs = jobs
         self._is_wanted = is_wanted
         self._observer = observer
+        self._server: ForkServer | None = None
         self._processes: list[_Process] = []
         self._ended: list[_Process] = []
         self._received: SimpleQueue[tuple[_Process, messages.FromReader]] = SimpleQueue()
@@ -142,6 +138,11 @@ class Readers:
 
     def __enter__(self) -> Readers:
         try:
+            if not sys.executable or hasattr(sys, "frozen"):  # there is no interpreter: the program would start itself
+                return self
+            modules = sorted({type(recording).__module__ for recording in self._recordings})
+            with suppress(OSError):  # without a process, this one reads all
+                self._server = ForkServer(modules, memory_budget.MEMORY_ENTRIES // self._jobs)
             for _ in range(min(self._jobs, len(self._orders))):
                 self._start()
         except BaseException:
@@ -150,10 +151,11 @@ class Readers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.program.kill()
         for process in (*self._processes, *self._ended):
-            process.program.wait()
+            process.channel.end()
+        if self._server is not None:
+            self._server.close()
+        for process in (*self._processes, *self._ended):
             if process.receiver.ident is not None:  # Ctrl-C may have prevented its start
                 process.receiver.join()
             process.channel.close()
@@ -227,7 +229,7 @@ class Readers:
     def _take(self, process: _Process, message: messages.FromReader) -> None:
         """Use a message, or keep it until its recording is stored."""
         if isinstance(message, messages.Ready):
-            process.has_started, process.reading = True, None
+            process.pid, process.reading = message.pid, None
             self._give_order(process)
         elif isinstance(message, messages.Ended):
             self._replace(process)
@@ -291,36 +293,21 @@ class Readers:
                 spill = process.orders.index(order)
                 process.orders[spill] = None
                 os.ftruncate(process.spills[spill].fileno(), 0)
-                if process.has_started and process.reading is None:
+                if process.pid is not None and process.reading is None:
                     self._give_order(process)
 
     def _start(self) -> None:
         """Start a process, if possible; this one reads what no other reads."""
-        if not sys.executable or hasattr(sys, "frozen"):  # there is no interpreter: the program would start itself
+        if self._server is None:
             return
-        spills = [spill_file() for _ in range(_SPILLS)]
-        descriptors = tuple(file.fileno() for file in spills)
-        try:
-            with _interrupts_held():
-                program = subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM.format(path=sys.path)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=descriptors,
-                )
-        except OSError:
-            for file in spills:
-                close_quietly(file)
-            return
-        assert program.stdin is not None
-        assert program.stdout is not None
-        channel = messages.Channel(cast(BinaryIO, program.stdout), cast(BinaryIO, program.stdin))
-        process = _Process(program, channel, spills, [None] * _SPILLS)
+        ours, its = socket.socketpair()
+        spills: list[BinaryIO] = []
+        process = _Process(messages.Channel(ours), spills, [None] * _SPILLS)
         process.receiver = Thread(target=self._receive, args=(process,), daemon=True)
         self._processes.append(process)
-        entries = memory_budget.MEMORY_ENTRIES // self._jobs
-        _send(process, messages.Settings(descriptors, entries, is_command_line()))
+        with its:
+            spills += [spill_file() for _ in range(_SPILLS)]
+            self._server.start([its.fileno(), *(file.fileno() for file in spills)])
         process.receiver.start()
 
     def _receive(self, process: _Process) -> None:
@@ -335,8 +322,7 @@ class Readers:
         """Fail the recording that a process was reading when it ended, and order the others again."""
         self._processes.remove(process)
         self._ended.append(process)
-        process.program.kill()
-        code = process.program.wait()
+        code = None if self._server is None or process.pid is None else self._server.end(process.pid)
         order = process.reading
         if order is not None:
             if process.place is not None:
@@ -353,7 +339,7 @@ class Readers:
         if process.place is not None and self._orders:
             self._start()
         for other in self._processes:
-            if other.has_started and other.reading is None:
+            if other.pid is not None and other.reading is None:
                 self._give_order(other)
 
 
@@ -382,17 +368,7 @@ def _of_run(run_id: int, values: Mapping[str, object]) -> dict[str, object]:
     return {**values, "run": run_id} if "run" in values else dict(values)
 
 
-def _why_ended(path: Path, code: int) -> str:
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+def _why_ended(path: Path, code: int | None) -> str:
+    how = "ended" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     advice = f"ingest it again with {option('--jobs 1', 'jobs=1')}"
     return f"{printable(str(path))} was not read: its process {how}, perhaps for lack of memory; {advice}"
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Start processes with Ctrl-C blocked: it is for this process, which ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
+import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
-from traceconv.base.errors import PUBLIC, InputError, InternalError, TraceconvError, command_line, printable
+from traceconv.base import errors
+from traceconv.base.errors import PUBLIC, InputError, InternalError, TraceconvError, printable
 from traceconv.base.malloc_tuning import is_starved
-from traceconv.normalize import memory_budget
 from traceconv.pipeline import reader_messages as messages
 from traceconv.pipeline.result import Observer
 from traceconv.pipeline.run_import import Recording, RunTarget
@@ -114,25 +114,25 @@ class _Observer(Observer):
         self._channel.send(messages.Progress(byte_count, event_count, row_count, storing))
 
 
-def main() -> None:
-    """Read what the ingest orders on standard input, until it closes it."""
-    channel = messages.Channel(_taken(0, "rb"), _taken(1, "wb"))
-    settings = channel.receive()
-    if not isinstance(settings, messages.Settings):
-        return
-    gc.set_threshold(150_000)  # as on the command line
-    memory_budget.MEMORY_ENTRIES = settings.entries
+def read_orders(connection: int, spills: Sequence[int], *, command_line: bool) -> None:
+    """Read what the ingest orders until it ends this process.
+
+    connection    descriptor of the socket to the ingest
+    spills        descriptors of the spill files
+    command_line  messages write options as the command line does
+    """
+    channel = messages.Channel(socket.socket(fileno=connection))
     orders: SimpleQueue[messages.Order] = SimpleQueue()
     answers: SimpleQueue[messages.Answer] = SimpleQueue()
     Thread(target=_receive, args=(channel, orders, answers), daemon=True).start()
     with ExitStack() as stack:
-        if settings.command_line:
-            stack.enter_context(command_line())
-        spills = [stack.enter_context(os.fdopen(descriptor, "r+b")) for descriptor in settings.spills]
+        if command_line:
+            stack.enter_context(errors.command_line())
+        files = [stack.enter_context(os.fdopen(descriptor, "r+b")) for descriptor in spills]
         while True:
-            channel.send(messages.Ready())
+            channel.send(messages.Ready(os.getpid()))
             order = orders.get()
-            spill = spills[order.spill]
+            spill = files[order.spill]
             spill.seek(0)
             for place, recording, label in order.recordings:
                 channel.send(messages.Begin(place))
@@ -171,12 +171,3 @@ def _receive(
             orders.put(message)
         else:
             answers.put(message)
-
-
-def _taken(descriptor: int, mode: str) -> BinaryIO:
-    """Take over a standard stream, so that nothing else reads or writes it."""
-    stream = os.fdopen(os.dup(descriptor), mode)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, descriptor)
-    os.close(nothing)
-    return stream  # type: ignore[return-value]  # a binary mode
