@@ -59,7 +59,7 @@ class ForkServer:
             socket.send_fds(self._socket, [_NUMBER.pack(0)], descriptors)
 
     def end(self, pid: int) -> int | None:
-        """End a process if it still runs; return its exit code, or minus the signal, or None if it is not known."""
+        """End a process if it still runs; return its exit code, or minus the signal, or None if that is unknown."""
         try:
             self._socket.sendall(_NUMBER.pack(pid))
             answer = self._socket.recv(_NUMBER.size)
@@ -78,7 +78,7 @@ class ForkServer:
 
 
 def main(modules: Sequence[str], entries: int, command_line: bool) -> None:
-    """Fork and end processes as told on standard input, a socket, until it is closed."""
+    """Fork and end processes for the messages on standard input, a socket, until it is closed."""
     control = socket.socket(fileno=os.dup(0))
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
