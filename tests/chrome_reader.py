@@ -47,8 +47,10 @@ class ChromeReader:
         for event in self.events:
             if event["ph"] != "M":
                 self._read(event)
-            elif event["name"] == "marker":
-                self.rows["marker"].append(_row("marker", event["args"]))
+            elif event["name"] in ("marker", "op", "fusion", "task_pmu"):
+                columns = event["args"]["columns"]
+                listed = [dict(zip(columns, row, strict=True)) for row in event["args"]["rows"]]
+                self.rows[event["name"]] += [_row(event["name"], row) for row in listed]
 
     def ns(self, microseconds: object) -> int:
         """The exact time of a ts."""

@@ -97,8 +97,9 @@ def test_packets(rows: list[tuple[int | None, str | None, bool | None, int | Non
     def varint(value: int) -> bytes:
         return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
 
-    def sized(body: bytes) -> bytes:
-        return varint(len(body)) + body
+    def sized(body: bytes, least: int = 1) -> bytes:
+        size = varint(len(body))
+        return (size if len(size) >= least else bytes([size[0] | 128, 0])) + body
 
     expected = b""
     for number, word, *_ in rows:
@@ -110,7 +111,7 @@ def test_packets(rows: list[tuple[int | None, str | None, bool | None, int | Non
             inner += b"\x1a" + sized(b"\x0a" + sized(word.encode()))
         if number is not None:
             inner += b"\x21" + (number % 2**64).to_bytes(8, "little")
-        expected += b"\x0a" + sized(b"\x2a" + sized(inner) + (b"" if word is None else word.encode()))
+        expected += b"\x0a" + sized(b"\x2a" + sized(inner, 2) + (b"" if word is None else word.encode()), 2)
     assert data == expected
 
 
@@ -118,6 +119,28 @@ def test_a_record_larger_than_the_buffer(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(records, "_BUFFER_BYTES", 64)
     batch = batch_of([(1, "x" * 1000, None, None), (2, "y", None, None)])
     assert filled(Template().put(Kind.STRING, "text").literal("\n"), batch) == b'"%s"\n"y"\n' % (b"x" * 1000)
+
+
+def test_lengths_of_more_than_two_bytes() -> None:
+    batch = batch_of([(None, "x" * size, None, None) for size in (0, 127, 128, 16375, 16390, 2_100_000)])
+    data = filled(packet_template(), batch)
+    assert data == without_c(packet_template(), batch)
+    ends = []
+    while data:
+        assert data[0] == 0x0A
+        size, at = 0, 1
+        while True:
+            size |= (data[at] & 127) << 7 * (at - 1)
+            at += 1
+            if data[at - 1] < 128:
+                break
+        ends.append((at - 1, size))
+        data = data[at + size :]
+    assert [places for places, _ in ends] == [2, 2, 2, 3, 3, 4]
+    # The text is in the packet twice, with its own lengths.
+    assert [size > 2 * len(text.as_py()) for (_, size), text in zip(ends, batch.column("text"), strict=True)] == [
+        True
+    ] * 6
 
 
 @pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")

@@ -31,8 +31,10 @@ def count_chrome(path: Path) -> Tally:
         category = args["category"] if "category" in args else event.get("cat")
         if event["ph"] == "M":
             if event["name"] == "marker":
-                ts_ns = args.get("ts_ns") if args.get("category") != "__metadata" else None
-                tally.moment(args.get("category"), args.get("name"), ts_ns)
+                for row in args["rows"]:
+                    marker = dict(zip(args["columns"], row, strict=True))
+                    ts_ns = marker.get("ts_ns") if marker.get("category") != "__metadata" else None
+                    tally.moment(marker.get("category"), marker.get("name"), ts_ns)
             continue
         assert ns is not None
         if event["ph"] in "sf":

@@ -263,18 +263,24 @@ def test_the_run_is_restored(everything: Path) -> None:
     [
         lambda data: data + data,
         lambda data: data + wire.packet(OTHER_SLICE),
-        lambda data: data + own_packet(ROWS, b'[{"block_id":[]}]', "memory"),
-        lambda data: data + own_packet(ROWS, b"[{}]", "run"),
+        lambda data: data + own_packet(ROWS, rows_text(["block_id"], [[]]), "memory"),
+        lambda data: data + own_packet(ROWS, rows_text(["block_id"], [1, 2]), "memory"),
+        lambda data: data + own_packet(ROWS, rows_text(["block_id", "pool"], [1]), "memory"),
+        lambda data: data + own_packet(ROWS, rows_text(["block_id", "block_id"], [1, 2]), "memory"),
+        lambda data: data + own_packet(ROWS, rows_text(["run_id"], [1]), "memory"),
+        lambda data: data + own_packet(ROWS, b'[{"block_id":1}]', "memory"),
+        lambda data: data + own_packet(ROWS, rows_text(["run_id"], [1]), "run"),
         lambda data: data + own_packet(ROWS, b"[[[", "memory"),
-        lambda data: data + own_packet(ROWS, b'[{"id":7},{"id":8}]', "marker"),
-        lambda data: data + own_packet(ROWS, b'[{"id":7}]', "task"),
+        lambda data: data + own_packet(ROWS, rows_text(["id"], [7], [8]), "marker"),
+        lambda data: data + own_packet(ROWS, rows_text(["name"], ["x"]), "marker"),
+        lambda data: data + own_packet(ROWS, rows_text(["id"], [7]), "task"),
         lambda data: data + own_packet(ROWS, b"[0]", "drawn"),
         lambda data: data + own_packet(HEADER, b'{"writer":"traceconv x","form":99}'),
         lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","form":99}'),
-        lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","base_ns":0,"form":2,"run":[{}],'
+        lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","base_ns":0,"form":3,"run":[{}],'
                                                  b'"device":[],"process":[],"track":[],"thread":[]}'),
         lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv ' + b"[" * 100_000),
-        lambda data: drawn_of(data) + own_packet(ROWS, b'[{"block_id":1}]', "memory"),
+        lambda data: drawn_of(data) + own_packet(ROWS, rows_text(["block_id"], [1]), "memory"),
     ],
 )  # fmt: skip
 def test_a_modified_export_is_read_like_any_trace(change: Any, odd_trace: bytes, tmp_path: Path) -> None:
@@ -295,6 +301,10 @@ def everything(odd_store: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def odd_trace(odd_store: Path) -> bytes:
     return exported(odd_store)[1].read_bytes()
+
+
+def rows_text(columns: list[str], *rows: list[object]) -> bytes:
+    return json.dumps({"columns": columns, "rows": rows}).encode()
 
 
 def own_packet(number: int, text: bytes, name: str = "") -> bytes:

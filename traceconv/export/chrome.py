@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -31,7 +32,8 @@ from traceconv.export.chrome_events import (
     marker_events,
     memory_counter_events,
     memory_events,
-    row_events,
+    row_arrays,
+    row_event,
     slice_events,
     step_events,
     step_source,
@@ -44,12 +46,23 @@ from traceconv.export.load_counters import load_counters
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.records import RecordFile, record_file
 from traceconv.export.registry import Written
-from traceconv.export.row_order import BATCH_ROWS, Places, order_of, ordered_batches, rows_of_window, slice_order
+from traceconv.export.row_order import (
+    BATCH_ROWS,
+    Places,
+    order_of,
+    ordered_batches,
+    rows_of_window,
+    slice_order,
+    small_batches,
+)
 from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
-from traceconv.normalize.trace.own_columns import FORM
+from traceconv.normalize.trace.own_columns import FORM, TIMELESS
 
 _MEMORY_LIMIT = "200MB"
+#: Rows of a metadata event, and their bytes in memory: damage to the file loses them all.
+_EVENT_ROWS = 1024
+_EVENT_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +143,7 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
         # Metadata events have no timestamp; as instants, viewers would show these markers all at the same time.
         rows["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
         for name, source in rows.items():
-            query, event = row_events(connection, name, source)
-            file.query(connection, event, query)
+            _write_table(connection, file, name, source)
     counts = {events.table: _write_rows(connection, file, events) for events in _tables(connection, trace)}
     query, event = memory_counter_events(connection, trace.run_id, sources["memory"], shared)
     file.query(connection, event, query)
@@ -144,6 +156,13 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
     counts["flow"] = _write_flows(connection, file, trace)
     file.write(b"\n]}\n")
     return counts
+
+
+def _write_table(connection: duckdb.DuckDBPyConnection, file: RecordFile, name: str, source: str) -> None:
+    """Write the rows of a table that viewers don't show."""
+    rows = row_arrays(connection, name, source)
+    for batch in small_batches(connection, rows.query, 1 if name == TIMELESS else _EVENT_ROWS, _EVENT_BYTES):
+        file.write_later(partial(row_event, name, rows, batch))
 
 
 def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:

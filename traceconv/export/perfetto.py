@@ -22,15 +22,15 @@ from traceconv._version import __version__
 from traceconv.base.deflate import compress
 from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
-from traceconv.export.chrome_events import row_objects, table_sources
+from traceconv.export.chrome_events import RowArrays, row_arrays, table_sources
 from traceconv.export.json_sql import json_text
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_flows import NO_FLOWS, Flows, flow_column, reversed_column
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
-from traceconv.export.records import Kind, RecordFile, Template, filled, record_file
+from traceconv.export.records import Kind, RecordFile, Template, record_file
 from traceconv.export.registry import Written
-from traceconv.export.row_order import Places, ordered_batches, rows_of_window, slice_order
+from traceconv.export.row_order import Places, ordered_batches, rows_of_window, slice_order, small_batches
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import condition, time_windows
 from traceconv.formats.perfetto_proto import field_numbers as pb
@@ -178,14 +178,9 @@ class _Export:
         sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
-            row = Template().literal(",{")
-            query = row_objects(self.connection, row, name, source)
-            row.literal("}")
-            # A marker has an ID, which is that of its event.
-            most = 1 if name == TIMELESS else _BATCH_ROWS
-            for batch in _pieces(self.connection, query):
-                for at in range(0, batch.num_rows, most):
-                    self.file.write_later(partial(_rows_packet, row, batch.slice(at, most), name))
+            rows = row_arrays(self.connection, name, source)
+            for batch in _batches(self.connection, rows.query, 1 if name == TIMELESS else _BATCH_ROWS):
+                self.file.write_later(partial(_rows_packet, rows, batch, name))
         self.file.write(_own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
 
     def _clock(self) -> None:
@@ -327,7 +322,7 @@ class _Export:
             "WHERE at_ns IS NOT NULL ORDER BY s.device_id, at_ns, end_ns DESC NULLS FIRST, step_id"
         )
         written = 0
-        for batch in _pieces(self.connection, query):
+        for batch in _batches(self.connection, query):
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
             tracks = self.plan.steps(column["step_device_id"].to_pylist(), column["lane"].to_pylist())
             notes = {name: column[f"step_{name}"] for name in names if name != "device_id"} if self.with_args else {}
@@ -341,7 +336,7 @@ class _Export:
         args = ", args" if self.with_args else ""
         query = f"SELECT id, track_id, name, category, ts_ns, scope{args} FROM {source} AS s"
         flow_ends = self.flows.of_rows(source, "true")
-        for batch in _pieces(self.connection, query):
+        for batch in _batches(self.connection, query):
             self.texts.begin()
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
             tracks = self.plan.slices("marker", column["track_id"].to_numpy())
@@ -361,7 +356,7 @@ class _Export:
             "SELECT track_id, series, ts_ns, value, value_int FROM "
             f"{self.sources['counter']} WHERE value IS NOT NULL OR value_int IS NOT NULL"
         )
-        for batch in _pieces(self.connection, query):
+        for batch in _batches(self.connection, query):
             track_id, series, times, value, integer = batch.columns
             tracks = self.plan.counters(track_id.to_numpy(), series)
             self._values(times.to_numpy(), tracks, value, integer)
@@ -393,9 +388,9 @@ def _own_packet(number: int, text: bytes, table_name: str = "") -> bytes:
     return wire.packet(wire.bytes_field(pb.PACKED, compress(own, _ROWS_LEVEL)))
 
 
-def _rows_packet(row: Template, batch: pa.RecordBatch, table_name: str) -> bytes:
-    """Return the packet of the rows of a table; `row` is an object after a comma."""
-    return _own_packet(ROWS, b"[" + filled(row, batch)[1:] + b"]", table_name)
+def _rows_packet(rows: RowArrays, batch: pa.RecordBatch, table_name: str) -> bytes:
+    """Return the packet of rows of a table."""
+    return _own_packet(ROWS, rows.json(batch), table_name)
 
 
 def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> int:
@@ -415,21 +410,10 @@ def _ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[int, tuple[
     return {row[0]: row[1:] for row in rows}
 
 
-def _pieces(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a query in non-empty batches of limited size in bytes."""
-    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-        yield from _small(batch)
-
-
-def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    waiting = [batch] if batch.num_rows else []
-    while waiting:
-        piece = waiting.pop()
-        if piece.num_rows > 1 and piece.nbytes > _BATCH_BYTES:
-            half = piece.num_rows // 2
-            waiting += [piece.slice(half), piece.slice(0, half)]
-        else:
-            yield piece
+def _batches(
+    connection: duckdb.DuckDBPyConnection, query: str, most_rows: int = _BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    return small_batches(connection, query, most_rows, _BATCH_BYTES)
 
 
 def _slice_order(found: pa.Table) -> Places | None:

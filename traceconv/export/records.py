@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 from typing import Any, TypeAlias
 
 import duckdb
@@ -32,7 +33,7 @@ _Part: TypeAlias = "tuple[int, int, int, int, bytes, bytes]"
 _Buffers: TypeAlias = "tuple[pa.Buffer | None, pa.Buffer | bytes, pa.Buffer | bytes | None, int, int]"
 
 #: Buffers with records, and how many bytes each has.
-Chunks: TypeAlias = "list[tuple[bytearray | bytes, int]]"
+Chunks: TypeAlias = "list[tuple[bytearray, int]]"
 
 #: Rows of a query that are fetched at once, and rows that are written at once: some MB.
 _FETCHED_ROWS = 16_384
@@ -46,7 +47,7 @@ _BUFFER_BYTES = 4 << 20
 class Kind(IntEnum):
     """The kinds of parts. Except for SKIP_IF_NULL, a part whose column is NULL is omitted, bytes before it too.
 
-    A comma at the start of a part is omitted after `{`, so that any member of an object can be the first.
+    A comma at the start of a part is omitted after `{` or `[`, so that any member can be the first.
 
     INTEGER             a JSON integer; a string beyond ±2^53, unless the part's number is 1
     UNSIGNED            the same, without a sign
@@ -59,7 +60,7 @@ class Kind(IntEnum):
     VARINT              a varint of protobuf
     NOTE, NOTE_BYTES    a length, bytes of the part, then a varint, or a text and its length
     FIXED64             eight bytes
-    OPEN, CLOSE         the length of what is between them
+    OPEN, CLOSE         the length of what is between them, in two bytes or more
     SKIP_IF_NULL, SKIP_UNLESS_NULL  skip as many parts as the part's number
     """
 
@@ -199,8 +200,8 @@ def _is_skipped(parts: Sequence[_Part]) -> bool:
 
 
 def _first_member(text: bytes, previous: bytes | bytearray) -> bytes:
-    """Return text that follows other text: without its comma if that begins an object."""
-    return text[1:] if text[:1] == b"," and previous[-1:] == b"{" else text
+    """Return text that follows other text: without its comma if that begins an object or array."""
+    return text[1:] if text[:1] == b"," and previous[-1:] in (b"{", b"[") else text
 
 
 def _bytes(text: str | bytes) -> bytes:
@@ -216,22 +217,24 @@ def _buffers(column: pa.Array) -> _Buffers:
 
 
 class RecordFile:
-    """Writes records to a file, in order; two threads fill the templates."""
+    """Writes records to a file, in order: two threads fill the templates, and a third one writes."""
 
-    def __init__(self, file: CountedFile, pool: Workers) -> None:
+    def __init__(self, file: CountedFile, fillers: Workers, writer: Workers) -> None:
         self._file = file
-        self._pool = pool
-        self._waiting: deque[Future[Chunks] | bytes] = deque()
+        self._fillers = fillers
+        self._writer = writer
+        self._waiting: deque[Future[None]] = deque()
         self._free: list[bytearray] = []
 
     def write(self, data: bytes) -> None:
         """Write bytes after the records."""
-        self._waiting.append(data)
+        self._submit(lambda: self._file.write(data))
 
     def write_later(self, function: Callable[[], bytes]) -> None:
         """Write the result of a function, which a thread calls."""
         self._wait()
-        self._waiting.append(self._pool.submit(_as_chunk, function))
+        found = self._fillers.submit(function)
+        self._submit(lambda: self._file.write(found.result()))
 
     def rows(self, template: Template, batch: pa.RecordBatch, order: Int64 | None = None) -> int:
         """Write a record for each row of a batch, or for those in `order`; return their number."""
@@ -239,7 +242,8 @@ class RecordFile:
         rows = np.arange(batch.num_rows, dtype=np.int64) if order is None else order
         for at in range(0, len(rows), _WRITTEN_ROWS):
             self._wait()
-            self._waiting.append(self._pool.submit(self._filled, bound, rows[at : at + _WRITTEN_ROWS]))
+            chunks = self._fillers.submit(self._filled, bound, rows[at : at + _WRITTEN_ROWS])
+            self._submit(partial(self._write_chunks, chunks))
         return len(rows)
 
     def query(self, connection: duckdb.DuckDBPyConnection, template: Template, query: str) -> int:
@@ -250,20 +254,20 @@ class RecordFile:
     def flush(self) -> None:
         """Write all records."""
         while self._waiting:
-            self._finish()
+            self._waiting.popleft().result()
+
+    def _submit(self, write: Callable[[], None]) -> None:
+        self._waiting.append(self._writer.submit(write))
 
     def _wait(self) -> None:
+        """Wait until few batches are being written. Raises what a thread raised."""
         while len(self._waiting) >= _MOST_WAITING:
-            self._finish()
+            self._waiting.popleft().result()
 
-    def _finish(self) -> None:
-        first = self._waiting.popleft()
-        if isinstance(first, bytes):
-            self._file.write(first)
-            return
-        for buffer, size in first.result():
+    def _write_chunks(self, chunks: Future[Chunks]) -> None:
+        for buffer, size in chunks.result():
             self._file.write(memoryview(buffer)[:size])
-            if isinstance(buffer, bytearray) and len(buffer) == _BUFFER_BYTES:
+            if len(buffer) == _BUFFER_BYTES:
                 self._free.append(buffer)
 
     def _filled(self, bound: Bound, order: Int64) -> Chunks:
@@ -285,21 +289,17 @@ class RecordFile:
         return found
 
 
-def _as_chunk(function: Callable[[], bytes]) -> Chunks:
-    data = function()
-    return [(data, len(data))]
-
-
 @contextmanager
 def record_file(file: CountedFile) -> Iterator[RecordFile]:
     """Write records to a file, all of them by the end of the `with` block."""
-    with Workers(_THREADS) as pool:
-        records = RecordFile(file, pool)
+    with Workers(_THREADS) as fillers, Workers(1) as writer:
+        records = RecordFile(file, fillers, writer)
         try:
             yield records
             records.flush()
         finally:
-            pool.shutdown(cancel_futures=True)
+            fillers.shutdown(cancel_futures=True)
+            writer.shutdown(cancel_futures=True)
 
 
 def filled(template: Template, batch: pa.RecordBatch) -> bytes:
@@ -354,10 +354,15 @@ def _records(bound: Bound, order: Int64) -> Iterator[bytes]:
                 opened.append(len(out))
             elif kind == Kind.CLOSE:
                 start = opened.pop()
-                out[start:start] = encode_varint(len(out) - start)
+                out[start:start] = _length(len(out) - start)
             elif kind != Kind.LITERAL:
                 out += _FORMS[Kind(kind)](value, number, inner)
         yield bytes(out)
+
+
+def _length(size: int) -> bytes:
+    """Encode a length in two bytes, or more if they don't suffice, as C does: it reserves two."""
+    return encode_varint(size) if size >= 1 << 14 else bytes([size & 127 | 128, size >> 7])
 
 
 def _values(column: _Buffers) -> Callable[[int], Any]:

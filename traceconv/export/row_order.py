@@ -85,6 +85,21 @@ def ordered_batches(
         yield from ((batch, None) for batch in joined.take(pa.array(places[at : at + BATCH_ROWS])).to_batches())
 
 
+def small_batches(
+    connection: duckdb.DuckDBPyConnection, query: str, most_rows: int, most_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a query in non-empty batches of limited size, unless a single row is larger."""
+    for batch in connection.sql(query).to_arrow_reader(BATCH_ROWS):
+        waiting = [batch.slice(at, most_rows) for at in range(0, batch.num_rows, most_rows)][::-1]
+        while waiting:
+            piece = waiting.pop()
+            if piece.num_rows > 1 and piece.nbytes > most_bytes:
+                half = piece.num_rows // 2
+                waiting += [piece.slice(half), piece.slice(0, half)]
+            else:
+                yield piece
+
+
 def rows_of_window(connection: duckdb.DuckDBPyConnection, source: str) -> int:
     """Return how many slices of `source`, a FROM clause, take some tens of MB, by a sample of their args."""
     [(size_bytes,)] = connection.execute(

@@ -13,13 +13,15 @@ enum {
     LITERAL, INTEGER, UNSIGNED, BOOLEAN, MICROSECONDS, STRING, JSON, RAW, LOOKUP, VARINT, NOTE, NOTE_BYTES, FIXED64,
     OPEN, CLOSE, SKIP_IF_NULL, SKIP_UNLESS_NULL, KINDS
 };
-enum { MOST_OPEN = 8, LENGTH_ROOM = 5, MOST_VARINT = 10, MOST_NUMBER = 26, MOST_ESCAPED = 6 };
+/* Short bytes are copied 16 at a time, so up to 15 more are read and written after them (SLACK). */
+enum { MOST_OPEN = 8, LENGTH_ROOM = 2, MOST_NUMBER = 26, MOST_ESCAPED = 6, STRIDE = 16, SLACK = 32 };
 
 static const int64_t EXACT = (int64_t)1 << 53;
 
 typedef struct {
     int kind, column, lookup;
     long long number;
+    /* Copies with SLACK after them. */
     Text literal, inner;
     Py_ssize_t literal_size, inner_size;
 } Part;
@@ -32,6 +34,7 @@ typedef struct {
 
 typedef struct {
     Part *parts;
+    uint8_t *literals;
     Column *columns;
     Py_ssize_t part_count, column_count;
     Py_buffer order, out;
@@ -75,13 +78,28 @@ static inline uint8_t *put(uint8_t *out, Text text, size_t size)
     return out + size;
 }
 
+/* The same for bytes that STRIDE - 1 bytes follow, which are copied too. */
+static inline uint8_t *put_padded(uint8_t *out, Text text, Py_ssize_t size)
+{
+    for (Py_ssize_t at = 0; at < size; at += STRIDE)
+        memcpy(out + at, text + at, STRIDE);
+    return out + size;
+}
+
+/* The same for bytes of a text; nothing after `last` is read. */
+static inline uint8_t *put_text(uint8_t *out, Text at, Text end, Text last)
+{
+    return last - end >= STRIDE ? put_padded(out, at, end - at) : put(out, at, (size_t)(end - at));
+}
+
 static const char PAIRS[] =
     "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354"
     "555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
 
 static inline uint8_t *put_decimal(uint8_t *out, uint64_t value)
 {
-    uint8_t digits[20], *at = digits + sizeof digits;
+    enum { MOST = 20 };
+    uint8_t digits[MOST + SLACK], *at = digits + MOST;
     while (value >= 100) {
         at -= 2;
         memcpy(at, PAIRS + value % 100 * 2, 2);
@@ -92,7 +110,8 @@ static inline uint8_t *put_decimal(uint8_t *out, uint64_t value)
         memcpy(at, PAIRS + value * 2, 2);
     } else
         *--at = (uint8_t)('0' + value);
-    return put(out, at, (size_t)(digits + sizeof digits - at));
+    memcpy(out, at, MOST);
+    return out + (digits + MOST - at);
 }
 
 static inline uint8_t *put_signed(uint8_t *out, int64_t value)
@@ -115,13 +134,13 @@ static inline uint8_t *put_microseconds(uint8_t *out, int64_t ns, int64_t base_n
     return put(out, (Text)PAIRS + rest % 100 * 2, 2);
 }
 
-static uint8_t *put_string(uint8_t *out, Text at, Text end)
+static uint8_t *put_string(uint8_t *out, Text at, Text end, Text last)
 {
     static const char hex[] = "0123456789abcdef";
     *out++ = '"';
     for (;;) {
         Text stop = past_plain(at, end);
-        out = put(out, at, (size_t)(stop - at));
+        out = put_text(out, at, stop, last);
         if (stop == end)
             break;
         *out++ = '\\';
@@ -167,13 +186,17 @@ static inline Py_ssize_t varint_size(uint64_t value)
     return size;
 }
 
-/* Fill in the length before what was written since `start`, where there is room for it. */
+/* Fill in the length before what was written since `start`: two bytes, or more if they don't suffice. */
 static inline uint8_t *put_length(uint8_t *start, uint8_t *out)
 {
     size_t size = (size_t)(out - start) - LENGTH_ROOM;
-    uint8_t *body = put_varint(start, size);
-    memmove(body, start + LENGTH_ROOM, size);
-    return body + size;
+    if (size < 1 << 14) {
+        start[0] = (uint8_t)(size | 0x80);
+        start[1] = (uint8_t)(size >> 7);
+        return out;
+    }
+    memmove(start + varint_size(size), start + LENGTH_ROOM, size);
+    return put_varint(start, size) + size;
 }
 
 /* Write one record; *room becomes 0 if it doesn't fit. NULL: also if an array is invalid. */
@@ -183,7 +206,7 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
     int depth = 0;
     for (const Part *part = records->parts, *last = part + records->part_count; part < last; part++) {
         const Column *column = part->column < 0 ? NULL : &records->columns[part->column];
-        Text at = NULL, end = NULL;
+        Text at = NULL, end = NULL, past = NULL;
         int64_t number = 0;
         if (part->kind == SKIP_IF_NULL || part->kind == SKIP_UNLESS_NULL) {
             if (is_null(column, row) == (part->kind == SKIP_IF_NULL))
@@ -195,7 +218,9 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
                 continue;
             if (!has_texts(column))
                 number = number_at(column, row);
-            else if (!text_at(column, row, &at, &end))
+            else if (text_at(column, row, &at, &end))
+                past = (Text)column->data.buf + column->data.len;
+            else
                 return NULL;
         }
         if (part->kind == LOOKUP) {
@@ -204,15 +229,16 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
                 continue;
             if (!text_at(texts, (Py_ssize_t)number, &at, &end))
                 return NULL;
+            past = (Text)texts->data.buf + texts->data.len;
         }
-        Py_ssize_t size = end - at, most = part->literal_size + part->inner_size + MOST_NUMBER;
+        Py_ssize_t size = end - at, most = part->literal_size + part->inner_size + MOST_NUMBER + SLACK;
         most += part->kind == STRING || part->kind == JSON ? size * MOST_ESCAPED : size;
         if (most > stop - out) {
             *room = 0;
             return NULL;
         }
-        int has_comma = part->literal_size && *part->literal == ',' && out > first && out[-1] == '{';
-        out = put(out, part->literal + has_comma, (size_t)(part->literal_size - has_comma));
+        int has_comma = part->literal_size && *part->literal == ',' && out > first && (out[-1] == '{' || out[-1] == '[');
+        out = put_padded(out, part->literal + has_comma, part->literal_size - has_comma);
         switch (part->kind) {
         case INTEGER:
             if (part->number || (number >= -EXACT && number <= EXACT)) {
@@ -239,27 +265,27 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
             out = put_microseconds(out, number, part->number);
             break;
         case STRING:
-            out = put_string(out, at, end);
+            out = put_string(out, at, end, past);
             break;
         case JSON:
-            out = is_embeddable(at, end) ? put(out, at, (size_t)size) : put_string(out, at, end);
+            out = is_embeddable(at, end) ? put(out, at, (size_t)size) : put_string(out, at, end, past);
             break;
         case RAW: case LOOKUP:
-            out = put(out, at, (size_t)size);
+            out = put_text(out, at, end, past);
             break;
         case VARINT:
             out = put_varint(out, (uint64_t)number);
             break;
         case NOTE:
             out = put_varint(out, (uint64_t)(part->inner_size + varint_size((uint64_t)number)));
-            out = put(out, part->inner, (size_t)part->inner_size);
+            out = put_padded(out, part->inner, part->inner_size);
             out = put_varint(out, (uint64_t)number);
             break;
         case NOTE_BYTES:
             out = put_varint(out, (uint64_t)(part->inner_size + varint_size((uint64_t)size) + size));
-            out = put(out, part->inner, (size_t)part->inner_size);
+            out = put_padded(out, part->inner, part->inner_size);
             out = put_varint(out, (uint64_t)size);
-            out = put(out, at, (size_t)size);
+            out = put_text(out, at, end, past);
             break;
         case FIXED64:
             for (int byte = 0; byte < 8; byte++)
@@ -348,6 +374,27 @@ static int are_skips_sound(const Records *records)
     return 1;
 }
 
+/* Copy the literals of all parts to where SLACK follows each; 0 with an exception set if out of memory. */
+static int copy_literals(Records *records)
+{
+    Py_ssize_t size = 0;
+    for (Py_ssize_t place = 0; place < records->part_count; place++)
+        size += records->parts[place].literal_size + records->parts[place].inner_size + 2 * SLACK;
+    uint8_t *at = records->literals = calloc((size_t)size + 1, 1);
+    if (at == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    for (Part *part = records->parts, *last = part + records->part_count; part < last; part++) {
+        Text literal = at, inner = literal + part->literal_size + SLACK;
+        at = put(at, part->literal, (size_t)part->literal_size) + SLACK;
+        at = put(at, part->inner, (size_t)part->inner_size) + SLACK;
+        part->literal = literal;
+        part->inner = inner;
+    }
+    return 1;
+}
+
 /* Parse the parts; 0 with an exception set if they don't fit the columns. */
 static int parse_parts(Records *records, PyObject *list)
 {
@@ -376,7 +423,7 @@ static int parse_parts(Records *records, PyObject *list)
         PyErr_SetString(PyExc_ValueError, "a length that is not closed");
         return 0;
     }
-    return 1;
+    return copy_literals(records);
 }
 
 PyObject *native_records(PyObject *module, PyObject *args)
@@ -421,6 +468,7 @@ done:
         PyBuffer_Release(&records.columns[place].data);
     }
     free(records.parts);
+    free(records.literals);
     free(records.columns);
     PyBuffer_Release(&records.order);
     PyBuffer_Release(&records.out);

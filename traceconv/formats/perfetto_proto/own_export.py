@@ -5,7 +5,7 @@ A packet with the field OWN has either a header, which identifies the file, or r
     message Own {
       optional string header = 1;  // JSON, as otherData of our Chrome traces, with a list of the tracks of slices
       optional string table = 2;
-      optional string rows = 3;    // JSON array of objects
+      optional string rows = 3;    // JSON: names of columns, and rows as arrays of their values
     }
 
 See docs/how-to/export-a-timeline.md.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -16,21 +18,20 @@ from traceconv.schema.arrow import arrow_schema
 from traceconv.schema.model import Column
 
 #: `form` in the header of the exports that can be read back.
-FORM = 2
+FORM = 3
 #: Displayed name of an event whose name is NULL; its args then contain `"name":null`.
 NO_NAME = "(no name)"
 #: Columns of an op that its tasks display; they are read from the op itself.
 OP_MEMBERS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
-#: Tables whose rows are metadata events.
+#: Tables whose rows are in metadata events, each event with many rows.
 ROW_TABLES = ("op", "fusion", "task_pmu")
-#: Tables whose rows are metadata events in Perfetto traces, each event with many rows; of marker and step only rows
-#: without a time.
+#: The same for Perfetto traces; of marker and step only rows without a time.
 PACKET_TABLES = ("marker", "step", "counter", "memory", "flow", *ROW_TABLES)
 #: Name of the metadata event of Perfetto traces that has the number of counter events, which are only for viewers.
 DRAWN = "drawn"
 #: Kind of the flows that show a critical path, which are only for viewers.
 PATH_FLOW = "critical_path"
-#: Name of the metadata event of a marker without a timestamp.
+#: Name of the metadata event of a marker without a timestamp. Its ID is that of its event, so each has its own.
 TIMELESS = "marker"
 #: Tables whose rows are in `otherData`.
 HEADER_TABLES = ("run", "device", "process", "track")
@@ -46,7 +47,7 @@ _OUTSIDE: dict[str, set[str]] = {
     "step": {"device_id"},
     "memory": {"device_id", "alloc_ns"},
     "flow": {"src_ns", "dst_ns"},
-    **{name: set() for name in (*ROW_TABLES, *HEADER_TABLES)},
+    **{name: set() for name in HEADER_TABLES},
 }
 #: Columns that may be null in args, which means that the value elsewhere is only displayed.
 _NULLED = ("name", "category", "ts_ns", "src_ns")
@@ -125,10 +126,8 @@ def _packet_args_type(name: str) -> Any:
 
 THREAD = msgspec.json.Decoder(list[ThreadArgs])
 DECODERS: dict[str, Any] = {name: _list_decoder(_args_type(name, _OUTSIDE[name])) for name in _OUTSIDE}
-TIMELESS_ROW: Any = _list_decoder(_args_type(TIMELESS, ()))
-#: The args of events in Perfetto traces, and the rows in metadata events there.
+#: The args of events in Perfetto traces.
 PACKET_DECODERS: dict[str, Any] = {name: _list_decoder(_packet_args_type(name)) for name in (*SLICES, "marker", "step")}
-PACKET_ROWS: dict[str, Any] = {name: _list_decoder(_args_type(name, ())) for name in PACKET_TABLES}
 DRAWN_COUNTERS = msgspec.json.Decoder(tuple[int])
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 NUMBER = msgspec.json.Decoder(int | float | str | None)
@@ -148,6 +147,44 @@ def decoded_list(decoder: Any, text: bytes) -> Any:
         return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotAsWritten(str(error)) from error
+
+
+class _Rows(msgspec.Struct, forbid_unknown_fields=True):
+    """Rows of a table in a metadata event: arrays with the values of the listed columns; the others are NULL."""
+
+    columns: list[str]
+    rows: Raw
+
+
+_ROWS = msgspec.json.Decoder(_Rows)
+
+
+@cache
+def _tuples_decoder(types: tuple[str, ...]) -> Any:
+    """Return a decoder of a list of rows with columns of these types."""
+    row: Any = GenericAlias(tuple, tuple(_TYPES[one] for one in types))
+    return _list_decoder(row)
+
+
+def rows_of(name: str, text: bytes) -> tuple[int, dict[str, list[Any]]]:
+    """Return the number of rows in a metadata event, and the values of the columns in it. Raises NotAsWritten."""
+    found = decoded_list(_ROWS, text)
+    types = {column.name: column.type for column in table(name).columns if column.name != "run_id"}
+    if not types.keys() >= set(found.columns) or len(set(found.columns)) < len(found.columns):
+        raise NotAsWritten(f"columns that {name} has not, or has once")
+    rows = decoded_list(_tuples_decoder(tuple(types[column] for column in found.columns)), found.rows)
+    return len(rows), dict(zip(found.columns, map(list, zip(*rows, strict=True)), strict=False))
+
+
+def row_arrays(
+    name: str, count: int, values: Mapping[str, list[Any]], outside: Mapping[str, pa.Array]
+) -> list[pa.Array]:
+    """Return all columns of a table but run_id, of the rows in a metadata event or from `outside`."""
+    return [
+        outside[column.name] if column.name in outside else _array(values.get(column.name, [None] * count), column)
+        for column in table(name).columns
+        if column.name != "run_id"
+    ]
 
 
 def plain_schema(name: str) -> pa.Schema:
@@ -177,9 +214,9 @@ def _array(values: list[Any], column: Column) -> pa.Array:
     return pa.array(values, {"str": pa.string(), "bool": pa.bool_()}[column.type])
 
 
-def _text(value: Raw) -> str | None:
+def _text(value: Raw | None) -> str | None:
     """Return JSON text as the column had it; text that is not valid JSON was exported as a string."""
-    text = bytes(value)
+    text = bytes(value or b"")
     if not text or text == b"null":
         return None
     if text.startswith(b'"'):

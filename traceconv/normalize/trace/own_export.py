@@ -2,10 +2,11 @@
 
 A header (`otherData` of a Chrome trace) identifies such a file, and contains the rows of the small tables. Names of
 threads specify the table and track of their events; args contain every column that is nowhere else in an event. Rows
-get new IDs, their ordinals in this file, and references follow. See docs/how-to/export-a-timeline.md.
+that viewers don't show are in metadata events (`M`), each with many rows. Rows get new IDs, their ordinals in this
+file, and references follow. See docs/how-to/export-a-timeline.md.
 
-In a Perfetto trace the header lists the threads, and rows of tables without IDs are in metadata events (`M`), each with
-many rows: the counters and flows that viewers show are not read.
+In a Perfetto trace the header lists the threads, and rows of all tables without IDs are in metadata events: the
+counters and flows that viewers show are not read.
 """
 
 from __future__ import annotations
@@ -136,37 +137,30 @@ class OwnExport:
     def _metadata(self, events: _Events, place: int) -> None:
         at = np.array([place])
         name = events.label("name")[place]
-        if self._in_packets:
-            self._packet_rows(name, events.args(at)[0], events.ids[at])
-        elif name == "thread_name":
+        if name == "thread_name" and not self._in_packets:
             args = decoded(own.THREAD, events.args(at))[0]
             self._threads[events.label("pid")[place], events.label("tid")[place]] = args.table, args.owner
-        elif name in own.ROW_TABLES:
-            self._rows[name].append(arrays(name, decoded(own.DECODERS[name], events.args(at)), {}))
-        elif name == own.TIMELESS:
-            rows = decoded(own.TIMELESS_ROW, events.args(at))
-            self._note_ids(rows, events.ids[at])
-            self._rows[own.TIMELESS].append(arrays(own.TIMELESS, rows, {"id": pa.array(events.ids[at])}))
-
-    def _packet_rows(self, name: str | None, text: bytes, ids: Int64) -> None:
-        """Take the rows in a metadata event of a Perfetto trace."""
-        if name == own.DRAWN:
-            [self._samples_drawn] = own.decoded_list(own.DRAWN_COUNTERS, text)
-            return
-        if name not in own.PACKET_ROWS:
+        elif name in (own.PACKET_TABLES if self._in_packets else (*own.ROW_TABLES, own.TIMELESS)):
+            self._metadata_rows(str(name), events.args(at)[0], events.ids[at])
+        elif name == own.DRAWN and self._in_packets:
+            [self._samples_drawn] = own.decoded_list(own.DRAWN_COUNTERS, events.args(at)[0])
+        elif self._in_packets:
             raise NotAsWritten("rows of an unknown table")
-        rows = own.decoded_list(own.PACKET_ROWS[name], text)
+
+    def _metadata_rows(self, name: str, text: bytes, ids: Int64) -> None:
+        """Take the rows in a metadata event."""
+        count, values = own.rows_of(name, text)
         outside = {}
         if name == own.TIMELESS:
-            if len(rows) != 1:
+            if count != 1:
                 raise NotAsWritten("an event with several markers")
-            self._note_ids(rows, ids)
+            self._note_ids(values.get("id", [None]), ids)
             outside = {"id": pa.array(ids)}
-        self._rows[name].append(arrays(name, rows, outside))
+        self._rows[name].append(own.row_arrays(name, count, values, outside))
 
-    def _note_ids(self, rows: Sequence[Any], ids: Int64) -> None:
+    def _note_ids(self, exported: Sequence[Any], ids: Int64) -> None:
         """Map the exported IDs of rows to their new ones."""
-        old = own.ints([one.id for one in rows], pa.int64())
+        old = own.ints(list(exported), pa.int64())
         if old.null_count:
             raise NotAsWritten("a row without an id")
         self._ids.add(old.to_numpy().view(np.uint64), ids)
@@ -206,7 +200,7 @@ class OwnExport:
         if name == "memory":
             times = pa.array(events.times(places), mask=np.array([title == "held" for title in titles], np.bool_))
             return {"device_id": owners, "alloc_ns": times}
-        self._note_ids(args, events.ids[places])
+        self._note_ids([one.id for one in args], events.ids[places])
         texts = {
             "name": [title if one.name is UNSET else None for title, one in zip(titles, args, strict=True)],
             "category": [
