@@ -22,6 +22,7 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         for table in (
             "device_busy",
             "device_gap",
+            "device_total",
             "stream_busy",
             "memory_interval",
             "task_memory",

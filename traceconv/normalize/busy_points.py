@@ -105,6 +105,10 @@ class DevicePoints:
         }
         return _device_columns(times, found)
 
+    def lengths(self) -> dict[str, int]:
+        """Return the length of each union of all tasks so far, by its column."""
+        return {name: self._unions[bits][0] for name, bits in _UNIONS.items()}
+
     def _add(self, bits: int, tasks: Tasks, places: Places) -> tuple[UInt64, Int64]:
         """Add tasks to a union; return its length and its latest end before each of some places."""
         length_ns, end_ns = self._unions[bits]

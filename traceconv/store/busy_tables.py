@@ -1,21 +1,25 @@
-"""Fill the tables device_busy, device_gap and stream_busy from the tasks and steps of stored runs."""
+"""Fill the tables device_busy, device_total, device_gap and stream_busy from the tasks and steps of stored runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from typing import TypeAlias
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.int64 import Int64, Mask
+from traceconv.base.int64 import LARGEST, Int64, Mask
 from traceconv.normalize.busy_points import KIND_BITS, DevicePoints, Places, StreamPoints, Tasks
 from traceconv.normalize.sort.spool import Spool
 
 _BATCH_ROWS = 32_768
-_RUNS = "SELECT DISTINCT run_id FROM task WHERE {where}"
+_COUNTS = (
+    "SELECT run_id, device_id, count(start_ns + dur_ns), count(*), min(start_ns) FILTER (dur_ns IS NOT NULL), "
+    "max(start_ns + dur_ns), coalesce(sum(dur_ns) FILTER (start_ns IS NOT NULL), 0) FROM task "
+    "WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync' GROUP BY ALL ORDER BY ALL"
+)
 _BOUNDS = (
     "SELECT DISTINCT run_id, device_id, unnest([coalesce(start_ns, fp_start_ns), end_ns]) AS ts_ns FROM step "
     "WHERE run_id IN ({runs}) ORDER BY ts_ns"
@@ -31,18 +35,25 @@ _GAP = np.dtype([("run_id", "<i8"), ("device_id", "<i8"), ("start_ns", "<i8"), (
 
 #: A run and a device, which may be unknown.
 _Device: TypeAlias = "tuple[int, int | None]"
+#: Columns of device_total.
+_Totals: TypeAlias = "dict[str, int | None]"
 
 
 def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """Return rows of the three tables for runs that have none, as (table, run, rows without the run).
+    """Return rows of the four tables for runs that have none, as (table, run, rows without the run).
 
     The tasks are read before the first row is returned.
     """
-    where = f"run_id IN ({', '.join(f'{run_id:d}' for run_id in runs)})"
-    found = connection.execute(_RUNS.format(where=where)).fetchall()
-    if not found:
+    chosen = ", ".join(f"{run_id:d}" for run_id in runs)
+    totals: dict[_Device, _Totals] = {}
+    counts = connection.execute(_COUNTS.format(runs=chosen)).fetchall() if chosen else []
+    for run_id, device_id, ended, started, start_ns, end_ns, sum_ns in counts:
+        totals[run_id, device_id] = {
+            "device_id": device_id, "task_count": ended, "unfinished_count": started - ended, "start_ns": start_ns,
+            "end_ns": end_ns, "sum_ns": sum_ns, **DevicePoints(np.zeros(0, np.int64)).lengths(),
+        }  # fmt: skip
+    if not totals:
         return iter(())
-    chosen = ", ".join(f"{run_id:d}" for (run_id,) in found)
     bounds: dict[_Device, list[int]] = {}
     for run_id, device_id, ts_ns in connection.execute(_BOUNDS.format(runs=chosen)).fetchall():
         if ts_ns is not None:
@@ -51,16 +62,20 @@ def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Ite
     tasks = connection.sql(_TASKS.format(bits=kinds, runs=chosen)).to_arrow_reader(_BATCH_ROWS)
     gaps = Spool(_GAP)
     try:
-        points = list(_points(tasks, bounds, gaps))
+        points = list(_points(tasks, bounds, gaps, totals))
     except BaseException:
         gaps.close()
         raise
-    return chain(points, _gap_rows(gaps))
+    return chain(points, _total_rows(totals), _gap_rows(gaps))
 
 
 def _points(
-    batches: Iterable[pa.RecordBatch], bounds: dict[_Device, list[int]], gaps: Spool
+    batches: Iterable[pa.RecordBatch],
+    bounds: dict[_Device, list[int]],
+    gaps: Spool,
+    totals: dict[_Device, _Totals],
 ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """Yield the points, spool the gaps, and complete the totals."""
     current: _Device | None = None
     device = DevicePoints(np.zeros(0, np.int64))
     streams: dict[int | None, StreamPoints] = {}
@@ -69,6 +84,7 @@ def _points(
             if of != current:
                 if current is not None:
                     yield from _rows("device_busy", current, device.rest())
+                    totals[current].update(device.lengths())
                 current, streams = of, {}
                 # Steps of unknown devices are steps of all.
                 times = {*bounds.get(of, ()), *bounds.get((of[0], None), ())}
@@ -85,6 +101,16 @@ def _points(
                 yield from _rows("stream_busy", of, points.take(tasks[rows]), stream_id=stream_id)
     if current is not None:
         yield from _rows("device_busy", current, device.rest())
+        totals[current].update(device.lengths())
+
+
+def _total_rows(totals: dict[_Device, _Totals]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """Yield the totals of runs in which all fit in 64 bits."""
+    for run_id, devices in groupby(totals.items(), key=lambda item: item[0][0]):
+        rows = [row for _, row in devices]
+        if all(value is None or value <= LARGEST for row in rows for value in row.values()):
+            columns = {name: pa.array([row[name] for row in rows], pa.int64()) for name in rows[0]}
+            yield "device_total", run_id, pa.RecordBatch.from_pydict(columns)
 
 
 def _gap_rows(gaps: Spool) -> Iterator[tuple[str, int, pa.RecordBatch]]:

@@ -35,7 +35,18 @@
 -- exposed_copy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which a copy ran without any compute task or collective." }
 -- other_ns = { type = "BIGINT", unit = "ns", doc = "Time during which only tasks of unknown kind ran." }
 -- sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations; more than busy_ns if tasks overlapped." }
-WITH bound AS (
+WITH whole AS (
+  -- Totals of complete runs are stored.
+  SELECT d.*
+  FROM device_total AS d
+  WHERE (run IS NULL OR d.run_id = run) AND step IS NULL AND first_step IS NULL AND last_step IS NULL
+    AND from_ns IS NULL AND to_ns IS NULL
+), other AS (
+  -- If there is no other run, DuckDB doesn't read the tasks that are joined with it.
+  SELECT r.run_id
+  FROM run AS r
+  WHERE (run IS NULL OR r.run_id = run) AND NOT EXISTS (FROM whole AS w WHERE w.run_id = r.run_id)
+), bound AS (
   -- The length of a union in the window is its length before to_ns minus that before from_ns.
   SELECT 1 AS sign, to_ns AS at_ns
   UNION ALL
@@ -43,6 +54,7 @@ WITH bound AS (
 ), chosen AS (
   SELECT t.run_id, t.device_id, t.kind, t.start_ns, t.dur_ns
   FROM task AS t
+  SEMI JOIN other AS o ON o.run_id = t.run_id
   WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
@@ -149,23 +161,32 @@ WITH bound AS (
          sum(collective) AS collective, sum(work) AS work, sum(known) AS known
   FROM part
   GROUP BY run_id, device_id
+), found AS (
+  SELECT w.run_id, w.device_id, w.ended, w.started - w.ended AS unfinished, w.first_ns, w.last_ns, w.total,
+         b.busy, b.compute, b.copies, b.collective, b.work, b.known
+  FROM totals AS w
+  LEFT JOIN by_device AS b ON b.run_id = w.run_id AND b.device_id IS NOT DISTINCT FROM w.device_id
+  UNION ALL
+  SELECT run_id, device_id, task_count, unfinished_count, start_ns, end_ns, sum_ns, busy_ns, compute_ns, copy_ns,
+         collective_ns, compute_or_collective_ns, compute_or_copy_or_collective_ns
+  FROM whole
+  WHERE device IS NULL OR device_id = device
 )
-SELECT w.run_id, w.device_id, w.ended AS task_count, w.started - w.ended AS unfinished_count,
+SELECT w.run_id, w.device_id, w.ended AS task_count, w.unfinished AS unfinished_count,
        w.first_ns AS start_ns, w.last_ns AS end_ns, TRY(w.last_ns - w.first_ns) AS window_ns,
-       TRY_CAST(coalesce(b.busy, 0) AS BIGINT) AS busy_ns,
-       TRY_CAST(w.last_ns::HUGEINT - w.first_ns - coalesce(b.busy, 0) AS BIGINT) AS idle_ns,
-       100 * coalesce(b.busy, 0)::DOUBLE / nullif(w.last_ns::HUGEINT - w.first_ns, 0) AS utilisation_percent,
-       TRY_CAST(coalesce(b.compute, 0) AS BIGINT) AS compute_ns,
-       100 * coalesce(b.compute, 0)::DOUBLE / nullif(w.last_ns::HUGEINT - w.first_ns, 0) AS compute_percent,
-       TRY_CAST(coalesce(b.copies, 0) AS BIGINT) AS copy_ns,
-       TRY_CAST(coalesce(b.collective, 0) AS BIGINT) AS collective_ns,
-       TRY_CAST(coalesce(b.work, 0) - coalesce(b.compute, 0) AS BIGINT) AS exposed_collective_ns,
-       TRY_CAST(coalesce(b.collective, 0) + coalesce(b.compute, 0) - coalesce(b.work, 0) AS BIGINT)
+       TRY_CAST(coalesce(w.busy, 0) AS BIGINT) AS busy_ns,
+       TRY_CAST(w.last_ns::HUGEINT - w.first_ns - coalesce(w.busy, 0) AS BIGINT) AS idle_ns,
+       100 * coalesce(w.busy, 0)::DOUBLE / nullif(w.last_ns::HUGEINT - w.first_ns, 0) AS utilisation_percent,
+       TRY_CAST(coalesce(w.compute, 0) AS BIGINT) AS compute_ns,
+       100 * coalesce(w.compute, 0)::DOUBLE / nullif(w.last_ns::HUGEINT - w.first_ns, 0) AS compute_percent,
+       TRY_CAST(coalesce(w.copies, 0) AS BIGINT) AS copy_ns,
+       TRY_CAST(coalesce(w.collective, 0) AS BIGINT) AS collective_ns,
+       TRY_CAST(coalesce(w.work, 0) - coalesce(w.compute, 0) AS BIGINT) AS exposed_collective_ns,
+       TRY_CAST(coalesce(w.collective, 0) + coalesce(w.compute, 0) - coalesce(w.work, 0) AS BIGINT)
          AS overlapped_collective_ns,
-       100 * (b.collective + coalesce(b.compute, 0) - b.work)::DOUBLE / nullif(b.collective, 0) AS overlap_percent,
-       TRY_CAST(coalesce(b.known, 0) - coalesce(b.work, 0) AS BIGINT) AS exposed_copy_ns,
-       TRY_CAST(coalesce(b.busy, 0) - coalesce(b.known, 0) AS BIGINT) AS other_ns,
+       100 * (w.collective + coalesce(w.compute, 0) - w.work)::DOUBLE / nullif(w.collective, 0) AS overlap_percent,
+       TRY_CAST(coalesce(w.known, 0) - coalesce(w.work, 0) AS BIGINT) AS exposed_copy_ns,
+       TRY_CAST(coalesce(w.busy, 0) - coalesce(w.known, 0) AS BIGINT) AS other_ns,
        TRY_CAST(w.total AS BIGINT) AS sum_ns
-FROM totals AS w
-LEFT JOIN by_device AS b ON b.run_id = w.run_id AND b.device_id IS NOT DISTINCT FROM w.device_id
+FROM found AS w
 ORDER BY w.run_id, w.device_id
