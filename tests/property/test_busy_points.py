@@ -53,6 +53,43 @@ def check_parts(row: dict[str, Any], tasks: list[dict[str, object]], start: int,
         assert sum(row[f"{name}_ns"] for name in parts) == row["window_ns"]
 
 
+def test_whole_runs_need_no_tasks_but_give_the_same_rows_without_totals(make_store: MakeStore) -> None:
+    tasks = random_tasks(random.Random(7))
+    path = make_store(task=tasks)
+    questions: list[dict[str, Any]] = [{"run": "all"}, {"run": "all", "device": 1}, {"run": 2}]
+
+    def answers() -> list[object]:
+        with traceconv.open_store(path) as store:
+            return [list(store.report("breakdown", **one)) for one in questions]
+
+    found = answers()
+    with open_store(path, read_only=False) as connection:
+        stored = connection.execute("FROM device_total ORDER BY ALL").fetchall()
+        wanted = {(t["run_id"], t["device_id"]) for t in tasks if t["kind"] != "sync"}
+        assert sorted((row[:2] for row in stored), key=str) == sorted(wanted, key=str)
+        connection.execute("DELETE FROM device_total WHERE run_id = 1")
+    assert answers() == found
+    with open_store(path, read_only=False) as connection:
+        connection.execute("DELETE FROM device_total")
+    assert answers() == found
+    with open_store(path, read_only=False) as connection:  # without tasks
+        connection.execute("DELETE FROM task")
+        connection.executemany(f"INSERT INTO device_total VALUES ({', '.join('?' * len(stored[0]))})", stored)
+    assert answers() == found
+
+
+def test_totals_beyond_64_bits_are_not_stored(make_store: MakeStore) -> None:
+    tasks: list[dict[str, object]] = [
+        {"id": n, "run_id": run, "start_ns": 0, "dur_ns": 1 << 62, "kind": "compute"}
+        for run in (1, 2)
+        for n in range(run)
+    ]
+    with traceconv.open_store(make_store(task=tasks)) as store:
+        assert store.query("SELECT run_id, sum_ns FROM device_total").fetchall() == [(1, 1 << 62)]
+        rows = [(row["run_id"], row["busy_ns"], row["sum_ns"]) for row in store.report("breakdown", run="all")]
+    assert rows == [(1, 1 << 62, 1 << 62), (2, 1 << 62, None)]
+
+
 def waits(tasks: list[dict[str, object]], start: int, end: int) -> dict[str, int]:
     """The gaps of a stream in a window, by the launch of the task after each."""
     found = {"host_wait_ns": 0, "start_wait_ns": 0}

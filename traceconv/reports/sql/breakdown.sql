@@ -42,7 +42,7 @@ WITH whole AS (
   WHERE (run IS NULL OR d.run_id = run) AND step IS NULL AND first_step IS NULL AND last_step IS NULL
     AND from_ns IS NULL AND to_ns IS NULL
 ), other AS (
-  -- If there is no other run, DuckDB doesn't read the tasks that are joined with it.
+  -- If there is no other run, DuckDB doesn't read the tasks.
   SELECT r.run_id
   FROM run AS r
   WHERE (run IS NULL OR r.run_id = run) AND NOT EXISTS (FROM whole AS w WHERE w.run_id = r.run_id)
@@ -54,8 +54,8 @@ WITH whole AS (
 ), chosen AS (
   SELECT t.run_id, t.device_id, t.kind, t.start_ns, t.dur_ns
   FROM task AS t
-  SEMI JOIN other AS o ON o.run_id = t.run_id
-  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
+  WHERE EXISTS (FROM other AS o WHERE o.run_id = t.run_id) AND t.kind IS DISTINCT FROM 'sync'
+    AND (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
     AND (to_ns IS NULL OR t.start_ns < to_ns)
