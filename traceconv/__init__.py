@@ -20,7 +20,7 @@ from traceconv.base.errors import (
 )
 
 if TYPE_CHECKING:
-    from traceconv.api import compare, dump, get_profile, info, ingest, open_store, record, verify
+    from traceconv.api import compare, dump, first_answers, get_profile, info, ingest, open_store, record, verify
     from traceconv.opened_store import Store
     from traceconv.profiler import Profiler, profile
     from traceconv.runtime.expression import ops, profile_expression
@@ -51,6 +51,7 @@ __all__ = [
     "__version__",
     "compare",
     "dump",
+    "first_answers",
     "get_profile",
     "info",
     "ingest",
@@ -74,6 +75,7 @@ _MODULES = {
     "TrainingSession": "traceconv.runtime.training.user_session",
     "compare": "traceconv.api",
     "dump": "traceconv.api",
+    "first_answers": "traceconv.api",
     "get_profile": "traceconv.api",
     "info": "traceconv.api",
     "ingest": "traceconv.api",

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from traceconv.analysis.comparison import Comparison
     from traceconv.inspection.run import FileInfos
     from traceconv.pipeline.result import IngestedRuns
+    from traceconv.reports.result import ReportRows
     from traceconv.runtime.training.options import TrainOptions
     from traceconv.runtime.user_session import AnyModel
+    from traceconv.sampling.rows import SampledAnswer
     from traceconv.verification.run import Verdicts
 
 
@@ -304,6 +306,54 @@ def compare(
                 sides[0], sides[1], device=device, first_step=window.get("first_step"),
                 last_step=window.get("last_step"), warmup=warmup, anyway=anyway, limit_percent=limit,
             )  # fmt: skip
+
+
+@checked
+def first_answers(
+    path: PathLike, report: str = "summary", *, sample: bool = False, cache: bool = True
+) -> Iterator[SampledAnswer | ReportRows]:
+    """Yield estimates of a report from larger and larger samples of a trace file, then the exact rows.
+
+    path    a trace in JSON, plain or compressed
+    report  summary, kernels or op-statistic
+    sample  yield a single estimate, without reading all of the file
+    cache   keep what is ingested for the next time
+
+    An estimate iterates over rows with columns such as `count`, `count_low` and `count_high`, the 95 % interval; None
+    if unknown. The file is ingested meanwhile, in a thread, which goes on if the iterator is closed before. The last
+    answer is that of `open_store(path).report(report)`, which is to be read before the iterator is continued. Raises
+    UsageError for a report without estimates, or with `sample` for a file of another format, InputError if nothing can
+    be used.
+    """
+    from traceconv.sampling.rows import sampled_report
+
+    found = path_of(path)
+    sampled_report(report, "first_answers")
+    return _first_answers(found, report, sample=sample, cache=cache)
+
+
+def _first_answers(path: Path, report: str, *, sample: bool, cache: bool) -> Iterator[SampledAnswer | ReportRows]:
+    from queue import SimpleQueue
+
+    from traceconv.base.workers import Workers
+    from traceconv.sampling.process import first_answers
+    from traceconv.sampling.sample import is_sampled
+    from traceconv.sampling.sample import sample as answer_of_sample
+
+    if sample:
+        yield answer_of_sample(path, report)
+        return
+    answers: SimpleQueue[SampledAnswer | None] = SimpleQueue()
+    thread = Workers(1, "traceconv-ingest")
+    with ExitStack() as sampling:
+        if is_sampled(path):
+            sampling.enter_context(first_answers(path, report, answers.put))
+        ingested = thread.submit(Store, path, cache=cache)
+        ingested.add_done_callback(lambda _: answers.put(None))
+        while (answer := answers.get()) is not None:
+            yield answer
+    with ingested.result() as store:
+        yield store.report(report)
 
 
 @checked

@@ -18,7 +18,7 @@ from traceconv.export.registry import EXPORTS
 COUNTERPARTS: dict[str, tuple[Callable[..., Any], ...]] = {
     "record": (traceconv.record,),
     "ingest": (traceconv.ingest,),
-    "report": (traceconv.Store.report, traceconv.open_store),
+    "report": (traceconv.Store.report, traceconv.open_store, traceconv.first_answers),
     "query": (traceconv.Store.query, traceconv.open_store),
     "advise": (traceconv.Store.advise, traceconv.open_store),
     "compare": (traceconv.compare,),
@@ -65,6 +65,7 @@ NO_PARAMETER: dict[tuple[str, str], str] = {
     ("lake list", "check"): "ingest checks all files that it reads",
     ("query", "file"): "Path(…).read_text()",
     ("report", "list"): "Store.reports()",
+    ("report", "first_answers"): "the function first_answers",
     ("runs delete", "yes"): "a question is for a terminal",
     **{("model", name): "results are objects" for name in ("show", "top", "order_by", "columns", "output")},
     ("model", "dump_only_opr"): "prints a text for diff",
@@ -84,6 +85,8 @@ RENAMED: dict[tuple[str, str], tuple[str, str]] = {
 #: Parameters without an option, and why.
 NO_OPTION: dict[tuple[str, str], str] = {
     ("op-profile", "expression"): "the argument of the command may be a file",
+    ("report", "path"): "FILE",
+    ("report", "report"): "NAME",
 }
 
 

@@ -104,6 +104,8 @@ app.command("report", cls=options.Command)(
       traceconv lake report stragglers lake --run rank=0,rank=1
       traceconv lake report breakdown s3://bucket/lake --run 3
     """,
+        sample=False,
+        first=False,
         show_list=False,
         show_help=False,
     )

@@ -13,19 +13,24 @@ from traceconv.base.errors import EXIT_DATA_LOSS
 from traceconv.cli.output import print_message
 
 if TYPE_CHECKING:
+    from traceconv.cli.first_answers import FirstAnswers
     from traceconv.pipeline.result import Observer
 
 
 @contextmanager
-def asked_store(db: Path | None, paths: Sequence[Path], *, cache: bool = True) -> Iterator[Path]:
+def asked_store(
+    db: Path | None, paths: Sequence[Path], *, cache: bool = True, first: FirstAnswers | None = None
+) -> Iterator[Path]:
     """Yield the store of `paths`, or --db or the default one if there are none.
+
+    first  what to show while the files are ingested, if they are not in the cache
 
     Losses are reported each time, and end the command with exit code 3. Raises UsageError if both are given, InputError
     if nothing can be used.
     """
     from traceconv.pipeline.trace_store import store_of
 
-    with store_of(paths, db, cache=cache, observed=_observed) as store:
+    with store_of(paths, db, cache=cache, observed=lambda: _observed(first)) as store:
         for line in (*store.losses, *store.notes):
             print_message(line)
         yield store.path
@@ -34,12 +39,16 @@ def asked_store(db: Path | None, paths: Sequence[Path], *, cache: bool = True) -
 
 
 @contextmanager
-def _observed() -> Iterator[Observer | None]:
+def _observed(first: FirstAnswers | None) -> Iterator[Observer | None]:
     from traceconv.base.malloc_tuning import limit_arenas, require_address_space
 
     require_address_space()
     limit_arenas()
     from traceconv.cli.progress import ingest_progress
 
-    with ingest_progress() as observer:
+    if first is None:
+        with ingest_progress() as observer:
+            yield observer
+        return
+    with first.running(), ingest_progress(first) as observer:
         yield observer

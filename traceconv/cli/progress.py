@@ -12,6 +12,7 @@ from traceconv.base.errors import printable
 from traceconv.pipeline.result import Observer
 
 if TYPE_CHECKING:
+    from rich.console import ConsoleRenderable
     from rich.progress import Progress
 
 #: How often the line is updated.
@@ -20,8 +21,8 @@ _MEGA = 1e6
 
 
 @contextmanager
-def ingest_progress() -> Iterator[Observer | None]:
-    """Show a progress line if stderr is a terminal, else None."""
+def ingest_progress(above: ConsoleRenderable | None = None) -> Iterator[Observer | None]:
+    """Show a progress line if stderr is a terminal, else None. `above`: what is shown with it."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -36,7 +37,16 @@ def ingest_progress() -> Iterator[Observer | None]:
         TextColumn("{task.fields[numbers]}", markup=False, table_column=Column(no_wrap=True)),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as progress:
+    console = Console(stderr=True)
+    progress = Progress(*columns, console=console, transient=True, expand=True)
+    if above is None:
+        with progress:
+            yield IngestProgress(progress)
+        return
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(Group(above, progress), console=console, transient=True):
         yield IngestProgress(progress)
 
 

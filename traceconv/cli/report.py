@@ -85,6 +85,17 @@ def report(
     master: str = typer.Option(
         "local[*]", "--master", metavar="URL", help="For --engine spark: where Spark runs, such as spark://HOST:7077."
     ),
+    sample: bool = typer.Option(
+        False,
+        "--sample",
+        help="Answer from a sample of FILE, without reading all of it: estimates with 95 % intervals. For summary, "
+        "kernels and op-statistic of a trace in JSON.",
+    ),
+    first: bool | None = typer.Option(
+        None,
+        "--first-answers/--no-first-answers",
+        help="While FILE is ingested, show such estimates on stderr. Default: on a terminal, for large files.",
+    ),
     form: str | None = options.format_option(_FORMATS),
     output: Path | None = options.OUTPUT,
     show_list: bool = typer.Option(False, "--list", help="List the reports."),
@@ -107,9 +118,11 @@ def report(
       traceconv report op-analysis --filter 'op_type~^(Conv|MatMul)' --top 5
       traceconv report step-trace --run all --format csv -o steps.csv
       traceconv report op-statistic worker0.pt.trace.json.gz
+      traceconv report summary big.json --sample
     """
     from dataclasses import replace
 
+    from traceconv.cli.first_answers import first_answers_of, write_sample
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_lines, print_message
 
@@ -171,8 +184,13 @@ def report(
         top=top,
         own_order=chosen_format == "msprof-csv" and order_by is None,
     )
+    is_plain = engine == "duckdb" and not (question.parameters or filters or run or start or end or order_by)
+    shown_first = first_answers_of(wanted.name, paths or (), top, is_plain=is_plain, wanted=first, sample=sample)
+    if sample:
+        write_sample(wanted.name, (paths or [Path()])[0], chosen_format, output, top)
+        return
     with (
-        asked_store(db, paths or (), cache=cache) as store,
+        asked_store(db, paths or (), cache=cache, first=shown_first) as store,
         open_current_store(store) as connection,
         reading(),
     ):

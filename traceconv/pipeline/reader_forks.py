@@ -42,7 +42,7 @@ class ForkServer:
         self._socket, other = socket.socketpair()
         program = PROGRAM.format(path=sys.path, modules=list(modules), entries=entries, command_line=is_command_line())
         try:
-            with other, _interrupts_held():
+            with other, interrupts_held():
                 self._program = subprocess.Popen(
                     [sys.executable, "-c", program],
                     stdin=other.fileno(),
@@ -137,7 +137,7 @@ def _end(pid: int) -> int:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Start processes with Ctrl-C blocked: it is for this process, which ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,0 +1,320 @@
+"""First answers from samples: which text is sampled, what is printed where, and that the exact answer is unchanged."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import heed_interrupts, in_terminal, wait_until
+
+import traceconv
+from traceconv.cli import first_answers as command_part
+from traceconv.cli.app import run as run_command
+from traceconv.reports.result import ReportRows
+from traceconv.sampling import sample as sampling
+from traceconv.sampling.blocks import BlockReader, NotSampled, sampled_text
+from traceconv.sampling.rows import SampledAnswer
+from traceconv.sampling.sample import sample
+
+KERNELS = ("gemm", "softmax", "relu")
+#: Kernels in a file that is large enough for blocks.
+COUNT = 70_000
+
+
+def kernel(number: int) -> dict[str, Any]:
+    """One of a step of ten kernels on one stream, all but one of them a gemm or softmax."""
+    name = KERNELS[2 if number % 10 == 9 else number % 2]
+    # Objects like events in args and in text must not be taken for events.
+    args = {
+        "device": 0,
+        "stream": 7,
+        "note": "x" * 100,
+        "list": [{"name": "x", "id": 1}, {"id": 2}],
+        "text": 'a, {"ph": "X"}',
+    }
+    return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 10 * number, "dur": 4, "args": args}
+
+
+def write(path: Path, count: int, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> Path:
+    document = {
+        "schemaVersion": 1,
+        "deviceProperties": [],
+        "traceEvents": [kernel(number) for number in range(count)],
+        "traceName": "t",
+    }
+    path.write_text(json.dumps(document, indent=indent, separators=separators))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("first")
+
+
+@pytest.fixture(scope="module")
+def large(folder: Path) -> Path:
+    """A trace that is large enough for blocks: kernels as above, written faster."""
+    path = folder / "large.json"
+    texts = [json.dumps(kernel(number) | {"ts": 0}, separators=(",", ":")).split('"ts":0') for number in range(10)]
+    with path.open("w") as file:
+        file.write('{"schemaVersion":1,"deviceProperties":[],"traceEvents":[')
+        for number in range(COUNT):
+            before, after = texts[number % 10]
+            file.write(f'{"," if number else ""}{before}"ts":{10 * number}{after}')
+        file.write('],"traceName":"t"}')
+    return path
+
+
+@pytest.fixture
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sampling, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(sampling, "_LEAST_COMPRESSED_BYTES", 0)
+    yield
+
+
+@pytest.mark.parametrize("layout", [{"indent": 2}, {"separators": (",", ":")}, {}])
+def test_blocks_contain_each_event_once(tmp_path: Path, layout: dict[str, Any]) -> None:
+    path = write(tmp_path / "t.json", 500, **layout)
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        reader = BlockReader(path, file.fileno(), 1000)
+        # The last event is followed by no other.
+        texts = [reader.events_between(start, min(start + 1000, size)) for start in range(1000, size - 3000, 1000)]
+    assert None not in texts
+    found = [event for text in texts if text for event in json.loads(b"[" + text + b"]")]
+    first = found[0]["ts"] // 10
+    assert first <= 10
+    assert found == [kernel(first + number) for number in range(len(found))]
+
+
+def test_intervals_of_a_file_contain_its_numbers(large: Path) -> None:
+    rows = {row["kernel"]: row for row in sample(large, "kernels", blocks=400)}
+    for name, count in zip(KERNELS, (35_000, 28_000, 7000), strict=True):
+        row = rows[name]
+        assert row["count_low"] <= count <= row["count_high"] <= 1.5 * count
+        assert row["total_low_ns"] <= 4000 * count <= row["total_high_ns"]
+        assert row["ratio_low_percent"] <= count / 700 <= row["ratio_high_percent"]
+
+
+def test_a_small_file_is_answered_exactly(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = write(folder / "small.json", 100)
+    assert run_command(["report", "summary", str(path), "--sample", "--format", "json"]) == 0
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert (found["form"], found["version"], found["exact"], err) == ("traceconv-sample", 1, True, "")
+    row = next(row for row in found["rows"] if row["item"] == "gemm" and row["section"] == "kernel")
+    assert (row["count_low"], row["count"], row["count_high"]) == (50, 50, 50)
+    assert row["time_low_ns"] == row["time_high_ns"] == 200_000
+    assert row["low_percent"] == row["high_percent"] == 50
+
+
+def test_a_compressed_file_gives_lower_limits(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "FIRST_TEXT_BYTES", 1 << 20)
+    path = folder / "t.json.gz"
+    path.write_bytes(gzip.compress(write(folder / "t.json", 20_000).read_bytes(), 1))
+    assert run_command(["report", "op-statistic", str(path), "--sample", "--format", "csv"]) == 0
+    out, err = capfd.readouterr()
+    assert err.startswith("traceconv: op-statistic: read so far, ")
+    header, first, *_ = (line.split(",") for line in out.splitlines())
+    row = dict(zip(header, first, strict=True))
+    assert 0 < int(row["count_low"]) < 10_000
+    assert int(row["total_low_ns"]) == 4000 * int(row["count_low"])
+    assert row["count"] == row["count_high"] == row["total_high_ns"] == row["ratio_percent"] == ""
+
+
+def test_the_sample_of_a_large_file_in_a_table(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["report", "summary", str(large), "--sample"]) == 0
+    out, err = capfd.readouterr()
+    title, heading, *_, not_yet = out.splitlines()
+    assert title.startswith("summary: estimate with 95 % intervals, from 2,000 blocks (")
+    assert heading.split() == ["section", "item", "count", "time", "percent"]
+    assert not_yet.startswith("not yet: span, steps, ")
+    assert err == ""
+
+
+def damaged(path: Path) -> Path:
+    """A file with a stray quote in every tenth event, after a sound part."""
+    text = write(path, 10_000).read_bytes()
+    half = len(text) // 2
+    path.write_bytes(text[:half] + text[half:].replace(b'"relu"', b'"re"lu"'))
+    return path
+
+
+def test_a_damaged_file_is_not_sampled_in_blocks(tmp_path: Path) -> None:
+    path = damaged(tmp_path / "damaged.json")
+    with pytest.raises(NotSampled):
+        sampled_text(path, blocks=50)
+    answer = sample(path, "kernels", blocks=50)
+    assert answer.blocks == 0
+
+
+def test_begins_and_ends_give_no_estimates(tmp_path: Path) -> None:
+    events = [
+        {**kernel(number), "ph": ph, "ts": 10 * number + 5 * end}
+        for number in range(10_000)
+        for end, ph in enumerate("BE")
+    ]
+    path = tmp_path / "pairs.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    assert sample(path, "kernels", blocks=50).blocks == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["task-time", "{file}", "--sample"],
+            "--sample has no estimates for task-time; reports with estimates: summary",
+        ),
+        (["summary", "--sample"], "--sample needs one trace file: traceconv report NAME FILE --sample"),
+        (["summary", "{file}", "--sample", "--run", "1"], "--sample is for all events of a file: omit options"),
+        (["kernels", "{file}", "--sample", "-o", "a.parquet"], "--sample can't be written as parquet; use csv or json"),
+        (["summary", "{folder}", "--sample"], "--sample needs one trace file in JSON, which "),
+        (["task-time", "{file}", "--first-answers"], "--first-answers has no estimates for task-time"),
+    ],
+)
+def test_usage_errors(folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    path = write(folder / "usage.json", 3)
+    given = [one.format(file=path, folder=folder) for one in arguments]
+    assert run_command(["report", *given]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nothing"])
+def test_files_without_events_are_errors_of_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with_sample = run_command(["report", "summary", str(path), "--sample"]), capfd.readouterr().err
+    plain = run_command(["report", "summary", str(path), "--no-cache"]), capfd.readouterr().err
+    if text == "[]":
+        assert with_sample[0] == plain[0] == 0
+    else:
+        assert with_sample == plain
+        assert with_sample[1].count("\n") == 1
+
+
+def test_losses_of_a_file_that_was_read_are_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "cut.json", 100)
+    path.write_bytes(path.read_bytes()[:-40])
+    assert run_command(["report", "kernels", str(path), "--sample"]) == 3
+    with_sample = capfd.readouterr().err
+    assert run_command(["report", "kernels", str(path), "--no-cache"]) == 3
+    assert with_sample == capfd.readouterr().err
+
+
+# -- while the file is ingested --
+
+
+def test_a_pipe_gets_the_exact_answer_and_stderr_the_first_ones(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["report", "kernels", str(large), "--no-cache", "--format", "csv"]
+    assert run_command(arguments) == 0
+    plain = capfd.readouterr()
+    assert plain.err == ""
+    assert run_command([*arguments, "--first-answers"]) == 0
+    with_first = capfd.readouterr()
+    assert with_first.out == plain.out
+    if with_first.err:  # there may be none on a busy machine
+        assert "kernels: estimate with 95 % intervals, from " in with_first.err
+
+
+def test_first_answers_in_python(large: Path, folder: Path) -> None:
+    *first, exact = traceconv.first_answers(large, "kernels", cache=False)
+    assert all(isinstance(answer, SampledAnswer) for answer in first)
+    assert isinstance(exact, ReportRows)
+    (one,) = traceconv.first_answers(large, sample=True)
+    assert isinstance(one, SampledAnswer)
+    assert one.report == "summary"
+    assert repr(one).startswith("summary: estimate with 95 % intervals")
+    with pytest.raises(traceconv.UsageError, match="no estimates for task-time"):
+        traceconv.first_answers(large, "task-time")
+    with pytest.raises(traceconv.InputError, match="does not exist"):
+        next(traceconv.first_answers(folder / "nothing.json", sample=True))
+
+
+@pytest.mark.usefixtures("_any_size")
+def test_first_answers_are_the_default_for_large_files_on_a_terminal(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(**options: Any) -> bool:
+        given = {"is_plain": True, "wanted": None, "sample": False} | options
+        return command_part.first_answers_of("kernels", [large], None, **given) is not None
+
+    assert not shown()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert shown()
+    assert not shown(is_plain=False)
+    assert not shown(wanted=False)
+    assert command_part.first_answers_of("task_time", [large], None, is_plain=True, wanted=None, sample=False) is None
+
+
+#: Runs the command line; the ingest waits for the first answer, or for ever, as that of a large file would.
+WAITING = """
+import sys, threading, time
+from traceconv.cli.app import run
+from traceconv.cli.first_answers import FirstAnswers
+from traceconv.pipeline import ingest as part
+taken, ingest, take = threading.Event(), part.ingest, FirstAnswers._take
+def note(self, answer):
+    take(self, answer)
+    taken.set()
+def wait(*given, **options):
+    assert taken.wait(60)
+    time.sleep({seconds})  # until it is drawn, or interrupted
+    return ingest(*given, **options)
+FirstAnswers._take, part.ingest = note, wait
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def waiting(large: Path, seconds: float) -> list[str]:
+    program = WAITING.format(seconds=seconds)
+    return [sys.executable, "-c", program, "report", "kernels", str(large), "--no-cache", "--first-answers"]
+
+
+def test_a_terminal_shows_estimates_until_the_exact_answer(large: Path) -> None:
+    shown = in_terminal(waiting(large, 0.5), width=100)
+    assert "kernels: estimate with 95 % intervals, from 2,000 blocks" in shown
+    assert "35000" in shown.rsplit("not yet:", 1)[1]
+
+
+def test_an_interrupt_ends_the_command_and_its_process(large: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        waiting(large, 60),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=heed_interrupts,
+    ) as process:
+        wait_until(process, lambda: len(list(tmp_path.iterdir())) > 1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_an_interpreter_there_are_no_first_answers(
+    large: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+    arguments = ["report", "kernels", str(large), "--no-cache", "--format", "csv", "--first-answers"]
+    assert run_command(arguments) == 0
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,340 @@
+"""A sampled text → what a report would say of the complete file, as far as a sample can tell.
+
+The text is ingested like any trace, and the report's own SQL runs on it, with a run for each part: the events of a
+block on a track. So the names, categories and types are those of the exact answer.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.int64 import Int64
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.formats.chrome_json.parser import TraceParser
+from traceconv.formats.common.file_reader import SOURCE_ID
+from traceconv.normalize.trace.rule_files import built_in
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.ingest_text import losses_of
+from traceconv.reports.catalog import define_report, reports
+from traceconv.reports.run import reading
+from traceconv.sampling.blocks import CERTAIN, NotSampled, SampledText
+from traceconv.sampling.estimate import (
+    UNKNOWN_SHARE,
+    HiddenTime,
+    Interval,
+    Sample,
+    ShareInterval,
+    TrackSample,
+    hidden_time,
+)
+from traceconv.sampling.rows import FOUND, KEYS, SUMMARY, EstimatedRow
+from traceconv.store.database import new_cursor, open_own_file
+
+#: Items of an answer: those with most time, and most calls, in the sample.
+_MOST_ITEMS = 500
+#: Rows of each section of a summary, as in the report.
+_ROWS_OF_SECTION = 5
+_NOTHING = Interval(None, None, None)
+
+_VIEWS = """
+CREATE TEMP TABLE part AS
+  SELECT (row_number() OVER (ORDER BY block, track_id))::BIGINT AS run_id, block, track_id
+  FROM (SELECT DISTINCT e.block, t.track_id FROM store.main.task AS t JOIN event AS e ON e.id = t.id);
+CREATE TEMP VIEW task AS
+  SELECT p.run_id, t.* EXCLUDE (run_id)
+  FROM store.main.task AS t JOIN event AS e ON e.id = t.id
+  JOIN part AS p ON p.block = e.block AND p.track_id = t.track_id
+  WHERE e.is_complete;
+CREATE TEMP VIEW op AS
+  SELECT u.run_id, o.* EXCLUDE (run_id)
+  FROM (SELECT DISTINCT run_id, op_id FROM task) AS u JOIN store.main.op AS o ON o.op_id = u.op_id
+"""
+_TRACKS = """
+SELECT t.track_id, e.block, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
+FROM store.main.task AS t JOIN event AS e ON e.id = t.id
+WHERE t.kind IS DISTINCT FROM 'sync' AND e.is_complete ORDER BY t.track_id, t.id
+"""
+_OPERATORS = """
+WITH operator AS (
+  SELECT e.block, r.name, e.is_complete
+  FROM store.main."range" AS r JOIN event AS e ON e.id = r.id
+  WHERE r.kind = 'host_op' AND r.dur_ns IS NOT NULL AND r.name IS NOT NULL
+)
+SELECT block, NULL, name, count(*), 0
+FROM operator
+WHERE name NOT IN (SELECT name FROM operator WHERE NOT is_complete)
+GROUP BY block, name
+"""
+_OTHER_TASKS = """
+SELECT count(*) FROM store.main.task AS t LEFT JOIN event AS e ON e.id = t.id WHERE e.is_complete IS DISTINCT FROM true
+"""
+_CHANGED_EXPORT = f"SELECT count(*) FROM import_log WHERE code = '{Code.CHANGED_EXPORT.text}'"  # noqa: S608 - ours
+
+#: Names that events on sampled tracks lack: (tracks without the name of their process, tracks without their own).
+_UNNAMED = """
+SELECT count(*) FILTER (p.name IS NULL), count(*) FILTER (t.name IS NULL)
+FROM (SELECT DISTINCT s.track_id FROM store.main.slice AS s JOIN event AS e ON e.id = s.id) AS u
+JOIN store.main.track AS t ON t.track_id = u.track_id
+LEFT JOIN store.main.process AS p ON p.process_id = t.process_id
+"""
+
+
+@dataclass(slots=True)
+class _Item:
+    """The events of a kind: their number and time by block, and in the parts that were read in any case."""
+
+    counts: Int64
+    sums: Int64
+    seen_count: int = 0
+    seen_ns: int = 0
+    tracks: set[int] = field(default_factory=set)
+
+    def add(self, block: int, track: int | None, count: int, time_ns: int) -> None:
+        if block < 0:
+            self.seen_count += count
+            self.seen_ns += time_ns
+        else:
+            self.counts[block] += count
+            self.sums[block] += time_ns
+        if track is not None:
+            self.tracks.add(track)
+
+    @property
+    def all_ns(self) -> int:
+        return sum(map(int, self.sums.tolist())) + self.seen_ns
+
+    @property
+    def all_count(self) -> int:
+        return int(self.counts.sum()) + self.seen_count
+
+
+_Key = tuple[str | int | None, ...]
+
+
+def estimated_rows(text: SampledText, report: str) -> tuple[tuple[EstimatedRow, ...], tuple[str, ...]]:
+    """Return what a sample tells about a report, one of SAMPLED_REPORTS, and losses, if it is all of a file.
+
+    Raises NotSampled if it tells nothing, InputError if it has no usable events.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="traceconv-")))
+        trace, store = folder / "sample.json", folder / "sample.duckdb"
+        if not text.is_all:
+            with trace.open("wb") as file:
+                file.writelines(text.texts)
+        result = ingest([text.path if text.is_all else trace], store, jobs=1)
+        losses = tuple(losses_of(result)) if text.is_all and result.lossy else ()
+        trace.unlink(missing_ok=True)
+        exact = stack.enter_context(open_own_file(store))
+        sampled = stack.enter_context(new_cursor(exact))
+        with reading():
+            return tuple(_Answer(text, exact, sampled).rows(report)), losses
+
+
+class _Answer:
+    """Estimates from a store of the sample: `exact` shows it as it is, `sampled` with a run for each part."""
+
+    def __init__(self, text: SampledText, exact: duckdb.DuckDBPyConnection, sampled: duckdb.DuckDBPyConnection) -> None:
+        self._exact = exact
+        self._sampled = sampled
+        self._is_prefix = not text.blocks
+        self._is_all = text.is_all
+        self._sample = Sample(max(1, text.blocks), max(1, text.drawn), text.missing)
+        self._usable = text.drawn - text.missing
+        self._place_events(text)
+        sampled.execute(_VIEWS)
+        if self._number(_CHANGED_EXPORT):
+            raise NotSampled("it is an export of traceconv, which is read completely")
+        if not self._is_prefix:
+            self._check_names()
+            if self._number(_OTHER_TASKS):
+                raise NotSampled("its tasks are recorded as begins and ends")
+        self._tracks = self._track_samples()
+
+    def rows(self, report: str) -> Iterator[EstimatedRow]:
+        """Yield the rows of a report, those with most time first."""
+        if report != SUMMARY:
+            items = self._items_of(report, KEYS[report])
+            found = self._found(report, KEYS[report], FOUND[report])
+            names = [column.name for column in reports()[report].columns]
+            wholes = self._wholes(items, lambda key: key[0])
+            most = _most(items)
+            for key, item in self._largest(items):
+                given = dict(zip((*KEYS[report], *FOUND[report]), (*key, *found.get(key, ())), strict=False))
+                ordered = {name: given[name] for name in names if name in given}
+                yield self._row(ordered, item, wholes[key[0]], most)
+            return
+        yield from self._summary()
+
+    def _summary(self) -> Iterator[EstimatedRow]:
+        kernels = self._items_of("kernels", KEYS["kernels"])
+        found = self._found("kernels", KEYS["kernels"], FOUND["kernels"])
+        label = _merged(kernels, lambda key: found.get(key, (None, None)))
+        category = _merged(label, lambda key: (key[1],))
+        whole = self._wholes(kernels, lambda key: None)
+        everything = _merged(label, lambda key: ())
+        for item in everything.values():
+            yield EstimatedRow(_line("run", "tasks"), self._count(item, _most(everything)), _NOTHING, UNKNOWN_SHARE)
+        for section, items in (("category", category), ("kernel", label)):
+            most = _most(items)
+            for key, item in self._largest(items)[:_ROWS_OF_SECTION]:
+                note = (key[1] or "unknown") if section == "kernel" else None
+                name = key[0] or ("-" if section == "kernel" else "unknown")
+                yield self._row(_line(section, name, note), item, whole[None], most)
+        operators = self._items(self._sampled.execute(_OPERATORS).fetchall())
+        by_count = sorted(operators.items(), key=lambda one: -one[1].all_count)
+        for key, item in by_count[:_ROWS_OF_SECTION]:
+            yield EstimatedRow(_line("operator", key[0]), self._count(item, _most(operators)), _NOTHING, UNKNOWN_SHARE)
+
+    # -- the sample --
+
+    def _place_events(self, text: SampledText) -> None:
+        """Create the table of events with the block of each."""
+        total = self._number("SELECT coalesce(sum(record_count), 0)::BIGINT FROM import_account")
+        if self._is_prefix:
+            block, complete = np.full(total, CERTAIN, np.int32), np.ones(total, np.bool_)
+        else:
+            tail = _phases_of(text.texts[-1])
+            block = np.append(text.block_of, np.full(len(tail), CERTAIN, np.int32))
+            complete = np.append(text.is_complete, tail)
+            if len(block) != total:
+                raise NotSampled("its end is malformed")
+        events = pa.table(
+            {
+                "id": pa.array((SOURCE_ID << ORDINAL_BITS) + np.arange(total, dtype=np.int64)),
+                "block": pa.array(block),
+                "is_complete": pa.array(complete),
+            }
+        )
+        self._sampled.register("sampled_events", events)
+        self._sampled.execute("CREATE TEMP TABLE event AS FROM sampled_events")
+        self._sampled.unregister("sampled_events")
+
+    def _check_names(self) -> None:
+        """Check that the kinds of events, if they follow from names of processes and threads, can be known."""
+        [(writer,)] = self._sampled.execute("SELECT writer FROM run").fetchall()
+        rules = [rule for rules in built_in() if rules.title == writer for rule in rules.rules]
+        [(in_processes, of_tracks)] = self._sampled.execute(_UNNAMED).fetchall()
+        by_process, by_thread = any(rule.process for rule in rules), any(rule.thread for rule in rules)
+        if (by_process and in_processes) or (by_thread and of_tracks):
+            raise NotSampled("names of processes or threads, which tell what events are, are elsewhere in the file")
+
+    def _number(self, sql: str) -> int:
+        [(found,)] = self._sampled.execute(sql).fetchall()
+        return int(found)
+
+    def _track_samples(self) -> dict[int, TrackSample]:
+        found = self._sampled.execute(_TRACKS).fetchnumpy()
+        track, block, start, end = (np.asarray(found[name]) for name in ("track_id", "block", "start_ns", "end_ns"))
+        self._first_ns, self._last_ns = (int(start.min()), int(end.max())) if len(start) else (0, 0)
+        cuts = np.flatnonzero(np.diff(track)) + 1
+        parts = zip(*(np.split(column, cuts) for column in (track, block, start, end)), strict=True)
+        return {int(one[0][0]): TrackSample(*one[1:]) for one in parts if len(one[0])}
+
+    def _hidden(self, tracks: set[int]) -> HiddenTime | None:
+        known = [self._tracks[track] for track in sorted(tracks) if track in self._tracks]
+        return hidden_time(known, self._first_ns, self._last_ns)
+
+    # -- items --
+
+    def _items_of(self, report: str, keys: Sequence[str]) -> dict[_Key, _Item]:
+        """Return the rows of a report in each part."""
+        define_report(self._sampled, reports()[report])
+        sql = f"SELECT p.block, p.track_id, {', '.join(f'k.{key}' for key in keys)}, k.count, k.total_ns FROM {report}() AS k JOIN part AS p ON p.run_id = k.run_id"  # noqa: E501, S608 - our own names
+        return self._items(self._sampled.execute(sql).fetchall())
+
+    def _items(self, rows: Sequence[Any]) -> dict[_Key, _Item]:
+        found: dict[_Key, _Item] = {}
+        for block, track, *key, count, time_ns in rows:
+            item = found.get(tuple(key))
+            if item is None:
+                item = found[tuple(key)] = _Item(np.zeros(self._usable, np.int64), np.zeros(self._usable, np.int64))
+            item.add(block, track, count, time_ns or 0)
+        return found
+
+    def _found(self, report: str, keys: Sequence[str], found: Sequence[str]) -> dict[_Key, _Key]:
+        """Return what the report says of each item beside its key, in all parts together."""
+        define_report(self._exact, reports()[report])
+        rows = self._exact.execute(f"SELECT {', '.join((*keys, *found))} FROM {report}()").fetchall()  # noqa: S608 - our own names
+        return {row[: len(keys)]: row[len(keys) :] for row in rows}
+
+    @staticmethod
+    def _wholes(items: Mapping[_Key, _Item], of: Any) -> dict[Any, _Item]:
+        return {key[0]: item for key, item in _merged(items, lambda key: (of(key),)).items()}
+
+    @staticmethod
+    def _largest(items: Mapping[_Key, _Item]) -> list[tuple[_Key, _Item]]:
+        """Return the items with most time in the sample, in this order."""
+        # What was read in any case counts as what it is: few events, but it only decides about the order.
+        ordered = sorted(items.items(), key=lambda one: (-one[1].all_ns, str(one[0])))
+        return ordered[:_MOST_ITEMS]
+
+    def _row(self, key: Mapping[str, str | int | None], item: _Item, whole: _Item, most: int) -> EstimatedRow:
+        count = self._count(item, most)
+        if self._is_prefix:
+            share = item.all_ns / whole.all_ns if self._is_all and whole.all_ns else None
+            return EstimatedRow(key, count, self._seen(item.all_ns), ShareInterval(share, share, share))
+        hidden, hidden_whole = self._hidden(item.tracks), self._hidden(whole.tracks)
+        seen = item.seen_ns, whole.seen_ns
+        return EstimatedRow(
+            key,
+            count,
+            self._sample.duration(item.sums, item.seen_ns, hidden),
+            self._sample.share(item.sums, whole.sums, seen, hidden, hidden_whole),
+        )
+
+    def _seen(self, value: int) -> Interval:
+        return Interval(value, value, value) if self._is_all else Interval(value, None, None)
+
+    def _count(self, item: _Item, most: int) -> Interval:
+        if self._is_prefix:
+            return self._seen(item.all_count)
+        return self._sample.count(item.counts, item.seen_count, most)
+
+
+def _line(section: str, item: str | int | None, note: str | int | None = None) -> dict[str, str | int | None]:
+    """Return what names a row of a summary."""
+    return {"section": section, "item": item, "note": note}
+
+
+def _most(items: Mapping[_Key, _Item]) -> int:
+    """Return how many events of any kind are in the block that has most of it."""
+    return max((int(item.counts.max(initial=0)) for item in items.values()), default=0)
+
+
+def _merged(items: Mapping[_Key, _Item], key_of: Any) -> dict[_Key, _Item]:
+    """Add up the items with the same key."""
+    found: dict[_Key, _Item] = {}
+    for key, item in items.items():
+        new = key_of(key)
+        known = found.get(new)
+        if known is None:
+            found[new] = _Item(item.counts.copy(), item.sums.copy(), item.seen_count, item.seen_ns, set(item.tracks))
+            continue
+        known.counts += item.counts
+        known.sums += item.sums
+        known.seen_count += item.seen_count
+        known.seen_ns += item.seen_ns
+        known.tracks |= item.tracks
+    return found
+
+
+def _phases_of(tail: bytes) -> NDArray[np.bool_]:
+    """Return which events of the end of a file are complete ones."""
+    parser = TraceParser(ImportLog())
+    found = [np.zeros(0, np.bool_)]
+    for batch in (*parser.feed(b"[" + tail), *parser.finish()):
+        phases = batch.columns.label("ph")
+        found.append(np.array([phase == "X" for phase in phases.distinct], np.bool_)[phases.codes])
+    return np.concatenate(found)

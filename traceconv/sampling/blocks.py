@@ -1,0 +1,228 @@
+"""A trace file in JSON → the text of a smaller trace: its beginning, its end, and blocks spread over it.
+
+The text is that of an ordinary trace, so that it can be ingested like any other. Since what comes before and after the
+events is in it, and most metadata, its events mean what they mean in the file.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from traceconv.base.diagnostics import ImportLog
+from traceconv.formats.chrome_json.decode import BLANKS, MalformedText, decode_events
+from traceconv.formats.chrome_json.scan import EVENT_START, end_of_bracketed
+from traceconv.formats.common.files import TextSource, container_of, encoding_of, file_size
+from traceconv.formats.common.limits import Limits
+
+#: Size of a block, without the rest of its last event.
+BLOCK_BYTES = 4 << 10
+#: Number of blocks of a first sample.
+FIRST_BLOCKS = 2000
+#: Text that is read at both ends.
+_HEAD_BYTES, _TAIL_BYTES = 512 << 10, 256 << 10
+#: How far beyond a block the next event is searched, at first and at most.
+_AHEAD_BYTES, _MOST_AHEAD_BYTES = 4 << 10, 4 << 20
+#: How far the end of a file may reach back, with what comes after its events.
+_MOST_TAIL_BYTES = 8 << 20
+#: Bytes before a block: a separator, and what is between it and the event.
+_BEFORE_BYTES = 64
+#: If more of the drawn blocks can't be used, the file is not a sound trace of many small events.
+_MOST_MISSING = 0.05
+_EVENTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[|\{(?:[^\0]*?[,{\s])??"traceEvents"\s*:\s*\[)')
+#: The block number of events at the beginning and end of the file, which are read in any case.
+CERTAIN = -1
+
+
+class NotSampled(Exception):
+    """The file can't be sampled, or needn't be; the message says why."""
+
+
+@dataclass(slots=True)
+class SampledText:
+    """The text of a trace with some of a file's events.
+
+    path            of the file
+    texts           its parts, in order
+    blocks          number of blocks of the file, without its beginning and end
+    drawn, missing  number of blocks that were drawn, and of those that could not be used
+    block_of        int32: the usable block of each event, from 0 in the order of the file, CERTAIN for the beginning;
+                    events after these are at the end of the file
+    is_complete     whether each event is a complete one (ph X), in the same order
+    read_bytes      bytes of the file that were read for the text
+    size_bytes      bytes of the file
+    is_all          it is all text of the file, so that nothing has to be estimated
+    """
+
+    path: Path
+    texts: list[bytes] = field(default_factory=list)
+    blocks: int = 0
+    drawn: int = 0
+    missing: int = 0
+    block_of: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    is_complete: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    read_bytes: int = 0
+    size_bytes: int = 0
+    is_all: bool = False
+
+
+def sampled_text(
+    path: Path, *, blocks: int = FIRST_BLOCKS, block_bytes: int = BLOCK_BYTES, seed: int = 0
+) -> SampledText:
+    """Read blocks of a plain JSON trace. Raises NotSampled, OSError."""
+    with path.open("rb") as stream:
+        return BlockReader(path, stream.fileno(), block_bytes).sample(blocks, random.Random(seed))
+
+
+def first_text(path: Path, text_bytes: int) -> SampledText:
+    """Read the beginning of a trace, which may be compressed, as a sample without blocks. Raises InputError."""
+    source = TextSource(path, ImportLog(), Limits(), lambda size: None)
+    found = SampledText(path, size_bytes=file_size(path), is_all=True)
+    size = 0
+    for chunk in source.chunks():
+        found.texts.append(chunk)
+        size += len(chunk)
+        if size >= text_bytes:
+            found.is_all = False
+            break
+    found.read_bytes = source.size_bytes
+    return found
+
+
+class BlockReader:
+    """Draws blocks of an open file."""
+
+    def __init__(self, path: Path, descriptor: int, block_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+        self._block_bytes = block_bytes
+        self._block_of: list[NDArray[np.int32]] = []
+        self._is_complete: list[NDArray[np.bool_]] = []
+        self._found = SampledText(path, size_bytes=self._size)
+
+    def sample(self, wanted: int, rng: random.Random) -> SampledText:
+        """Draw `wanted` blocks. Raises NotSampled."""
+        found = self._found
+        head, first = self._head()
+        tail, last = self._tail()
+        found.blocks = max(0, -(-(last - first) // self._block_bytes))
+        if found.blocks < 2 * wanted:
+            raise NotSampled("it is so small that all of it can be read")
+        found.texts.append(head)
+        found.drawn = wanted
+        for number, drawn in enumerate(_drawn(found.blocks, wanted, rng)):
+            start = first + drawn * self._block_bytes
+            text = self.events_between(start, min(start + self._block_bytes, last))
+            if text is None or not self._note(text, number - found.missing):
+                found.missing += 1
+            elif text:
+                found.texts += (b",\n", text)
+        if found.missing > _MOST_MISSING * wanted:
+            raise NotSampled(f"{found.missing} of {wanted} blocks have no events that can be found on their own")
+        found.texts += (b",\n", tail)
+        found.block_of = np.concatenate(self._block_of)
+        found.is_complete = np.concatenate(self._is_complete)
+        found.read_bytes = sum(map(len, found.texts))
+        return found
+
+    def _head(self) -> tuple[bytes, int]:
+        """Return the text up to an event, without separators at its end, and where that event begins."""
+        text = os.pread(self._descriptor, _HEAD_BYTES + _MOST_AHEAD_BYTES, 0)
+        if container_of(text) != "plain" or encoding_of(text) != "utf-8":
+            raise NotSampled("it is compressed, or not in UTF-8")
+        opening = _EVENTS.match(text)
+        cut = _event_at(text, min(_HEAD_BYTES, len(text)), 0)
+        if opening is None or cut is None:
+            raise NotSampled("its beginning is not that of a list of many events")
+        if not self._note(text[opening.end() : cut], CERTAIN):
+            raise NotSampled("its first events are malformed")
+        return text[:cut].rstrip(BLANKS), cut
+
+    def _tail(self) -> tuple[bytes, int]:
+        """Return the text from an event near the end on, and where it begins."""
+        size = _TAIL_BYTES
+        while True:
+            start = max(0, self._size - size)
+            text = os.pread(self._descriptor, self._size - start, start)
+            cut = _event_at(text, _BEFORE_BYTES, 0)
+            if cut is not None:
+                return text[cut:], start + cut
+            if size >= min(self._size, _MOST_TAIL_BYTES):
+                raise NotSampled("what comes after its events is long")
+            size *= 4
+
+    def events_between(self, start: int, end: int) -> bytes | None:
+        """Return the text of the events that begin between `start` and `end`; None if they can't be found."""
+        ahead = _AHEAD_BYTES
+        base = start - _BEFORE_BYTES
+        while True:
+            text = os.pread(self._descriptor, end - base + ahead, base)
+            low = _event_at(text, _BEFORE_BYTES, 0)
+            high = _event_at(text, end - base, 0)
+            if low is not None and high is not None:
+                return text[low:high].rstrip(BLANKS) if low < high else b""
+            if ahead >= _MOST_AHEAD_BYTES:
+                return None
+            ahead *= 16
+
+    def _note(self, text: bytes, block: int) -> bool:
+        """Note the events of a block; False if the text is not a sequence of sound events."""
+        if not text:
+            return True
+        try:
+            decoded = decode_events(text, lines=False)
+        except MalformedText:
+            return False
+        phases = decoded.columns.label("ph")
+        used = np.unique(phases.codes).tolist()
+        if decoded.non_objects or any(not phases.distinct[code] for code in used):
+            return False
+        complete = np.array([phase == "X" for phase in phases.distinct], np.bool_)
+        self._is_complete.append(complete[phases.codes])
+        self._block_of.append(np.full(decoded.columns.count, block, np.int32))
+        return True
+
+
+def _drawn(blocks: int, wanted: int, rng: random.Random) -> Iterator[int]:
+    """Yield a block of each of `wanted` strata."""
+    for number in range(wanted):
+        yield rng.randrange(number * blocks // wanted, (number + 1) * blocks // wanted)
+
+
+class _Event(msgspec.Struct):
+    """An object that is an event, not one in the args of an event."""
+
+    ph: msgspec.Raw
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+
+
+def _event_at(text: bytes, at: int, before: int) -> int | None:
+    """Return where the first event from `at` on begins: an object after a comma or the opening bracket.
+
+    before  where the text begins that precedes it
+
+    None if the text ends before this event does.
+    """
+    for match in EVENT_START.finditer(text, at):
+        start = match.start()
+        lead = text[max(before, start - _BEFORE_BYTES) : start].rstrip(b" \t\r\n")
+        if not lead.endswith((b",", b"[")):
+            continue
+        end = end_of_bracketed(text, start)
+        if end is None:
+            return None
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            _EVENT.decode(memoryview(text)[start:end])
+            return start
+    return None

@@ -1,0 +1,97 @@
+"""A process that samples a file while this one ingests it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from typing import IO
+
+from traceconv.pipeline.reader_forks import interrupts_held
+from traceconv.sampling.rows import SampledAnswer
+
+_PROGRAM = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from traceconv.base.malloc_tuning import limit_arenas; limit_arenas(); "
+    "from traceconv.sampling.process import main; main()"
+)
+#: The ingest goes first where both want a core.
+_NICENESS = 10
+
+
+@contextmanager
+def first_answers(path: Path, report: str, on_answer: Callable[[SampledAnswer], None]) -> Iterator[None]:
+    """Within the block, call `on_answer` in a thread with answers from larger and larger samples of a file.
+
+    There are none if the file can't be sampled, or a process can't be started. Samples that are not ready at the end of
+    the block are given up.
+    """
+    if not sys.executable or hasattr(sys, "frozen"):  # there is no interpreter: the program would start itself
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="traceconv-") as folder:
+        try:
+            with interrupts_held():
+                program = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM.format(path=sys.path)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, "TMPDIR": folder},
+                )
+        except OSError:
+            yield
+            return
+        assert program.stdin is not None
+        assert program.stdout is not None
+        receiver = Thread(target=_receive, args=(program.stdout, on_answer), daemon=True)
+        receiver.start()
+        try:
+            with suppress(OSError):  # it has ended already
+                pickle.dump((path.absolute(), report), program.stdin)
+                program.stdin.flush()
+            yield
+        finally:
+            program.kill()
+            program.wait()
+            receiver.join()
+            program.stdout.close()
+            with suppress(OSError):
+                program.stdin.close()
+
+
+def _receive(stream: IO[bytes], on_answer: Callable[[SampledAnswer], None]) -> None:
+    while True:
+        try:
+            answer = pickle.load(stream)  # sent by our own process
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+            return
+        on_answer(answer)
+
+
+def main() -> None:
+    """Read a path and a report from standard input; write answers to standard output until it is closed."""
+    from traceconv.base.errors import TraceconvError
+    from traceconv.sampling.sample import samples
+
+    path, report = pickle.load(sys.stdin.buffer)
+    Thread(target=_end_with_parent, daemon=True).start()
+    os.nice(_NICENESS)
+    try:
+        for answer in samples(path, report):
+            sys.stdout.buffer.write(pickle.dumps(answer))
+            sys.stdout.buffer.flush()
+    except (TraceconvError, OSError):  # the ingest reports what is wrong with the file
+        return
+
+
+def _end_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1):
+        continue
+    os._exit(1)
