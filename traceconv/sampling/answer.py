@@ -264,7 +264,7 @@ class _Answer:
         return found
 
     def _found(self, report: str, keys: Sequence[str], found: Sequence[str]) -> dict[_Key, _Key]:
-        """Return what the report says of each item beside its key, in all parts together."""
+        """Return what the report says of each item next to its key, in all parts together."""
         define_report(self._exact, reports()[report])
         rows = self._exact.execute(f"SELECT {', '.join((*keys, *found))} FROM {report}()").fetchall()  # noqa: S608 - our own names
         return {row[: len(keys)]: row[len(keys) :] for row in rows}

@@ -87,7 +87,7 @@ class Sample:
 
     @property
     def weight(self) -> float:
-        """Blocks that a drawn one stands for."""
+        """Number of blocks per stratum."""
         return self.blocks / self.drawn
 
     def count(self, counts: Int64, seen: int, most: int) -> Interval:
