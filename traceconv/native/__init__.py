@@ -11,6 +11,7 @@ import os
 try:
     from traceconv.native._native import (
         Nester,
+        Paths,
         apart,
         causes,
         end_of_bracketed,
@@ -40,6 +41,7 @@ else:
 __all__ = [
     "AVAILABLE",
     "Nester",
+    "Paths",
     "apart",
     "causes",
     "end_of_bracketed",

@@ -38,12 +38,18 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_native", "The C part of traceconv.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromSpec(spec);
+    int failed = type == NULL || PyModule_AddObjectRef(module, name, type) < 0 ? -1 : 0;
+    Py_XDECREF(type);
+    return failed;
+}
+
 PyMODINIT_FUNC PyInit__native(void)
 {
     PyObject *module = seed_distinct() < 0 ? NULL : PyModule_Create(&definition);
-    PyObject *nester = module == NULL ? NULL : PyType_FromSpec(&native_nester);
-    if (nester == NULL || PyModule_AddObjectRef(module, "Nester", nester) < 0)
+    if (module != NULL && (add_type(module, "Nester", &native_nester) < 0 || add_type(module, "Paths", &native_paths) < 0))
         Py_CLEAR(module);
-    Py_XDECREF(nester);
     return module;
 }

@@ -32,6 +32,6 @@ PyObject *native_times(PyObject *module, PyObject *args);
 PyObject *native_track_events(PyObject *module, PyObject *args);
 PyObject *native_integers(PyObject *module, PyObject *args);
 
-extern PyType_Spec native_nester;
+extern PyType_Spec native_nester, native_paths;
 
 #endif

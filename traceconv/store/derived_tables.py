@@ -11,7 +11,8 @@ from traceconv.schema import tables
 from traceconv.store.busy_tables import busy_rows
 from traceconv.store.collective_table import fill_collectives
 from traceconv.store.memory_tables import memory_rows
-from traceconv.store.operator_tables import fill_operators
+from traceconv.store.operator_tables import fill_operators, link_tasks
+from traceconv.store.path_tables import fill_paths
 from traceconv.store.queue_tables import queue_rows
 
 
@@ -20,12 +21,15 @@ def derived_rows(
 ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
-    Rows may be inserted in between. Those of the tables collective, operator and task_operator are inserted at the end.
+    Rows may be inserted in between. Some tables are inserted at the end.
     """
     yield from busy_rows(connection, runs)
     yield from memory_rows(connection, runs)
     yield from queue_rows(connection, runs)
+    link_tasks(connection, runs)
     fill_operators(connection, runs)
+    fill_paths(connection, runs)
+    connection.execute("DROP TABLE temp.linked")
     fill_collectives(connection, runs)
 
 

@@ -26,20 +26,22 @@ _RUNS = (
     "AND (contains(args, '\"Input Dims\"') OR contains(args, '\"Input dims\"')) "
     "AND run_id IN (SELECT run_id FROM task) ORDER BY run_id"
 )
-# As in launching_range: the call that launched the task, or the source of a flow that leads to it.
+# As in launching_range: torch_npu queues its work, and a flow leads from the operator to the task.
+_LINKED = """
+CREATE OR REPLACE TEMP TABLE linked AS
+SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS range_id
+FROM flow AS f
+JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
+JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
+WHERE f.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync'
+GROUP BY f.run_id, f.dst_id
+"""
 _LAUNCHED = """
 CREATE OR REPLACE TEMP TABLE launched AS
-WITH linked AS (
-  SELECT f.run_id, f.dst_id AS id, min(r.id) AS slice_id
-  FROM flow AS f
-  JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
-  WHERE f.run_id IN ({runs})
-  GROUP BY f.run_id, f.dst_id
-)
-SELECT t.run_id, t.id, t.api_id, f.slice_id
+SELECT t.run_id, t.id, t.api_id, f.range_id AS slice_id
 FROM task AS t
-LEFT JOIN linked AS f ON f.run_id = t.run_id AND f.id = t.id
-WHERE t.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync' AND coalesce(t.api_id, f.slice_id) IS NOT NULL
+LEFT JOIN temp.linked AS f ON f.run_id = t.run_id AND f.id = t.id
+WHERE t.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync' AND coalesce(t.api_id, f.range_id) IS NOT NULL
 """
 _FRONTIER = """
 CREATE OR REPLACE TEMP TABLE frontier AS
@@ -206,8 +208,13 @@ _UNKNOWN_WORK = Work(None)
 _Row: TypeAlias = "tuple[object, ...]"
 
 
+def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
+    """Create the temporary table linked: tasks to which flows lead, and the first range that is the source of one."""
+    connection.execute(_LINKED.format(runs=", ".join(f"{run_id:d}" for run_id in runs) or "NULL"))
+
+
 def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
-    """Fill both tables for runs that have no rows in them."""
+    """Fill both tables for runs that have no rows in them, after link_tasks."""
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     with_shapes = connection.execute(_RUNS.format(runs=chosen)).fetchall() if chosen else []
     if not with_shapes:

@@ -27,90 +27,58 @@
 -- device_total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks that they launched, including those of the rows inside." }
 -- device_self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks that they launched directly." }
 -- device_percent = { type = "DOUBLE", unit = "percent", doc = "100 device_total_ns / the sum of device_self_ns over all rows of the run; NULL if that is 0." }
-WITH RECURSIVE place AS MATERIALIZED (
-  FROM enclosing_range
-), linked AS (
-  SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS range_id
-  FROM flow AS f
-  JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
-  JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
-  WHERE run IS NULL OR f.run_id = run
-  GROUP BY f.run_id, f.dst_id
-), launch AS (
-  -- As in launching_range: operators before other ranges, and those around the call before those linked by a flow.
-  SELECT t.run_id, t.dur_ns,
-         CASE WHEN c.op_id IS NULL AND (w.op_id IS NOT NULL OR (c.other_id IS NULL AND w.other_id IS NOT NULL)) THEN w.path_key
-              ELSE coalesce(c.path_key, w.path_key) END AS path_key
-  FROM task AS t
-  LEFT JOIN launch_delay AS d ON d.run_id = t.run_id AND d.id = t.id
-  LEFT JOIN place AS c ON c.run_id = d.run_id AND c.id = d.api_id
-  LEFT JOIN linked AS k ON k.run_id = t.run_id AND k.id = t.id
-  LEFT JOIN place AS w ON w.run_id = k.run_id AND w.id = k.range_id
-  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
-    AND (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
-    AND (last_step IS NULL OR t.step_id <= last_step)
-), device_time AS (
-  SELECT l.run_id, coalesce(l.path_key, 0) AS path_key, count(*) AS tasks, coalesce(sum(l.dur_ns), 0) AS time
-  FROM launch AS l
-  GROUP BY l.run_id, coalesce(l.path_key, 0)
-), host AS (
-  SELECT r.run_id, p.path_key, p.parent_key, p.path_depth, r.kind, r.dur_ns, r.self_ns,
-         regexp_replace(coalesce(r.name, ''), '^ProfilerStep#[0-9]+$', 'ProfilerStep*') AS name,
-         coalesce((step IS NULL OR r.step_id = step) AND (first_step IS NULL OR r.step_id >= first_step)
-                  AND (last_step IS NULL OR r.step_id <= last_step), false) AS is_asked
-  FROM "range" AS r
-  JOIN track AS k ON k.run_id = r.run_id AND k.track_id = r.track_id
-  JOIN place AS p ON p.run_id = r.run_id AND p.id = r.id
-  -- Ranges on a device's tracks are copies of those of the host.
-  WHERE (run IS NULL OR r.run_id = run) AND k.device_id IS NULL
-), host_time AS (
-  SELECT run_id, path_key, min(parent_key) AS parent_key, min(path_depth) AS depth,
-         CASE WHEN min(name) <> max(name) OR min(parent_key) <> max(parent_key) THEN error('two paths have the same hash') ELSE min(name) END AS name, min(kind) AS kind,
-         bool_or(is_asked) AS is_asked, count(dur_ns) FILTER (WHERE is_asked) AS ended,
-         coalesce(sum(dur_ns) FILTER (WHERE is_asked), 0) AS total,
-         coalesce(sum(self_ns) FILTER (WHERE is_asked), 0) AS own
-  FROM host
-  GROUP BY run_id, path_key
+WITH RECURSIVE spent AS (
+  SELECT t.run_id, coalesce(t.path_id, -1) AS path_id, sum(t.range_count) > 0 AS is_asked, sum(t.ended_count) AS ended,
+         sum(t.host_total_ns) AS total, sum(t.host_self_ns) AS own,
+         sum(CASE WHEN device IS NULL OR t.device_id = device THEN t.task_count ELSE 0 END) AS tasks,
+         sum(CASE WHEN device IS NULL OR t.device_id = device THEN t.task_ns ELSE 0 END) AS device_own
+  FROM range_path_time AS t
+  WHERE (run IS NULL OR t.run_id = run) AND (step IS NULL OR t.step_id = step)
+    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
+  GROUP BY t.run_id, coalesce(t.path_id, -1)
 ), node AS (
-  SELECT h.*, coalesce(d.tasks, 0) AS tasks, coalesce(d.time, 0) AS device_own
-  FROM host_time AS h
-  LEFT JOIN device_time AS d ON d.run_id = h.run_id AND d.path_key = h.path_key
+  SELECT p.run_id, p.path_id, p.parent_path_id AS parent_id, p.depth, p.name, p.kind,
+         coalesce(s.is_asked, false) AS is_asked, coalesce(s.ended, 0) AS ended, coalesce(s.total, 0) AS total,
+         coalesce(s.own, 0) AS own, coalesce(s.tasks, 0) AS tasks, coalesce(s.device_own, 0) AS device_own
+  FROM range_path AS p
+  LEFT JOIN spent AS s ON s.run_id = p.run_id AND s.path_id = p.path_id
+  WHERE run IS NULL OR p.run_id = run
   UNION ALL
-  SELECT d.run_id, 0, NULL, 0, NULL, NULL, true, 0, 0, 0, d.tasks, d.time
-  FROM device_time AS d
-  WHERE d.path_key = 0
+  SELECT s.run_id, s.path_id, NULL, 0, NULL, NULL, false, 0, 0, 0, s.tasks, s.device_own
+  FROM spent AS s
+  WHERE s.path_id = -1
 ), above AS (
-  SELECT n.run_id, n.path_key, n.parent_key AS next_key, n.tasks, n.device_own
+  SELECT n.run_id, n.path_id, n.parent_id AS next_id, n.tasks, n.device_own
   FROM node AS n
   WHERE n.is_asked OR n.tasks > 0
   UNION ALL
-  SELECT a.run_id, n.path_key, n.parent_key, a.tasks, a.device_own
+  SELECT a.run_id, n.path_id, n.parent_id, a.tasks, a.device_own
   FROM above AS a
-  JOIN node AS n ON n.run_id = a.run_id AND n.path_key = a.next_key
+  JOIN node AS n ON n.run_id = a.run_id AND n.path_id = a.next_id
 ), inside AS (
-  SELECT run_id, path_key, sum(tasks) AS all_tasks, sum(device_own) AS device_total
+  SELECT run_id, path_id, sum(tasks) AS all_tasks, sum(device_own) AS device_total
   FROM above
-  GROUP BY run_id, path_key
+  GROUP BY run_id, path_id
 ), summed AS (
   SELECT n.*, i.all_tasks, i.device_total
   FROM node AS n
-  JOIN inside AS i ON i.run_id = n.run_id AND i.path_key = n.path_key
+  JOIN inside AS i ON i.run_id = n.run_id AND i.path_id = n.path_id
 ), ranked AS (
-  SELECT *, row_number() OVER (PARTITION BY run_id, parent_key ORDER BY device_total DESC, total DESC, name, path_key) AS place
+  SELECT *, row_number() OVER (PARTITION BY run_id, parent_id ORDER BY device_total DESC, total DESC, name, path_id) AS place
   FROM summed
 ), tree AS (
-  SELECT r.run_id, r.path_key, [r.place] AS places, r.name AS path
+  SELECT r.run_id, r.path_id, [r.place] AS places, r.name AS path
   FROM ranked AS r
-  WHERE r.parent_key IS NULL
+  WHERE r.parent_id IS NULL
   UNION ALL
-  SELECT r.run_id, r.path_key, t.places || [r.place], t.path || ' > ' || r.name
+  SELECT r.run_id, r.path_id, t.places || [r.place], t.path || ' > ' || r.name
   FROM tree AS t
-  JOIN ranked AS r ON r.run_id = t.run_id AND r.parent_key = t.path_key
+  JOIN ranked AS r ON r.run_id = t.run_id AND r.parent_id = t.path_id
 ), placed AS (
   SELECT r.*, t.path, row_number() OVER (PARTITION BY r.run_id ORDER BY t.places) AS position,
          sum(r.device_own) OVER (PARTITION BY r.run_id) AS run_device
   FROM tree AS t
-  JOIN ranked AS r ON r.run_id = t.run_id AND r.path_key = t.path_key
+  JOIN ranked AS r ON r.run_id = t.run_id AND r.path_id = t.path_id
 )
 SELECT run_id, position, depth::BIGINT AS depth, repeat('  ', depth::BIGINT) || coalesce(name, '(no range)') AS label, name, kind, path,
        ended::BIGINT AS count,
