@@ -30,6 +30,7 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
             "collective",
             "task_operator",
             "stream_queue",
+            "range_path_time",
         )
     },
     ("critical_path", "step_id"): (("step", "step_id"),),
@@ -39,6 +40,10 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("task_operator", "range_id"): (("range", "id"),),
     ("task_operator", "step_id"): (("step", "step_id"),),
     ("task_operator", "op_id"): (("op", "op_id"),),
+    ("range_path", "path_id"): (("range", "id"),),
+    ("range_path", "parent_path_id"): (("range_path", "path_id"),),
+    ("range_path_time", "path_id"): (("range_path", "path_id"),),
+    ("range_path_time", "step_id"): (("step", "step_id"),),
     ("task_memory", "id"): (("task", "id"),),
     **{(table, "id"): (("task", "id"),) for table in ("task_operator", "task_queue", "reordered_task")},
     ("task_memory", "step_id"): (("step", "step_id"),),
