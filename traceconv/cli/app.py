@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 import typer.core
@@ -140,8 +141,15 @@ def _options(
 ) -> None: ...
 
 
-#: For programs that run several command lines.
-_parser = cache(typer.main.get_command)
+@cache  # for programs that run several command lines
+def _parser(name: str | None) -> Any:  # its class has no public name
+    """Return the parser of one command, or of all of them (None), which takes longer to build."""
+    chosen = app
+    if name is not None:
+        chosen = copy.copy(app)
+        chosen.registered_commands = [one for one in app.registered_commands if one.name == name]
+        chosen.registered_groups = [one for one in app.registered_groups if one.name == name]
+    return typer.main.get_command(chosen)
 
 
 def main() -> NoReturn:
@@ -171,7 +179,8 @@ def run(arguments: list[str]) -> int:
                 else show(message, kind, *place)
             )
             with command_line():
-                code = _parser(app)(arguments, prog_name="traceconv", standalone_mode=False)
+                command = arguments[0] if arguments and arguments[0] in COMMANDS else None
+                code = _parser(command)(arguments, prog_name="traceconv", standalone_mode=False)
     except TraceconvError as error:
         if "--debug" in arguments:
             raise
