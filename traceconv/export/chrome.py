@@ -59,7 +59,7 @@ from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.normalize.trace.own_columns import FORM, TIMELESS
 
-_MEMORY_LIMIT = "200MB"
+_MEMORY_LIMIT = "100MB"
 #: Rows of a metadata event, and their bytes in memory: damage to the file loses them all.
 _EVENT_ROWS = 1024
 _EVENT_BYTES = 8 << 20

@@ -18,6 +18,7 @@ from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import LoadCounter
 from traceconv.export.records import JSON_KINDS, Kind, Template, filled
+from traceconv.export.row_lookup import look_up
 from traceconv.export.timeline import device_memory, memory_changes
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY
 from traceconv.schema import table
@@ -341,29 +342,22 @@ def end_threads(
 ) -> tuple[Int64, NDArray[np.bool_]]:
     """Return the thread of each slice or marker with these IDs, 0 if it isn't in the trace, and which IDs are known."""
     known = ids.is_valid().to_numpy(zero_copy_only=False)
-    values = ids.fill_null(0).to_numpy()
-    listed, places = np.unique(values[known], return_inverse=True)
-    tids = np.zeros(len(listed), np.int64)
     slices = " UNION ALL ".join(
         f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range", "marker")
     )
-    if len(listed):
-        # IDs increase with time, so their bounds exclude most rows.
-        found = connection.sql(
-            "SELECT s.id, t.tid FROM "
-            f"(SELECT * FROM ({slices}) WHERE id BETWEEN {listed[0]} AND {listed[-1]}) AS s "
+
+    def select(condition: str) -> str:
+        return (
+            f"SELECT s.id, t.tid FROM (SELECT * FROM ({slices}) WHERE {condition}) AS s "
             "LEFT JOIN export_lane AS l ON l.source = s.source AND l.id = s.id "
             "JOIN export_thread AS t ON t.source = s.source AND t.track_id = s.track_id "
             "AND t.lane = coalesce(l.lane, 0)"
         )
-        for batch in found.to_arrow_reader(1 << 16):
-            id_, tid = (column.to_numpy() for column in batch.columns)
-            at = np.minimum(np.searchsorted(listed, id_), len(listed) - 1)
-            is_end = listed[at] == id_
-            tids[at[is_end]] = tid[is_end]
-    of_ids = np.zeros(len(values), np.int64)
-    of_ids[known] = tids[places]
-    return of_ids, known
+
+    tids = np.zeros(len(known), np.int64)
+    if known.any():
+        _, [tids[known]] = look_up(connection, select, ids.drop_null().to_numpy())
+    return tids, known
 
 
 #: Columns of `export_op` with the op's name, all its members, or those but the name.

@@ -214,8 +214,14 @@ class _Export:
         rows = rows_of_window(self.connection, source)
         for window in time_windows(self.connection, source, "start_ns", rows):
             where = condition("s.start_ns", window)
-            flow_ends = self.flows.of_rows(source, where)
-            for batch, order in ordered_batches(self.connection, f"{query} WHERE {where}", _slice_order):
+            flow_ends = NO_FLOWS
+
+            def order_of_slices(found: pa.Table) -> Places | None:
+                nonlocal flow_ends
+                flow_ends = self.flows.of_events(found.column("id").to_numpy())
+                return slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
+
+            for batch, order in ordered_batches(self.connection, f"{query} WHERE {where}", order_of_slices):
                 column = dict(zip(batch.schema.names, batch.columns, strict=True))
                 tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
                 self._slice_batch(name, column, self._notes(column), tracks, flow_ends, order)
@@ -335,7 +341,8 @@ class _Export:
         source = self.sources["marker"]
         args = ", args" if self.with_args else ""
         query = f"SELECT id, track_id, name, category, ts_ns, scope{args} FROM {source} AS s"
-        flow_ends = self.flows.of_rows(source, "true")
+        ids = self.connection.sql(f"SELECT id FROM {source}").to_arrow_table().column(0)
+        flow_ends = self.flows.of_events(ids.to_numpy())
         for batch in _batches(self.connection, query):
             self.texts.begin()
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -414,7 +421,3 @@ def _batches(
     connection: duckdb.DuckDBPyConnection, query: str, most_rows: int = _BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
     return small_batches(connection, query, most_rows, _BATCH_BYTES)
-
-
-def _slice_order(found: pa.Table) -> Places | None:
-    return slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))

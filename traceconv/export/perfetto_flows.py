@@ -6,7 +6,7 @@ has the bit REVERSED, and the later event, where it really starts, has the annot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import duckdb
@@ -15,6 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.export import perfetto_records as wire
+from traceconv.export.row_lookup import IdPlaces, look_up
+from traceconv.export.row_order import order_of
+from traceconv.export.timeline import SLICE_TABLES
 from traceconv.formats.perfetto_proto.own_export import REVERSED
 from traceconv.wire.protobuf import encode_varint
 
@@ -24,13 +27,12 @@ Int64 = NDArray[np.int64]
 _DTYPE = np.dtype([("id", "<i8"), ("flow", "<i8"), ("ends", "<i8")])
 #: Tables whose rows can be ends of flows, in the order written: their time, and the order of equal times.
 _TABLES = {
-    **dict.fromkeys(("range", "api", "task"), ("start_ns", "-coalesce(dur_ns, 9223372036854775807)", "depth")),
-    "marker": ("ts_ns", "0", "0"),
+    **dict.fromkeys(SLICE_TABLES, ("start_ns", "-coalesce(dur_ns, 9223372036854775807)")),
+    "marker": ("ts_ns", "0"),
 }
-#: Ends between the IDs of a window that are fetched, for each of its rows.
-_MOST_EXTRA = 4
-#: Flows whose ends are joined at a time.
+#: Flows whose ends are looked up at a time.
 _PART_FLOWS = 250_000
+_BATCH_ROWS = 1 << 16
 NO_FLOWS = np.zeros(0, _DTYPE)
 
 
@@ -40,27 +42,22 @@ class Flows:
     def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
         """Create a temporary table of the ends of flows. `sources` are FROM clauses, by table."""
         self._connection = connection
+        self._events = [
+            f"SELECT id, coalesce({at}, 0) AS at_ns, {place} AS source, {longest} AS longest, "
+            "coalesce(depth, 0) AS depth "
+            f"FROM (SELECT *{'' if place < len(SLICE_TABLES) else ', 0 AS depth'} FROM {sources[name]})"
+            for place, (name, (at, longest)) in enumerate(_TABLES.items())
+        ]
         flows = sources["flow"]
-        known = " UNION ALL ".join(
-            f"SELECT id, {{'at': {at}, 'source': {place}, 'longest': {longest}, 'depth': {depth}, 'id': id}} AS place "
-            f"FROM {sources[name]}"
-            for place, (name, (at, longest, depth)) in enumerate(_TABLES.items())
-        )
-        connection.execute("CREATE OR REPLACE TEMP TABLE export_flow_id (id BIGINT, flow_id BIGINT, ends INTEGER)")
-        # One thread, and some flows at a time: a join needs memory for all IDs, and more for each thread.
-        connection.execute("SET threads = 1")
-        try:
-            for part in self._parts(flows):
-                self._join(f"(SELECT flow_id, src_id, dst_id FROM {flows} AS f WHERE {part})", known)
-        finally:
-            connection.execute("RESET threads")
-        [(ends,)] = connection.execute("SELECT count(*) FROM export_flow_id").fetchall()
+        self.count = 0
+        connection.execute("CREATE OR REPLACE TEMP TABLE export_flow_id (id BIGINT, flow_id BIGINT, ends BIGINT)")
+        for part in self._parts(flows):
+            self._add(f"SELECT flow_id, src_id, dst_id FROM {flows} AS f WHERE {part}")
         [(count,)] = connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
-        self.count = int(ends) // 2
         self.loose = int(count) - self.count
 
     def _parts(self, flows: str) -> list[str]:
-        """Return conditions that divide the flows into parts that are joined one after the other."""
+        """Return conditions that divide the flows into parts that fit into memory."""
         found = self._connection.execute(
             f"SELECT flow_id FROM (SELECT flow_id, row_number() OVER (ORDER BY flow_id) AS place FROM {flows} AS f) "
             f"WHERE place % {_PART_FLOWS} = 0 ORDER BY flow_id"
@@ -71,49 +68,63 @@ class Flows:
         between = [f"flow_id > {first} AND flow_id <= {last}" for first, last in pairwise(bounds)]
         return [f"flow_id <= {bounds[0]}", *between, f"flow_id > {bounds[-1]}"]
 
-    def _join(self, flows: str, known: str) -> None:
-        """Add the ends of flows to the table. `known` has the place of each event by ID."""
-        # DuckDB before 1.5 can't store structs with unnamed fields.
-        self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE export_end AS SELECT * FROM ({known}) "
-            f"WHERE id IN (SELECT src_id FROM {flows} UNION ALL SELECT dst_id FROM {flows})"
+    def _add(self, query: str) -> None:
+        """Add the ends of flows to the table."""
+        found = self._connection.sql(f"{query} AND src_id IS NOT NULL AND dst_id IS NOT NULL").to_arrow_table()
+        flow, source, target = (column.to_numpy() for column in found.columns)
+        is_known, first = self._places(source)
+        is_end, last = self._places(target)
+        both = np.flatnonzero(is_known & is_end)
+        ids = [source[both], target[both]]
+        back = _is_later([*(column[both] for column in first), ids[0]], [*(column[both] for column in last), ids[1]])
+        number = flow[both] + np.where(back, REVERSED, 0)
+        ends = pa.table(
+            {
+                "id": np.concatenate(ids),
+                "flow_id": np.tile(number, 2),
+                "ends": np.concatenate([back, ~back]).view(np.int8),
+            }
         )
-        self._connection.execute(
-            "CREATE OR REPLACE TEMP TABLE export_start AS SELECT f.flow_id, f.src_id, f.dst_id, e.place "
-            f"FROM {flows} AS f JOIN export_end AS e ON e.id = f.src_id"
-        )
-        self._connection.execute(
-            "CREATE OR REPLACE TEMP TABLE export_joined AS "
-            "SELECT s.flow_id, s.src_id, s.dst_id, s.place > e.place AS back "
-            "FROM export_start AS s JOIN export_end AS e ON e.id = s.dst_id"
-        )
-        number = f"flow_id + CASE WHEN back THEN {REVERSED} ELSE 0 END AS flow_id"
-        self._connection.execute(
-            f"INSERT INTO export_flow_id SELECT src_id AS id, {number}, back::INTEGER AS ends FROM export_joined "
-            f"UNION ALL SELECT dst_id, {number}, (NOT back)::INTEGER FROM export_joined"
+        self._connection.register("export_ends", ends)
+        self._connection.execute("INSERT INTO export_flow_id FROM export_ends")
+        self._connection.unregister("export_ends")
+        self.count += len(both)
+
+    def _places(self, ids: Int64) -> tuple[NDArray[np.bool_], list[Int64]]:
+        """Return which events are in the trace, and what their order depends on."""
+        return look_up(
+            self._connection,
+            lambda condition: " UNION ALL ".join(f"{one} WHERE {condition}" for one in self._events),
+            ids,
         )
 
-    def of_rows(self, source: str, where: str) -> np.ndarray:
-        """Return the ends of flows on the rows of a window, by row ID."""
-        if not self.count:
+    def of_events(self, ids: Int64) -> np.ndarray:
+        """Return the ends of flows on events, by the event's ID."""
+        if not self.count or not len(ids):
             return NO_FLOWS
         # IDs of a window are close together, so their bounds exclude most flows, and usually all that are not wanted.
-        [(low, high, rows)] = self._connection.execute(
-            f"SELECT min(id), max(id), count(*) FROM {source} AS s WHERE {where}"
-        ).fetchall()
-        if low is None:
-            return NO_FLOWS
-        between = f"id BETWEEN {low} AND {high}"
-        [(count,)] = self._connection.execute(f"SELECT count(*) FROM export_flow_id WHERE {between}").fetchall()
-        if count > _MOST_EXTRA * rows:
-            between += f" AND id IN (SELECT id FROM {source} AS s WHERE {where})"
-        found = self._connection.execute(
-            f"SELECT id, flow_id, ends FROM export_flow_id WHERE {between} ORDER BY id, ends, flow_id"
-        ).fetchnumpy()
-        flow_ends = np.zeros(len(found["id"]), _DTYPE)
-        for name, column in zip(_DTYPE.names or (), found.values(), strict=True):
-            flow_ends[name] = column
+        places = IdPlaces(ids)
+        query = f"SELECT id, flow_id, ends FROM export_flow_id WHERE {places.between}"
+        parts = [np.zeros((3, 0), np.int64)]
+        for batch in self._connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+            rows = np.array([column.to_numpy() for column in batch.columns])
+            parts.append(rows[:, places.of(rows[0]) >= 0])
+        id_, flow, ends = np.concatenate(parts, axis=1)
+        flow_ends = np.zeros(len(id_), _DTYPE)
+        order = order_of([id_, ends, flow])
+        for name, column in zip(_DTYPE.names or (), (id_, flow, ends), strict=True):
+            flow_ends[name] = column if order is None else column[order]
         return flow_ends
+
+
+def _is_later(one: Sequence[Int64], other: Sequence[Int64]) -> NDArray[np.bool_]:
+    """Whether the first event is written after the other. The keys of their order are columns."""
+    later: NDArray[np.bool_] = one[0] > other[0]
+    ties = np.flatnonzero(one[0] == other[0])
+    for key, other_key in zip(one[1:], other[1:], strict=True):
+        later[ties] = key[ties] > other_key[ties]
+        ties = ties[key[ties] == other_key[ties]]
+    return later
 
 
 def flow_column(flow_ends: np.ndarray, ids: Int64) -> pa.Array | None:

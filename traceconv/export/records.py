@@ -37,11 +37,11 @@ Chunks: TypeAlias = "list[tuple[bytearray, int]]"
 
 #: Rows of a query that are fetched at once, and rows that are written at once: some MB.
 _FETCHED_ROWS = 16_384
-_WRITTEN_ROWS = 8_192
+_WRITTEN_ROWS = 4_096
 _THREADS = 2
 #: Batches that are being written or wait for it.
 _MOST_WAITING = 4
-_BUFFER_BYTES = 4 << 20
+_BUFFER_BYTES = 1 << 20
 
 
 class Kind(IntEnum):
