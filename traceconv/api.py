@@ -196,10 +196,10 @@ def ingest(
 
 @checked
 def info(*paths: PathLike, quick: bool = False) -> FileInfos:
-    """Identify captures, trace files, folders that contain some, log files and stores, and check their integrity.
+    """Identify captures, trace files, folders that contain some, log files, stores and lakes, and check them.
 
-    paths  captures, trace files, folders that contain them, .bin files, stores
-    quick  only read headers and manifest, or the first events of a trace
+    paths  captures, trace files, folders that contain them, .bin files, stores, lakes
+    quick  only read headers and manifest, the first events of a trace, or the sizes of a lake's files
 
     Return one object per file or folder: its `kind`, `path`, whether it is `intact` and `usable`, and `details` such as
     runs, record counts, writer and damage. `problems` of the result has a line for each file that can't be used. Raises

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from traceconv.lake.entries import key_of, parse_entry, quoted_group
 from traceconv.schema import tables
 from traceconv.store.database import open_store
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "schema_9"
 DIGESTS = ["0123456789abcdef" * 2, "fedcba9876543210" * 2, "00000000000000ff" * 2]
 
 
@@ -174,12 +177,22 @@ def test_damage_is_listed_and_costs_its_run(lake: Path, capfd: pytest.CaptureFix
         assert connection.execute("SELECT label FROM run").fetchall() == [("run-2",)]
     assert run(["ingest", str(lake), "--db", str(lake.parent / "strict.duckdb"), "--strict"]) == 3
     assert not (lake.parent / "strict.duckdb").exists()
-    # A footer that can't be read: one line.
+    # A footer that can't be read, in the first file of a table.
     file.write_bytes(content[:-8] + b"\xff\xff\xff\x7fPAR1")
+    capfd.readouterr()
+    assert run(question) == 3
+    out, err = capfd.readouterr()
+    assert out.count("\n") == 3
+    assert f"{file.name} is damaged; run run-1 is omitted" in err
+    assert len(err.splitlines()) == 1
+    assert run(["ingest", str(lake), "--db", str(lake.parent / "other.duckdb")]) == 3
+    # In another file, which is read by the question only.
+    file.write_bytes(content)
+    other = next((lake / "task" / "group=__HIVE_DEFAULT_PARTITION__").rglob("*.parquet"))
+    other.write_bytes(other.read_bytes()[:-8] + b"\xff\xff\xff\x7fPAR1")
     capfd.readouterr()
     assert run(question) == 1
     assert len(capfd.readouterr().err.splitlines()) == 1
-    assert run(["ingest", str(lake), "--db", str(lake.parent / "other.duckdb")]) == 3
 
 
 @pytest.mark.parametrize(
@@ -310,3 +323,89 @@ def test_runs_without_a_digest_have_one_of_their_rows(tmp_path: Path) -> None:
     assert counts(tmp_path / "lake") == [(1, 1), (2, 1)]
     assert key_of("not hex") == hashlib.sha256(b"not hex").hexdigest()[:16]
     assert key_of("0123456789abcdef01") == "0123456789abcdef"
+
+
+@pytest.fixture
+def older_lake(tmp_path: Path) -> Path:
+    """A lake that version 9 of the schema wrote, from the store of that version in tests/golden."""
+    with tarfile.open(GOLDEN / "mini_transformer.lake.tar.xz") as archive:
+        archive.extractall(tmp_path / "older", filter="data")
+    return tmp_path / "older"
+
+
+def test_runs_of_an_older_version(older_lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """They are read next to others as a migrated store is; what they lack is reported."""
+    with lzma.open(GOLDEN / "mini_transformer.duckdb.xz") as packed:
+        (tmp_path / "s.duckdb").write_bytes(packed.read())
+    assert (
+        run(["export", "parquet", "--db", str(store_of_runs(tmp_path / "new.duckdb", ["g"])), "-o", str(older_lake)])
+        == 0
+    )
+    capfd.readouterr()
+    with pytest.warns(traceconv.StoreMigrated):
+        store = traceconv.open_store(db=tmp_path / "s.duckdb")
+    with pytest.warns(traceconv.DataLossWarning, match="1 run has schema version 9; NULL or without rows"):
+        lake = traceconv.open_store(older_lake)
+    lacking = {name: schema.since > 9 for name, schema in tables().items()}
+    with store, lake:
+        for name, schema in tables().items():
+            older = ", ".join(column.name for column in schema.columns if (column.since or 0) <= 9)
+            newer = [column.name for column in schema.columns if (column.since or 0) > 9]
+            rows = [
+                one.query(f"SELECT {older} FROM {name} WHERE run_id = 1 ORDER BY ALL").fetchall()
+                for one in (lake, store)
+            ]
+            assert rows[0] == ([] if lacking[name] else rows[1]), name
+            for column in newer:
+                assert lake.query(f"SELECT count({column}) FROM {name} WHERE run_id = 1").fetchall() == [(0,)]
+        for report in ("breakdown", "op-statistic", "task-time", "step-breakdown"):
+            assert list(lake.report(report, run=1)) == list(store.report(report)), report
+        assert [row["run_id"] for row in lake.report("breakdown", run="all")] == [1, 2, 2]
+    assert run(["lake", "list", str(older_lake), "--check"]) == 0
+    assert "until exported again with --overwrite: device_total" in capfd.readouterr().err
+    assert run(["ingest", str(older_lake), "--db", str(tmp_path / "back.duckdb")]) == 0
+    with (
+        traceconv.open_store(db=tmp_path / "back.duckdb") as back,
+        traceconv.open_store(db=tmp_path / "s.duckdb") as store,
+    ):
+        for name in ("task", "device_busy", "device_total", "memory_interval"):
+            sql = f"FROM {name} WHERE run_id = 1 ORDER BY ALL"
+            assert back.query(sql).fetchall() == store.query(sql).fetchall(), name
+    assert run(["export", "parquet", "--db", str(tmp_path / "s.duckdb"), "-o", str(older_lake), "--overwrite"]) == 0
+    capfd.readouterr()
+    assert run(["lake", "list", str(older_lake), "--check"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_a_damaged_footer_omits_its_run(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = next((lake / "task" / "group=job%201%2Fa").rglob("*.parquet"))
+    content = bytearray(file.read_bytes())
+    length = int.from_bytes(content[-8:-4], "little")
+    content[-8 - length : -8] = b"\xff" * length
+    file.write_bytes(content)
+    assert run(["lake", "report", "breakdown", str(lake), "--run", "all", "--format", "csv"]) == 3
+    out, err = capfd.readouterr()
+    assert [line.split(",")[:2] for line in out.splitlines()[1:]] == [["1", "0"], ["1", "1"]]
+    assert err.splitlines()[0].endswith(f"run=0123456789abcdef/{file.name} is damaged; run run-1 is omitted")
+    found = traceconv.info(lake)
+    assert not found.intact
+    assert [one["label"] for one in found[0].details["runs"]] == ["run-2"]
+
+
+def test_info_describes_and_checks_a_lake(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["info", str(lake)]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].endswith(" bytes in Parquet files")
+    assert "  run 2: run-2, complete" in lines or "  run 2: run-2, with losses (see import_log)" in lines
+    [found] = traceconv.info(lake)
+    assert (found.kind, found.intact, found.details["rows"]["task"]) == ("lake", True, 6)
+    file = next((lake / "task").rglob("*.parquet"))
+    content = bytearray(file.read_bytes())
+    content[5] ^= 1
+    file.write_bytes(content)
+    assert traceconv.info(lake, quick=True).intact
+    [found] = traceconv.info(lake)
+    [problem] = found.details["problems"]
+    assert problem in "\n".join(found.text)
+    assert "is damaged; export run" in problem
+    assert run(["info", str(lake)]) == 3

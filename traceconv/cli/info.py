@@ -18,22 +18,25 @@ def info(
     paths: list[Path] = typer.Argument(
         ...,
         metavar="PATH…",
-        help="Captures, trace files, folders that contain them, .bin files, stores.",
+        help="Captures, trace files, folders that contain them, .bin files, stores, lakes.",
         show_default=False,
     ),
     quick: bool = typer.Option(
-        False, "--quick", help="Only read headers and manifest, or the first events of a trace."
+        False,
+        "--quick",
+        help="Only read headers and manifest, the first events of a trace, or the sizes of a lake's files.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print a JSON list with one object per file or folder."),
 ) -> None:
     """Identify a file and check its integrity.
 
     PATH is a capture (PROF_…), a single .bin file, a trace file in any format that ingest reads, a folder that contains
-    some, or a store. Nothing is stored.
+    some, a store or a lake. Nothing is stored.
 
     For captures: writer, model, devices, time and the number of records by type, checking every block. For trace files:
     format, writer if known, top-level keys, number of events by kind, time and damage. For other JSON documents: an
-    outline, to start a rule file from (ingest --rules). For stores: runs and row counts.
+    outline, to start a rule file from (ingest --rules). For stores and lakes: runs and
+    row counts; the files of a lake are compared with their digests.
 
     Exit codes: 0 intact; 3 something is damaged or missing; 1 nothing usable.
 
@@ -45,6 +48,7 @@ def info(
       traceconv info *.pftrace --quick  only the first events
       traceconv info results.json       outline of a JSON document
       traceconv info trace.duckdb
+      traceconv info lake
     """
     from traceconv.cli.output import print_message
     from traceconv.inspection.run import info as identify

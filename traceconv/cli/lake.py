@@ -45,13 +45,13 @@ def list_lake(
     """
     from traceconv.cli.output import print_message
     from traceconv.cli.runs import list_runs
-    from traceconv.lake.entries import check_files, read_lake
-    from traceconv.lake.folder import lake_folder
+    from traceconv.lake.entries import check_files
+    from traceconv.lake.views import usable_lake
 
     _check_lake(lake)
-    found = read_lake(lake_folder(lake))
+    found = usable_lake(lake)
     problems = [*found.problems, *(check_files(found) if check else ())]
-    for line in problems:
+    for line in (*problems, *found.notes()):
         print_message(line)
     list_runs(db=lake, form=form, output=output)
     if problems:

@@ -9,6 +9,7 @@ from typing import Any
 
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError
+from traceconv.lake.folder import is_lake
 from traceconv.store.database import is_duckdb
 
 
@@ -16,7 +17,7 @@ from traceconv.store.database import is_duckdb
 class FileInfo(TextDisplay):
     """A file or folder. Its repr is what `traceconv info` prints.
 
-    kind     capture, trace, vendor_folder, json_document or store
+    kind     capture, trace, vendor_folder, json_document, store or lake
     intact   whether nothing is damaged or missing
     usable   whether it contains anything to read
     details  the object that `traceconv info --json` prints; its keys depend on `kind`
@@ -56,9 +57,9 @@ class FileInfos(TextDisplay, list[FileInfo]):
 def info(
     paths: Sequence[Path], *, quick: bool = False, on_found: Callable[[FileInfo], None] = lambda found: None
 ) -> FileInfos:
-    """Identify captures, trace files, folders that contain some, log files and stores.
+    """Identify captures, trace files, folders that contain some, log files, stores and lakes.
 
-    quick     only read headers and manifest, or the first events of a trace
+    quick     only read headers and manifest, the first events of a trace, or the sizes of a lake's files
     on_found  gets each result as soon as it is known
 
     Raises InputError if a path does not exist or nothing can be used, StoreError for a store that can't be read.
@@ -71,13 +72,17 @@ def info(
         on_found(one)
 
     stores = [path for path in paths if is_duckdb(path)]
-    if stores:
-        from traceconv.inspection.stores import describe_store, store_lines
+    lakes = [path for path in paths if is_lake(path)]
+    if stores or lakes:
+        from traceconv.inspection.stores import describe_lake, describe_store, lake_lines, store_lines
 
         for path in stores:
             store = describe_store(path)
             add(store, store_lines(store))
-    others = [path for path in paths if path not in stores]
+        for path in lakes:
+            lake = describe_lake(path, check=not quick)
+            add(lake, lake_lines(lake), intact=not lake["problems"], usable=bool(lake["runs"]))
+    others = [path for path in paths if path not in stores and path not in lakes]
     if others:
         _inspect(others, quick, add, found.problems)
     if found.problems and not found:

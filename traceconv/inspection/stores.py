@@ -1,4 +1,4 @@
-"""Stores, as `traceconv info` shows them."""
+"""Stores and lakes, as `traceconv info` shows them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from typing import Any
 from traceconv.base.errors import printable
 from traceconv.formats.npulog.inspect import wall_clock_text
 from traceconv.inspection.traces import seconds
+from traceconv.lake.entries import check_files
+from traceconv.lake.views import usable_lake
 from traceconv.reports.run import reading
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import open_store
 
 _RUN_COLUMNS = (
-    "run_id label group_label rank host source_format model_name start_ns end_ns epoch_known epoch_offset_ns complete"
-)
+    "run_id", "label", "group_label", "rank", "host", "source_format", "model_name", "start_ns", "end_ns",
+    "epoch_known", "epoch_offset_ns", "complete",
+)  # fmt: skip
 
 
 def describe_store(path: Path) -> dict[str, Any]:
     """Describe a store for --json: its runs, and the number of rows of each table. Raises StoreError."""
     with open_store(path, older=True) as connection, reading():
         version, writer = connection.execute("SELECT schema_version, writer FROM store_info").fetchall()[0]
-        columns = tuple(_RUN_COLUMNS.split())
-        runs = connection.execute(f"SELECT {', '.join(columns)} FROM run ORDER BY run_id").fetchall()  # noqa: S608 - names above
+        runs = connection.execute(f"SELECT {', '.join(_RUN_COLUMNS)} FROM run ORDER BY run_id").fetchall()  # noqa: S608 - names above
         rows = {}
         for name in (table.name for table in tables().values() if table.since <= version):
             (rows[name],) = connection.execute(f"SELECT count(*) FROM {quote_identifier(name)}").fetchall()[0]  # noqa: S608 - our own names
@@ -34,8 +36,33 @@ def describe_store(path: Path) -> dict[str, Any]:
         "schema_version": version,
         "writer": writer,
         "size_bytes": path.stat().st_size,
-        "runs": [dict(zip(columns, run, strict=True)) for run in runs],
+        "runs": [dict(zip(_RUN_COLUMNS, run, strict=True)) for run in runs],
         "rows": rows,
+    }
+
+
+def describe_lake(path: Path, *, check: bool) -> dict[str, Any]:
+    """Describe a lake for --json: its runs, the number of rows of each table, and what is missing or damaged.
+
+    check  read all files and compare their digests
+
+    Raises InputError for a folder that can't be read.
+    """
+    lake = usable_lake(path)
+    rows = dict.fromkeys(tables(), 0)
+    for entry in lake.entries:
+        for file in entry.files:
+            rows[file.table] += file.row_count
+    runs = [{**entry.run, "run_id": number} for number, entry in enumerate(lake.entries, start=1)]
+    return {
+        "kind": "lake",
+        "path": str(path),
+        "schema_versions": sorted({entry.schema_version for entry in lake.entries}),
+        "size_bytes": sum(file.size_bytes for entry in lake.entries for file in entry.files),
+        "runs": [{name: run[name] for name in _RUN_COLUMNS} for run in runs],
+        "rows": rows,
+        "notes": lake.notes(),
+        "problems": [*lake.problems, *(check_files(lake) if check else ())],
     }
 
 
@@ -43,6 +70,20 @@ def store_lines(store: dict[str, Any]) -> Iterator[str]:
     """Describe it in lines of 80 columns."""
     yield f"{printable(store['path'], 60)}: a store, {store['size_bytes']:,} bytes"
     yield f"  schema version {store['schema_version']}, written by {printable(str(store['writer']), 40)}"
+    yield from _content_lines(store)
+
+
+def lake_lines(lake: dict[str, Any]) -> Iterator[str]:
+    """Describe it in lines of 80 columns, except notes and problems."""
+    yield f"{printable(lake['path'], 60)}: a lake, {lake['size_bytes']:,} bytes in Parquet files"
+    if versions := ", ".join(map(str, lake["schema_versions"])):
+        yield f"  schema version {versions}"
+    yield from _content_lines(lake)
+    yield from (f"  {line}" for line in (*lake["notes"], *lake["problems"]))
+
+
+def _content_lines(store: dict[str, Any]) -> Iterator[str]:
+    """Describe the runs and tables of a store or lake."""
     for run in store["runs"]:
         state = "complete" if run["complete"] else "with losses (see import_log)"
         yield f"  run {run['run_id']}: {printable(str(run['label']), 50)}, {state}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -19,8 +20,11 @@ from traceconv.base.errors import InputError, printable
 from traceconv.lake.folder import ENTRIES, LakeFolder
 from traceconv.schema import table, tables
 from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.migrations import older_names
 
 FORMAT = 1
+#: Lakes exist since this version of the schema.
+OLDEST_VERSION = 9
 #: Hive's partition of NULL.
 _NO_GROUP = "__HIVE_DEFAULT_PARTITION__"
 #: File names have 255 bytes at most on most systems.
@@ -60,6 +64,7 @@ class Entry:
     added_ns           when it was added, since the Unix epoch; runs are numbered in this order
     longest_text_bytes  size of its longest string
     run                its row of the table run, without run_id
+    schema_version     of its files; columns and tables since then are not in them
     """
 
     key: str
@@ -68,6 +73,7 @@ class Entry:
     longest_text_bytes: int
     run: Mapping[str, Value]
     files: Sequence[TableFile]
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def label(self) -> str:
@@ -87,7 +93,7 @@ class Entry:
         """Return the content of the entry's file."""
         entry = {
             "format": FORMAT,
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": self.schema_version,
             "writer": f"traceconv {__version__}",
             "digest": self.digest,
             "added_ns": self.added_ns,
@@ -111,6 +117,21 @@ class Lake:
     folder: LakeFolder
     entries: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+    def omit(self, entry: Entry, reason: str) -> None:
+        """Leave out a run, because of one of its files."""
+        self.entries.remove(entry)
+        self.problems.append(f"{self.folder.shown}: {printable(reason)}; run {entry.label} is omitted")
+
+    def notes(self) -> list[str]:
+        """Return a line for each older schema version: what its runs lack."""
+        counts = Counter(entry.schema_version for entry in self.entries)
+        return [
+            f"{self.folder.shown}: {count} run{'s have' if count > 1 else ' has'} schema version {version}; NULL or "
+            f"without rows until exported again with --overwrite: {', '.join(missing)}"
+            for version, count in sorted(counts.items())
+            if (missing := _missing_in(version))
+        ]
 
 
 def key_of(digest: str) -> str:
@@ -163,8 +184,7 @@ def read_lake(folder: LakeFolder) -> Lake:
         for path, file in entry.paths().items():
             if sizes.get(path) != file.size_bytes:
                 has = "is missing" if path not in sizes else f"has {sizes[path]:,} instead of {file.size_bytes:,} bytes"
-                lake.problems.append(f"{folder.shown}: {printable(path)} {has}; run {entry.label} is omitted")
-                lake.entries.remove(entry)
+                lake.omit(entry, f"{path} {has}")
                 break
     return lake
 
@@ -193,20 +213,36 @@ def parse_entry(key: str, content: bytes) -> Entry:
     if raw["format"] > FORMAT:
         raise InputError(f"has format {raw['format']}, newer than {FORMAT}: upgrade traceconv")
     version = raw.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or not OLDEST_VERSION <= version <= SCHEMA_VERSION:
+        is_newer = type(version) is int and version > SCHEMA_VERSION
+        advice = "upgrade traceconv" if is_newer else "export the run again with --overwrite"
         raise InputError(
             f"has schema version {printable(str(version), 20)}, this is {__version__} with version {SCHEMA_VERSION}: "
-            "export the run again with --overwrite"
+            f"{advice}"
         )
     try:
-        return _entry(key, raw)
+        return _entry(key, raw, version)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"is not an entry of a lake: {printable(str(error) or type(error).__name__, 100)}") from None
 
 
-def _entry(key: str, raw: Mapping[str, Any]) -> Entry:
+def _missing_in(version: int) -> list[str]:
+    """Return the tables and columns since a version; columns that had another name are not missing."""
+    later = [name for name, schema in tables().items() if schema.since > version]
+    return later + [
+        f"{name}.{column}"
+        for (name, column), older in older_names(version).items()
+        if older is None and name not in later
+    ]
+
+
+def _entry(key: str, raw: Mapping[str, Any], version: int) -> Entry:
     row = raw["run"]
-    run = {column.name: _value(column.type, row[column.name]) for column in table("run").columns[1:]}
+    older = older_names(version)
+    run: dict[str, Value] = {}
+    for column in table("run").columns[1:]:
+        name = older.get(("run", column.name), column.name)
+        run[column.name] = None if name is None else _value(column.type, row[name])
     files = [
         TableFile(
             _text(one["table"], re.compile("|".join(tables()))),
@@ -220,7 +256,7 @@ def _entry(key: str, raw: Mapping[str, Any]) -> Entry:
     digest = raw["digest"]
     if not isinstance(digest, str) or key_of(digest) != key:
         raise ValueError("its digest is that of another run")
-    entry = Entry(key, digest, _count(raw["added_ns"]), _count(raw["longest_text_bytes"]), run, files)
+    entry = Entry(key, digest, _count(raw["added_ns"]), _count(raw["longest_text_bytes"]), run, files, version)
     if len(entry.paths()) != len(files):
         raise ValueError("duplicate file")
     return entry

@@ -15,6 +15,7 @@ from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, quote_text, sql_type
 from traceconv.schema.model import SCHEMA_VERSION, TableSchema
 from traceconv.store.database import connect_memory, temporary_spill_folder
+from traceconv.store.migrations import older_names
 
 #: The database of an open lake. That of an open store has the same name, and a file.
 _DATABASE = "store"
@@ -28,12 +29,13 @@ def open_lake(path: Path) -> duckdb.DuckDBPyConnection:
     """Open a lake for reading, with its tables in the current database.
 
     Runs are numbered from 1 in the order in which they were added. Runs that can't be used are omitted: see
-    `lake_problems`. Views, functions and reports are defined when they are used, since DuckDB would read files for each
+    `usable_lake`. Views, functions and reports are defined when they are used, since DuckDB would read files for each
     of them. Raises InputError for a folder that is not a lake or can't be read, StoreError for a damaged file.
     """
     lake = read_lake(lake_folder(path))
     connection = connect_memory(temporary_spill_folder())
     try:
+        _omit_unreadable(lake, connection)
         connection.execute(f"SET memory_limit = {quote_text(_MEMORY_LIMIT)}")
         attach_lake(connection, lake, _DATABASE)
         connection.execute(f"USE {_DATABASE}")
@@ -57,9 +59,30 @@ def is_open_lake(connection: duckdb.DuckDBPyConnection) -> bool:
     return found.fetchall() == [(True,)]
 
 
-def lake_problems(path: Path) -> list[str]:
-    """Return a line for each run of a lake that can't be used."""
-    return read_lake(lake_folder(path)).problems
+def usable_lake(path: Path) -> Lake:
+    """Return the runs of a lake that `open_lake` opens, and why others can't be used."""
+    lake = read_lake(lake_folder(path))
+    with connect_memory(temporary_spill_folder()) as connection:
+        _omit_unreadable(lake, connection)
+    return lake
+
+
+def _omit_unreadable(lake: Lake, connection: duckdb.DuckDBPyConnection) -> None:
+    """Omit runs in which the first file of a table, which DuckDB reads when a view is defined, has a damaged footer."""
+    prefix = lake.folder.connect(connection, "checked")
+    files: dict[tuple[str, int], list[tuple[Entry, str]]] = {}
+    for entry in lake.entries:
+        for path, file in entry.paths().items():
+            files.setdefault((file.table, entry.schema_version), []).append((entry, path))
+    for candidates in files.values():
+        for entry, path in candidates:
+            if entry not in lake.entries:
+                continue
+            try:
+                connection.execute("SELECT 1 FROM parquet_file_metadata(?)", [prefix + path]).fetchall()
+                break
+            except duckdb.Error:
+                lake.omit(entry, f"{path} is damaged")
 
 
 def attach_lake(connection: duckdb.DuckDBPyConnection, lake: Lake, database: str) -> None:
@@ -91,19 +114,36 @@ def _create_run_table(connection: duckdb.DuckDBPyConnection, entries: Sequence[E
 
 def _rows_of(schema: TableSchema, entries: Sequence[Entry], prefix: str) -> str:
     """Return the SELECT for the rows of a table in all runs."""
-    files = [path for entry in entries for path, file in entry.paths().items() if file.table == schema.name]
-    columns = [
-        f"file.{quote_identifier(column.name)}::{sql_type(column)} AS {quote_identifier(column.name)}"
-        for column in schema.columns[1:]
-    ]
-    if not files:
-        empty = ", ".join(f"NULL::{sql_type(c)} AS {quote_identifier(c.name)}" for c in schema.columns)
-        return f"SELECT {empty} WHERE false"
     # The number of a run is the place of its key in an enum: DuckDB computes it once per file, and reads only the
     # files of a run that a condition selects.
     keys = ", ".join(quote_text(entry.key) for entry in entries)
-    listed = ", ".join(quote_text(prefix + path) for path in files)
-    return (
-        f"SELECT enum_code(file.run::ENUM({keys}))::BIGINT + 1 AS run_id, {', '.join(columns)} "
-        f"FROM read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false) AS file"
-    )
+    parts: list[str] = []
+    for version in sorted({entry.schema_version for entry in entries}):
+        files = [
+            quote_text(prefix + path)
+            for entry in entries
+            if entry.schema_version == version
+            for path, file in entry.paths().items()
+            if file.table == schema.name
+        ]
+        if files:
+            listed = ", ".join(files)
+            parts.append(
+                f"SELECT enum_code(file.run::ENUM({keys}))::BIGINT + 1 AS run_id, {_columns(schema, version)} "
+                f"FROM read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false) AS file"
+            )
+    if parts:
+        return " UNION ALL ".join(parts)
+    empty = ", ".join(f"NULL::{sql_type(c)} AS {quote_identifier(c.name)}" for c in schema.columns)
+    return f"SELECT {empty} WHERE false"
+
+
+def _columns(schema: TableSchema, version: int) -> str:
+    """Return the columns in files of a schema version, by their names now; NULL for those that they lack."""
+    older = older_names(version)
+    found: list[str] = []
+    for column in schema.columns[1:]:
+        name = older.get((schema.name, column.name), column.name)
+        value = "NULL" if name is None else f"file.{quote_identifier(name)}"
+        found.append(f"{value}::{sql_type(column)} AS {quote_identifier(column.name)}")
+    return ", ".join(found)

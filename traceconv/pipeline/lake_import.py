@@ -13,6 +13,7 @@ from traceconv.lake.folder import lake_folder
 from traceconv.lake.views import attach_lake
 from traceconv.pipeline.result import IngestedRun, Problem
 from traceconv.pipeline.run_copy import copy_rows
+from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.writer import StoreWriter
 
 
@@ -58,7 +59,12 @@ def import_lake(
     if copied.entries:
         writer.make_room(max(entry.longest_text_bytes for entry in copied.entries))
         writer.attach_by(lambda connection: attach_lake(connection, copied, database))
-        copy_rows(writer, database, dict(enumerate(new_ids, start=1)))
+        numbers = dict(enumerate(new_ids, start=1))
+        # More tables may be computed since then.
+        older = {n: numbers[n] for n, one in enumerate(copied.entries, start=1) if one.schema_version < SCHEMA_VERSION}
+        copy_rows(writer, database, {n: run_id for n, run_id in numbers.items() if n not in older})
+        copy_rows(writer, database, older, derived=False)
+        writer.derive(older.values())
         seconds = (time.perf_counter() - started) / len(new_ids)
         for place, entry in zip(places, copied.entries, strict=True):
             results[place] = _imported(writer, results[place], entry, seconds)

@@ -28,12 +28,17 @@ ORDER BY run.run_id
 """
 
 
-def copy_rows(writer: StoreWriter, name: str, numbers: Mapping[int, int]) -> None:
-    """Copy the rows of runs: ID in the attached store `name` → new ID."""
+def copy_rows(writer: StoreWriter, name: str, numbers: Mapping[int, int], *, derived: bool = True) -> None:
+    """Copy the rows of runs: ID in the attached store `name` → new ID.
+
+    derived  also those of tables that are computed from others
+    """
     if not numbers:
         return
     pairs = ", ".join(f"({old:d}::BIGINT, {new:d}::BIGINT)" for old, new in numbers.items())
     for table, schema in tables().items():
+        if schema.derived_from and not derived:
+            continue
         columns = ", ".join(quote_identifier(column.name) for column in schema.columns if column.name != "run_id")
         # The entries about other runs with the same content are made for the merged store.
         code = quote_text(Code.SAME_CONTENT.text)

@@ -99,9 +99,10 @@ def _as_it_is(path: Path) -> TraceStore:
     """A store or lake of the user."""
     if not is_lake(path):
         return TraceStore(path)
-    from traceconv.lake.views import lake_problems
+    from traceconv.lake.views import usable_lake
 
-    return TraceStore(path, lake_problems(path))
+    lake = usable_lake(path)
+    return TraceStore(path, lake.problems, lake.notes())
 
 
 def _key(paths: Sequence[Path]) -> str | None:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from traceconv.base.errors import StoreError, UsageError, option, printable
-from traceconv.lake.entries import Lake, read_lake
-from traceconv.lake.folder import is_lake, lake_folder
+from traceconv.lake.entries import Lake
+from traceconv.lake.folder import is_lake
+from traceconv.lake.views import usable_lake
 from traceconv.reports.catalog import Report
 from traceconv.reports.run import Question
 from traceconv.schema import tables
@@ -104,7 +105,7 @@ def spark_question(connection: duckdb.DuckDBPyConnection, path: Path, question: 
         raise UsageError(f"Spark takes {printable(str(path))} for a pattern; rename the folder")
     _check(question.report)
     with spark_session(master) as session:
-        rows = spark_rows(session, read_lake(lake_folder(path)), question.report, question.parameters)
+        rows = spark_rows(session, usable_lake(path), question.report, question.parameters)
     name = f"traceconv_spark_{secrets.token_hex(8)}"
     connection.register("spark_rows", rows)
     connection.execute(f"CREATE TABLE {name} AS FROM spark_rows")

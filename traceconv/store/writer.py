@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from errno import ENOENT
 from itertools import chain
 from operator import itemgetter
@@ -158,6 +158,10 @@ class StoreWriter:
         """Return the ID of the next run."""
         known = self.known_runs()
         return known[-1][0] + 1 if known else 1
+
+    def derive(self, runs: Iterable[int]) -> None:
+        """Fill the tables that are computed from others for these runs before the commit, as for runs of `insert`."""
+        self._new_runs.update(runs)
 
     def run_count(self) -> int:
         """Return the number of runs."""
