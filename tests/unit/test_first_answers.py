@@ -217,6 +217,25 @@ def test_losses_of_a_file_that_was_read_are_reported(tmp_path: Path, capfd: pyte
     assert with_sample == capfd.readouterr().err
 
 
+def test_hostile_names_and_durations(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    events = [kernel(number) for number in range(6000)]
+    for number, event in enumerate(events):
+        event["name"] = ("\x1b[31mred", f"own {number}", "'; DROP TABLE task")[number % 3]
+        if number % 3 == 0:
+            event["dur"] = 9 * 10**15  # 2^63 ns are 9.2 * 10^15 µs
+    path = tmp_path / "hostile.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    rows = {row["kernel"]: row for row in sample(path, "kernels", blocks=50)}
+    assert len(rows) == 500
+    red, drop = rows["\x1b[31mred"], rows["'; DROP TABLE task"]
+    assert red["total_ns"] is red["total_low_ns"] is red["total_high_ns"] is None
+    assert red["count_low"] <= 2000 <= red["count_high"]
+    assert drop["count_low"] <= 2000 <= drop["count_high"]
+    assert drop["total_low_ns"] <= 4000 * 2000
+    assert run_command(["report", "kernels", str(path), "--sample", "--top", "600"]) == 0
+    assert "\x1b" not in capfd.readouterr().out
+
+
 # -- while the file is ingested --
 
 
@@ -248,11 +267,11 @@ def test_first_answers_in_python(large: Path, folder: Path) -> None:
 
 @pytest.mark.usefixtures("_any_size")
 def test_first_answers_are_the_default_for_large_files_on_a_terminal(
-    large: Path, monkeypatch: pytest.MonkeyPatch
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shown(**options: Any) -> bool:
+    def shown(path: Path = large, **options: Any) -> bool:
         given = {"is_plain": True, "wanted": None, "sample": False} | options
-        return command_part.first_answers_of("kernels", [large], None, **given) is not None
+        return command_part.first_answers_of("kernels", [path], None, **given) is not None
 
     assert not shown()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -261,6 +280,8 @@ def test_first_answers_are_the_default_for_large_files_on_a_terminal(
     assert not shown(is_plain=False)
     assert not shown(wanted=False)
     assert command_part.first_answers_of("task_time", [large], None, is_plain=True, wanted=None, sample=False) is None
+    traceconv.ingest(write(tmp_path / "t.json", 3), db=tmp_path / "s.duckdb")
+    assert not shown(path=tmp_path / "s.duckdb")
 
 
 #: Runs the command line; the ingest waits for the first answer, or for ever, as that of a large file would.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from traceconv.base.errors import EXIT_DATA_LOSS, UsageError
+from traceconv.base.errors import EXIT_DATA_LOSS, InputError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -44,9 +44,11 @@ def first_answers_of(
             raise UsageError(f"{flag} needs one trace file: traceconv report NAME FILE {flag}")
         if not is_plain:
             raise UsageError(f"{flag} is for all events of a file: omit options that select or order rows")
-    path = paths[0]
-    is_given = report in SAMPLED_REPORTS and not sample and (wanted or is_large(path)) and is_sampled(path)
-    return FirstAnswers(path, report, top) if is_given else None
+        return FirstAnswers(paths[0], report, top) if is_sampled(paths[0]) and not sample else None
+    with suppress(InputError):  # a store; or the ingest reports what is wrong
+        if report in SAMPLED_REPORTS and is_large(paths[0]) and is_sampled(paths[0]):
+            return FirstAnswers(paths[0], report, top)
+    return None
 
 
 def write_sample(report: str, path: Path, form: str, output: Path | None, top: int | None) -> None:

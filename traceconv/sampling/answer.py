@@ -7,7 +7,7 @@ block on a track. So the names, categories and types are those of the exact answ
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.errors import InputError
 from traceconv.base.int64 import Int64
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.parser import TraceParser
@@ -43,6 +44,8 @@ from traceconv.store.database import new_cursor, open_own_file
 
 #: Items of an answer: those with most time, and most calls, in the sample.
 _MOST_ITEMS = 500
+#: Times of a block above it, which is 13 days, are not computed with: sums must not exceed 64 bits.
+_LONGEST_NS = 1 << 50
 #: Rows of each section of a summary, as in the report.
 _ROWS_OF_SECTION = 5
 _NOTHING = Interval(None, None, None)
@@ -63,7 +66,8 @@ CREATE TEMP VIEW op AS
 _TRACKS = """
 SELECT t.track_id, e.block, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
 FROM store.main.task AS t JOIN event AS e ON e.id = t.id
-WHERE t.kind IS DISTINCT FROM 'sync' AND e.is_complete ORDER BY t.track_id, t.id
+WHERE t.kind IS DISTINCT FROM 'sync' AND e.is_complete AND t.start_ns IS NOT NULL AND t.track_id IS NOT NULL
+ORDER BY t.track_id, t.id
 """
 _OPERATORS = """
 WITH operator AS (
@@ -92,31 +96,46 @@ LEFT JOIN store.main.process AS p ON p.process_id = t.process_id
 
 @dataclass(slots=True)
 class _Item:
-    """The events of a kind: their number and time by block, and in the parts that were read in any case."""
+    """The events of a kind: their number and time in the blocks that have some, CERTAIN for what is read in any case.
 
-    counts: Int64
-    sums: Int64
-    seen_count: int = 0
-    seen_ns: int = 0
+    time_known  their time can be computed with
+    """
+
+    cells: dict[int, tuple[int, int]] = field(default_factory=dict)
     tracks: set[int] = field(default_factory=set)
+    time_known: bool = True
 
-    def add(self, block: int, track: int | None, count: int, time_ns: int) -> None:
-        if block < 0:
-            self.seen_count += count
-            self.seen_ns += time_ns
-        else:
-            self.counts[block] += count
-            self.sums[block] += time_ns
-        if track is not None:
-            self.tracks.add(track)
+    def add(self, block: int, count: int, time_ns: int | None) -> None:
+        if time_ns is None or time_ns > _LONGEST_NS:
+            self.time_known, time_ns = False, 0
+        count_before, before_ns = self.cells.get(block, (0, 0))
+        self.cells[block] = (count_before + count, before_ns + time_ns)
+
+    def merge(self, other: _Item) -> None:
+        for block, (count, time_ns) in other.cells.items():
+            self.add(block, count, time_ns)
+        self.tracks |= other.tracks
+        self.time_known &= other.time_known
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """Number and time in what is read in any case."""
+        return self.cells.get(CERTAIN, (0, 0))
 
     @property
     def all_ns(self) -> int:
-        return sum(map(int, self.sums.tolist())) + self.seen_ns
+        return sum(time_ns for _, time_ns in self.cells.values())
 
     @property
     def all_count(self) -> int:
-        return int(self.counts.sum()) + self.seen_count
+        return sum(count for count, _ in self.cells.values())
+
+    def columns(self, block_count: int) -> tuple[Int64, Int64]:
+        """Return the numbers and times by block."""
+        found = np.zeros((2, block_count), np.int64)
+        in_blocks = {block: cell for block, cell in self.cells.items() if block != CERTAIN}
+        found[:, list(in_blocks)] = np.array(list(in_blocks.values()), np.int64).reshape(-1, 2).T
+        return found[0], found[1]
 
 
 _Key = tuple[str | int | None, ...]
@@ -133,7 +152,12 @@ def estimated_rows(text: SampledText, report: str) -> tuple[tuple[EstimatedRow, 
         if not text.is_all:
             with trace.open("wb") as file:
                 file.writelines(text.texts)
-        result = ingest([text.path if text.is_all else trace], store, jobs=1)
+        try:
+            result = ingest([text.path if text.is_all else trace], store, jobs=1)
+        except InputError:
+            if text.is_all:
+                raise
+            raise NotSampled("the part that was read has no usable events") from None
         losses = tuple(losses_of(result)) if text.is_all and result.lossy else ()
         trace.unlink(missing_ok=True)
         exact = stack.enter_context(open_own_file(store))
@@ -161,6 +185,7 @@ class _Answer:
             if self._number(_OTHER_TASKS):
                 raise NotSampled("its tasks are recorded as begins and ends")
         self._tracks = self._track_samples()
+        self._wholes_by_block: dict[int, Int64] = {}
 
     def rows(self, report: str) -> Iterator[EstimatedRow]:
         """Yield the rows of a report, those with most time first."""
@@ -251,16 +276,19 @@ class _Answer:
     def _items_of(self, report: str, keys: Sequence[str]) -> dict[_Key, _Item]:
         """Return the rows of a report in each part."""
         define_report(self._sampled, reports()[report])
-        sql = f"SELECT p.block, p.track_id, {', '.join(f'k.{key}' for key in keys)}, k.count, k.total_ns FROM {report}() AS k JOIN part AS p ON p.run_id = k.run_id"  # noqa: E501, S608 - our own names
+        columns = ", ".join(f"k.{key}" for key in keys)
+        sql = f"""SELECT p.block, p.track_id, {columns}, k.count, k.total_ns
+        FROM {report}() AS k JOIN part AS p ON p.run_id = k.run_id"""  # noqa: S608 - our own names
         return self._items(self._sampled.execute(sql).fetchall())
 
-    def _items(self, rows: Sequence[Any]) -> dict[_Key, _Item]:
+    @staticmethod
+    def _items(rows: Sequence[Any]) -> dict[_Key, _Item]:
         found: dict[_Key, _Item] = {}
         for block, track, *key, count, time_ns in rows:
-            item = found.get(tuple(key))
-            if item is None:
-                item = found[tuple(key)] = _Item(np.zeros(self._usable, np.int64), np.zeros(self._usable, np.int64))
-            item.add(block, track, count, time_ns or 0)
+            item = found.setdefault(tuple(key), _Item())
+            item.add(block, count, time_ns)
+            if track is not None:
+                item.tracks.add(track)
         return found
 
     def _found(self, report: str, keys: Sequence[str], found: Sequence[str]) -> dict[_Key, _Key]:
@@ -270,29 +298,38 @@ class _Answer:
         return {row[: len(keys)]: row[len(keys) :] for row in rows}
 
     @staticmethod
-    def _wholes(items: Mapping[_Key, _Item], of: Any) -> dict[Any, _Item]:
+    def _wholes(items: Mapping[_Key, _Item], of: Callable[[_Key], str | int | None]) -> dict[str | int | None, _Item]:
+        """Return all items with the same value together, by that value."""
         return {key[0]: item for key, item in _merged(items, lambda key: (of(key),)).items()}
 
     @staticmethod
     def _largest(items: Mapping[_Key, _Item]) -> list[tuple[_Key, _Item]]:
-        """Return the items with most time in the sample, in this order."""
-        # What was read in any case counts as what it is: few events, but it only decides about the order.
-        ordered = sorted(items.items(), key=lambda one: (-one[1].all_ns, str(one[0])))
+        """Return the items with most time in the sample, in this order; times beyond the limit first."""
+        ordered = sorted(items.items(), key=lambda one: (one[1].time_known, -one[1].all_ns, str(one[0])))
         return ordered[:_MOST_ITEMS]
 
     def _row(self, key: Mapping[str, str | int | None], item: _Item, whole: _Item, most: int) -> EstimatedRow:
-        count = self._count(item, most)
+        count, time, share = self._count(item, most), _NOTHING, UNKNOWN_SHARE
         if self._is_prefix:
-            share = item.all_ns / whole.all_ns if self._is_all and whole.all_ns else None
-            return EstimatedRow(key, count, self._seen(item.all_ns), ShareInterval(share, share, share))
-        hidden, hidden_whole = self._hidden(item.tracks), self._hidden(whole.tracks)
-        seen = item.seen_ns, whole.seen_ns
-        return EstimatedRow(
-            key,
-            count,
-            self._sample.duration(item.sums, item.seen_ns, hidden),
-            self._sample.share(item.sums, whole.sums, seen, hidden, hidden_whole),
-        )
+            if item.time_known:
+                time = self._seen(item.all_ns)
+            if self._is_all and whole.time_known and whole.all_ns:
+                part = item.all_ns / whole.all_ns
+                share = ShareInterval(part, part, part)
+        elif item.time_known:
+            hidden, sums = self._hidden(item.tracks), item.columns(self._usable)[1]
+            time = self._sample.duration(sums, item.seen[1], hidden)
+            if whole.time_known:
+                wholes, seen = self._dense(whole), (item.seen[1], whole.seen[1])
+                share = self._sample.share(sums, wholes, seen, hidden, self._hidden(whole.tracks))
+        return EstimatedRow(key, count, time, share)
+
+    def _dense(self, whole: _Item) -> Int64:
+        """Return the times of all events by block, which many rows need."""
+        found = self._wholes_by_block.get(id(whole))
+        if found is None:
+            found = self._wholes_by_block[id(whole)] = whole.columns(self._usable)[1]
+        return found
 
     def _seen(self, value: int) -> Interval:
         return Interval(value, value, value) if self._is_all else Interval(value, None, None)
@@ -300,7 +337,7 @@ class _Answer:
     def _count(self, item: _Item, most: int) -> Interval:
         if self._is_prefix:
             return self._seen(item.all_count)
-        return self._sample.count(item.counts, item.seen_count, most)
+        return self._sample.count(item.columns(self._usable)[0], item.seen[0], most)
 
 
 def _line(section: str, item: str | int | None, note: str | int | None = None) -> dict[str, str | int | None]:
@@ -310,23 +347,15 @@ def _line(section: str, item: str | int | None, note: str | int | None = None) -
 
 def _most(items: Mapping[_Key, _Item]) -> int:
     """Return how many events of any kind are in the block that has most of it."""
-    return max((int(item.counts.max(initial=0)) for item in items.values()), default=0)
+    cells = (cell for item in items.values() for cell in item.cells.items())
+    return max((count for block, (count, _) in cells if block != CERTAIN), default=0)
 
 
-def _merged(items: Mapping[_Key, _Item], key_of: Any) -> dict[_Key, _Item]:
+def _merged(items: Mapping[_Key, _Item], key_of: Callable[[_Key], _Key]) -> dict[_Key, _Item]:
     """Add up the items with the same key."""
     found: dict[_Key, _Item] = {}
     for key, item in items.items():
-        new = key_of(key)
-        known = found.get(new)
-        if known is None:
-            found[new] = _Item(item.counts.copy(), item.sums.copy(), item.seen_count, item.seen_ns, set(item.tracks))
-            continue
-        known.counts += item.counts
-        known.sums += item.sums
-        known.seen_count += item.seen_count
-        known.seen_ns += item.seen_ns
-        known.tracks |= item.tracks
+        found.setdefault(key_of(key), _Item()).merge(item)
     return found
 
 

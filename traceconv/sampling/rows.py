@@ -117,7 +117,8 @@ class SampledAnswer(TextDisplay):
 
     def not_yet(self) -> str:
         """Describe what a sample does not tell."""
-        return f"not yet: {_NOT_YET[_sql_name(self.report)]}"
+        what = "not estimated" if self.exact else _NOT_KNOWN
+        return f"{what}: {_NOT_YET[_sql_name(self.report)]}"
 
     def title(self) -> str:
         """Describe the sample in a line."""

@@ -56,7 +56,10 @@ def samples(path: Path, report: str) -> Iterator[SampledAnswer]:
         try:
             found = _answer(sampled_text(path, blocks=blocks), name)
         except NotSampled:
-            found = _answer(first_text(path, text_bytes), name)
+            try:
+                found = _answer(first_text(path, text_bytes), name)
+            except NotSampled:
+                return
         yield found
         blocks, text_bytes = blocks * _GROWTH, text_bytes * _GROWTH
         if found.exact or found.read_bytes * _GROWTH > _MOST_OF_FILE * found.size_bytes:
