@@ -14,6 +14,7 @@ from traceconv.store.memory_tables import memory_rows
 from traceconv.store.operator_tables import fill_operators, link_tasks
 from traceconv.store.path_tables import fill_paths
 from traceconv.store.queue_tables import queue_rows
+from traceconv.store.replay_tables import fill_replays
 
 
 def derived_rows(
@@ -28,6 +29,7 @@ def derived_rows(
     yield from queue_rows(connection, runs)
     link_tasks(connection, runs)
     fill_operators(connection, runs)
+    fill_replays(connection, runs)
     fill_paths(connection, runs)
     connection.execute("DROP TABLE temp.linked")
     fill_collectives(connection, runs)

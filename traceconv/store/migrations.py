@@ -75,7 +75,7 @@ MIGRATIONS: Mapping[int, Migration] = {
         fill=(LINK_CALLS,),
         filled=frozenset({"task.api_id", "task.call_ns"}),
     ),
-    10: Migration(),
+    10: Migration(filled=frozenset({"task_operator.attribution"})),
 }
 
 #: Stores of this version and all later ones can be migrated.
@@ -106,6 +106,8 @@ def migration_statements(version: int) -> Iterator[str]:
             yield create_table(table)
     for later in range(version + 1, SCHEMA_VERSION + 1):
         for name, column in _columns_since(later):
+            if tables()[name].since > version:
+                continue
             change = f"ADD COLUMN {quote_identifier(column.name)} {sql_type(column)}"
             if column.older_name is not None:
                 change = f"RENAME COLUMN {quote_identifier(column.older_name)} TO {quote_identifier(column.name)}"

@@ -150,6 +150,11 @@ JOIN temp.distinct_call AS n ON n.run_id = c.run_id AND n.name IS NOT DISTINCT F
   AND n."values" IS NOT DISTINCT FROM c."values"
 JOIN temp.distinct_operator AS d ON d.number = n.number
 """
+#: Place of the call_kind that a task `t` gives its call.
+TASK_RANK = """
+CASE WHEN coalesce(t.kind, 'compute') = 'compute' THEN 0 WHEN t.kind = 'collective' THEN 1
+     WHEN regexp_matches(t.name, '(?i)DtoD|device.to.device|memset') THEN 2 ELSE 3 END
+"""
 _TASKS = """
 INSERT INTO task_operator BY NAME
 WITH placed AS (
@@ -165,14 +170,13 @@ WITH placed AS (
   LEFT JOIN temp.outer_call AS o ON o.run_id = p.run_id AND o.id = p.range_id
 ), kinds AS (
   SELECT c.run_id, c.id, c.operator_id, c.range_id, t.device_id, t.step_id, t.op_id, t.kind, t.start_ns, t.dur_ns,
-         CASE WHEN coalesce(t.kind, 'compute') = 'compute' THEN 0 WHEN t.kind = 'collective' THEN 1
-              WHEN regexp_matches(t.name, '(?i)DtoD|device.to.device|memset') THEN 2 ELSE 3 END AS rank
+         {rank} AS rank
   FROM called AS c
   JOIN task AS t ON t.run_id = c.run_id AND t.id = c.id
   WHERE t.run_id IN ({runs})
 )
 SELECT * EXCLUDE (rank), ['compute', 'collective', 'copy', 'transfer'][1 + min(rank) OVER of_call] AS call_kind,
-       row_number() OVER (of_call ORDER BY start_ns, id) = 1 AS is_first
+       row_number() OVER (of_call ORDER BY start_ns, id) = 1 AS is_first, 'recorded' AS attribution
 FROM kinds
 WINDOW of_call AS (PARTITION BY run_id, range_id, device_id)
 """
@@ -219,7 +223,7 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     with_shapes = connection.execute(_RUNS.format(runs=chosen)).fetchall() if chosen else []
     if not with_shapes:
         return
-    within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes)}
+    within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes), "rank": TASK_RANK}
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
     connection.execute(_CALLS.format(**within, names=_quoted_names()))

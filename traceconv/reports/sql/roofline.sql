@@ -27,6 +27,7 @@
 -- kind = { type = "VARCHAR", unit = "enum", doc = "What the tasks are: compute if one of the operator's call computes, else collective, copy (within the device) or transfer (other copies); NULL for ops of a model whose tasks have no kind, and in the row without a name." }
 -- count = { type = "BIGINT", unit = "count", doc = "Calls of the operator: those whose first task is among the tasks and ended; NULL in the row without a name. A task of a model may contain several executions (op.executions_per_task)." }
 -- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended." }
+-- replay_task_count = { type = "BIGINT", unit = "count", doc = "Those of task_count that are part of a graph replay and whose operator is that of a reference (graph_replay)." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Tasks without an end in the source; not counted in other columns." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks." }
 -- ratio_percent = { type = "DOUBLE", unit = "percent", doc = "100 total_ns / the sum of total_ns over all rows of the run and device; NULL if that is 0." }
@@ -59,7 +60,7 @@ WITH by_op AS (
          CASE r.source_format WHEN 'npulog' THEN 'model' WHEN 'static' THEN 'model' ELSE 'recorded' END AS work_source,
          NULL AS compute_type, b.kind,
          sum(b.ended::HUGEINT * coalesce(o.executions_per_task, 1)) AS calls, sum(b.started) AS started,
-         sum(b.ended) AS ended, sum(b.total) AS total, k.flops, k.memory_bytes, NULL AS category
+         sum(b.ended) AS ended, 0 AS replays, sum(b.total) AS total, k.flops, k.memory_bytes, NULL AS category
   FROM by_op AS b
   JOIN known AS k ON k.run_id = b.run_id AND k.op_id = b.op_id
   JOIN op AS o ON o.run_id = b.run_id AND o.op_id = b.op_id
@@ -68,7 +69,8 @@ WITH by_op AS (
            b.kind, k.flops, k.memory_bytes
 ), by_operator AS (
   SELECT t.run_id, t.device_id, t.operator_id, t.call_kind AS kind, t.op_id, count(*) AS started, count(t.dur_ns) AS ended,
-         sum(t.dur_ns) AS total, count(t.dur_ns) FILTER (WHERE t.is_first) AS calls
+         count(t.dur_ns) FILTER (WHERE t.attribution = 'replay') AS replays, sum(t.dur_ns) AS total,
+         count(t.dur_ns) FILTER (WHERE t.is_first) AS calls
   FROM task_operator AS t
   WHERE (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
@@ -84,14 +86,14 @@ WITH by_op AS (
   WHERE k.op_id IS NULL
 ), of_operator AS (
   SELECT b.run_id, b.device_id, b.operator_id, b.kind, bool_or(b.is_tf32) AS is_tf32, sum(b.calls) AS calls,
-         sum(b.started) AS started, sum(b.ended) AS ended, sum(b.total) AS total
+         sum(b.started) AS started, sum(b.ended) AS ended, sum(b.replays) AS replays, sum(b.total) AS total
   FROM named AS b
   GROUP BY b.run_id, b.device_id, b.operator_id, b.kind
 ), launched AS (
   SELECT b.run_id, b.device_id, o.name, o.input_shapes, o.input_dtypes,
          CASE WHEN o.flops IS NOT NULL OR o.read_bytes + o.write_bytes IS NOT NULL THEN 'formula' END AS work_source,
          CASE WHEN o.compute_type = 'fp32 matrix' AND b.is_tf32 THEN 'tf32 matrix' ELSE o.compute_type END AS compute_type,
-         b.kind, b.calls, b.started, b.ended, b.total, o.flops,
+         b.kind, b.calls, b.started, b.ended, b.replays, b.total, o.flops,
          TRY(o.read_bytes + o.write_bytes) AS memory_bytes, o.category
   FROM of_operator AS b
   JOIN operator AS o ON o.run_id = b.run_id AND o.operator_id = b.operator_id
@@ -110,11 +112,11 @@ WITH by_op AS (
 ), every AS (
   SELECT run_id, device_id, name, coalesce(category, kernel_category(name)) AS category, input_shapes, input_dtypes,
          work_source, compute_type, kind, sum(calls) AS calls, sum(started) AS started, sum(ended) AS ended,
-         coalesce(sum(total), 0) AS total, flops, memory_bytes
+         sum(replays) AS replays, coalesce(sum(total), 0) AS total, flops, memory_bytes
   FROM counted
   GROUP BY ALL
   UNION ALL BY NAME
-  SELECT run_id, device_id, started, ended, coalesce(total, 0) AS total
+  SELECT run_id, device_id, started, ended, 0 AS replays, coalesce(total, 0) AS total
   FROM signed
   WHERE started > 0
 ), peaked AS (
@@ -136,6 +138,7 @@ WITH by_op AS (
 SELECT run_id, device_id, name, category, input_shapes, input_dtypes, work_source, compute_type, kind,
        calls::BIGINT AS count,
        ended::BIGINT AS task_count,
+       replays::BIGINT AS replay_task_count,
        (started - ended)::BIGINT AS unfinished_count,
        TRY_CAST(total AS BIGINT) AS total_ns,
        (100 * total)::DOUBLE / nullif(device_total, 0)::DOUBLE AS ratio_percent,

@@ -9,11 +9,11 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream and are not part of another task; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, and parts of steps before the first or after the last one, in runs in which at least half of the steps have the same number (a heuristic); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
+-- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream and are not part of another task; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, and parts of steps before the first or after the last one, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
 -- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches or steps; NULL for other findings." }
 -- count = { type = "BIGINT", unit = "count", doc = "Calls, tasks, steps, holes or events concerned." }
 -- total_count = { type = "BIGINT", unit = "count", doc = "Those examined; NULL if unknown." }
--- affected_ns = { type = "BIGINT", unit = "ns", doc = "lost_tasks, lost_copies, lost_launches: time from the first to the last of consecutive ones; overlapping_tasks: sum of the overlaps; duplicate_tasks, unknown_collectives: sum of the durations; early_tasks, late_tasks: sum of the times by which they are early or late; lost_calls: time between the calls around the holes; silent_end: the silent time; uncertain_delays: sum of the delays; NULL for others." }
+-- affected_ns = { type = "BIGINT", unit = "ns", doc = "lost_tasks, lost_copies, lost_launches: time from the first to the last of consecutive ones; overlapping_tasks: sum of the overlaps; duplicate_tasks, unknown_collectives, unmatched_replays, aligned_replays: sum of the durations; early_tasks, late_tasks: sum of the times by which they are early or late; lost_calls: time between the calls around the holes; silent_end: the silent time; uncertain_delays: sum of the delays; NULL for others." }
 -- affected_percent = { type = "DOUBLE", unit = "percent", doc = "affected_ns in percent of the run's duration; may exceed 100 with several streams; NULL if unknown." }
 -- reports = { type = "VARCHAR", unit = "text", doc = "Reports whose numbers it affects." }
 WITH called_word AS MATERIALIZED (
@@ -275,6 +275,14 @@ WITH called_word AS MATERIALIZED (
   FROM long_name AS n
   JOIN tested AS t ON t.run_id = n.run_id
   UNION ALL
+  SELECT g.run_id, CASE WHEN g.reference_id IS NULL THEN 'unmatched_replays' ELSE 'aligned_replays' END, NULL, count(*),
+         any_value(n.tasks), sum(t.dur_ns)
+  FROM graph_replay AS g
+  JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id
+  JOIN (SELECT run_id, count(*) AS tasks FROM graph_replay GROUP BY run_id) AS n ON n.run_id = g.run_id
+  WHERE run IS NULL OR g.run_id = run
+  GROUP BY g.run_id, g.reference_id IS NULL
+  UNION ALL
   SELECT run_id, 'lost_calls', NULL, holes, calls, lasts FROM lost_call
   UNION ALL
   SELECT c.run_id, 'cut_steps', c.place, sum(c.count), any_value(b.rows), NULL
@@ -307,6 +315,8 @@ SELECT f.run_id, f.finding, f.place, f.count::BIGINT AS count, f.total::BIGINT A
          WHEN 'uncertain_delays' THEN 'launch'
          WHEN 'cut_names' THEN 'kernels, op-statistic'
          WHEN 'unknown_collectives' THEN 'breakdown'
+         WHEN 'unmatched_replays' THEN 'op-tree, roofline, kernels (by shape)'
+         WHEN 'aligned_replays' THEN 'op-tree, roofline, kernels (by shape)'
          WHEN 'cut_steps' THEN 'step-trace, step-breakdown, compare'
          WHEN 'late_tasks' THEN 'breakdown, launch, idle-gaps, step-breakdown'
          WHEN 'reordered_tasks' THEN 'breakdown, launch, idle-gaps, step-breakdown'
