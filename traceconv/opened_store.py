@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from traceconv.analysis.advice import Advice
     from traceconv.analysis.critical_path import CriticalPath
+    from traceconv.analysis.graph_replays import GraphReplays
     from traceconv.analysis.what_if import WhatIf
     from traceconv.export.registry import Written
     from traceconv.pipeline.runs import DeletedRuns, MergedRun
@@ -405,6 +406,30 @@ class Store:
             with self._released():
                 save_path(self.path, found)
         return found
+
+    @checked
+    def graph_replays(self, *, run: int | str | None = None, reference: int | str | None = None) -> GraphReplays:
+        """Find the operators, modules and shapes of the kernels that graphs ran, and return how many are known.
+
+        run        number or label; None: the latest
+        reference  run in which the host called the operators; None: the same run
+
+        The rows are in the table graph_replay. A store made of files has those of its own run. Raises UsageError for an
+        unknown run, InputError if the run has no launches of graphs or their kernels aren't recorded.
+        """
+        from traceconv.analysis.graph_replays import align_replays, graph_replays
+        from traceconv.reports.run import one_run
+
+        with self._cursor() as cursor:
+            run_id, _ = one_run(cursor, _run_name(run), "an alignment of graph replays")
+            name = run_id if reference is None else reference
+            reference_id, _ = one_run(cursor, _run_name(name), "a reference")
+            graph_replays(cursor, run_id, reference_id)
+        if not self._is_made:
+            with self._released():
+                align_replays(self.path, run_id, reference_id)
+        with self._cursor() as cursor:
+            return graph_replays(cursor, run_id, reference_id)
 
     @checked
     def what_if(

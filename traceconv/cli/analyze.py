@@ -7,9 +7,10 @@ from pathlib import Path
 import typer
 
 from traceconv.cli import options
+from traceconv.cli.completions import complete_run
 
 app = typer.Typer(
-    help="Find the critical path of steps, and what they would gain from a change.",
+    help="Find the critical path of steps, what they would gain from a change, and the operators of graph replays.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=options.HELP_NAMES,
@@ -78,6 +79,64 @@ def critical_path(
         write_rows(path_table(path), chosen, output)
     else:
         write_text((line + "\n" for line in path_lines(path, top or SHOWN_OPS)), output)
+
+
+@app.command("graph-replays", cls=options.Command, context_settings=options.HELP_NAMES)
+def graph_replays(
+    paths: list[Path] | None = options.FILES,
+    reference: str | None = typer.Option(
+        None,
+        "--reference",
+        metavar="N|LABEL",
+        help="Run in which the host called the operators, by number or label. Default: the same run.",
+        autocompletion=complete_run,
+    ),
+    db: Path | None = options.DB,
+    cache: bool = options.CACHE,
+    run: str | None = options.ONE_RUN,
+    form: str | None = options.format_option(("table", "json")),
+    output: Path | None = options.OUTPUT,
+) -> None:
+    """Find the operators, modules and shapes of the kernels that graphs ran.
+
+    A launch of a CUDA, HIP or ACL graph runs kernels without calls of their operators. The kernels are aligned with
+    those of a reference, in which the host called the operators. What matches is in the table graph_replay, and
+    op-tree, roofline and kernels --by-shape use it. An ingest aligns a run with itself; --reference aligns it with
+    another run of the store. It is a heuristic: no operator is given to a kernel that could be of several.
+
+    \b
+    Examples:
+      traceconv analyze graph-replays
+      traceconv ingest eager.json graphs.json
+      traceconv analyze graph-replays --run 2 --reference 1
+    """
+    from traceconv.analysis.graph_replays import align_replays, replay_lines
+    from traceconv.analysis.graph_replays import graph_replays as count_replays
+    from traceconv.base.errors import UsageError
+    from traceconv.cli.one_shot import asked_store
+    from traceconv.cli.output import print_message, write_text
+    from traceconv.reports.current_store import open_current_store
+    from traceconv.reports.run import one_run, reading
+    from traceconv.reports.values import json_text
+
+    chosen = options.row_format(form, output, ("table", "json"))
+    if paths and reference is not None:
+        raise UsageError("--reference needs a store with both runs; ingest the files first")
+    with asked_store(db, paths or (), cache=cache) as store:
+        with open_current_store(store) as connection, reading():
+            run_id, note = one_run(connection, run, "an alignment of graph replays")
+            if note is not None:
+                print_message(note)
+            reference_id = run_id if reference is None else one_run(connection, reference, "a reference")[0]
+            count_replays(connection, run_id, reference_id)
+        if not paths:
+            align_replays(store, run_id, reference_id)
+        with open_current_store(store) as connection, reading():
+            replays = count_replays(connection, run_id, reference_id)
+    if chosen == "json":
+        write_text([json_text(replays.to_dict()), "\n"], output)
+    else:
+        write_text((line + "\n" for line in replay_lines(replays)), output)
 
 
 @app.command("what-if", cls=options.Command, context_settings=options.HELP_NAMES)

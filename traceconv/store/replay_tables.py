@@ -209,7 +209,8 @@ WINDOW of_launch AS (PARTITION BY launch_id)
 """
 _REPLAYS = """
 INSERT INTO graph_replay BY NAME
-SELECT {run} AS run_id, id, launch_id, CASE WHEN reference_id IS NOT NULL THEN {reference} END AS reference_run_id,
+SELECT {run} AS run_id, id, launch_id,
+       CASE WHEN {run} <> {reference} THEN (SELECT label FROM run WHERE run_id = {reference}) END AS reference_label,
        reference_id, operator_name, module_name, is_same_size, matched_count, task_count
 FROM temp.aligned
 """
@@ -285,6 +286,17 @@ def fill_replays(connection: duckdb.DuckDBPyConnection, runs: Iterable[int], ref
         _fill(connection, {"run": run_id, "reference": run_id if reference is None else reference, "rank": TASK_RANK})
     for name in _TEMPORARY if with_graphs else ():
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def clear_replays(connection: duckdb.DuckDBPyConnection, run_id: int) -> None:
+    """Delete what `fill_replays` added for a run. Operators that an enclosing range had before stay unknown."""
+    for statement in (
+        "DELETE FROM graph_replay WHERE run_id = ?",
+        "DELETE FROM task_operator WHERE run_id = ? AND attribution = 'replay'",
+        "DELETE FROM operator AS o WHERE run_id = ? AND operator_id NOT IN "
+        "(SELECT operator_id FROM task_operator WHERE run_id = o.run_id)",
+    ):
+        connection.execute(statement, [run_id])
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, values: dict[str, object]) -> None:

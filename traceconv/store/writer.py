@@ -268,6 +268,13 @@ class StoreWriter:
         self.changed = True
         self._execute(statement, dict(parameters or {}))
 
+    def work_on(self, work: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
+        """Call `work` with the connection, in the transaction."""
+        self.changed = True
+        self._insert_small()
+        with self._refusing():
+            work(self._connection)
+
     def fetch(self, statement: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
         """Return the rows of a statement; there must be few."""
         return self._fetch(statement, dict(parameters or {}))
