@@ -1,4 +1,4 @@
-"""Real traces whose later steps are turned into launches of graphs: their kernels get back the operators that they had."""
+"""Real traces whose later steps are turned into launches of graphs: kernels get back their operators."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def with_graphs(events: list[Event], pieces: int = 1) -> list[Event]:
     marks = [e for e in events if str(e.get("name")).startswith("ProfilerStep#") and e.get("ph") == "X"]
     marks = [mark for mark in marks if mark["cat"] != "gpu_user_annotation"]
     windows = sorted((Decimal(mark["ts"]), Decimal(mark["ts"]) + Decimal(mark["dur"])) for mark in marks)[1:]
-    calls = sorted((e for e in events if is_call(e) and e["args"]["correlation"] in tasks), key=lambda e: Decimal(e["ts"]))
+    calls = sorted(
+        (e for e in events if is_call(e) and e["args"]["correlation"] in tasks), key=lambda e: Decimal(e["ts"])
+    )
     graph_of: dict[int, int] = {}
     graphs = []
     for start, end in windows:

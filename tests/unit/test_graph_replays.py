@@ -43,7 +43,11 @@ class Trace:
         self._correlation += 1
         if module:
             self._add("python_function", f"nn.Module: {module}", 5)
-        shape = {"Input Dims": [[grid, grid], [grid, grid]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+        shape = {
+            "Input Dims": [[grid, grid], [grid, grid]],
+            "Input type": ["float", "float"],
+            "Concrete Inputs": ["", ""],
+        }
         self._add("cpu_op", operator or f"aten::{kernel}", 5, **shape)
         self._add("cuda_runtime", "cudaLaunchKernel", 3, correlation=self._correlation)
         self.kernel(kernel, grid)
@@ -68,7 +72,8 @@ def replays(store: Path) -> list[tuple[object, ...]]:
             "SELECT t.name, g.operator_name, g.module_name, o.input_shapes FROM graph_replay AS g "
             "JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id "
             "LEFT JOIN task_operator AS p ON p.run_id = g.run_id AND p.id = g.id AND p.attribution = 'replay' "
-            "LEFT JOIN operator AS o ON o.run_id = g.run_id AND o.operator_id = p.operator_id ORDER BY t.run_id, t.start_ns"
+            "LEFT JOIN operator AS o ON o.run_id = g.run_id AND o.operator_id = p.operator_id "
+            "ORDER BY t.run_id, t.start_ns"
         ).fetchall()
 
 
@@ -94,12 +99,15 @@ def test_a_replay_in_the_same_order_gets_everything(tmp_path: Path) -> None:
     assert aligned(trace, tmp_path) == wanted
     with duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True) as store:
         rows = store.execute(
-            "SELECT count, task_count, replay_task_count, flops FROM roofline WHERE name = 'aten::mm' AND input_shapes = '4,4;4,4'"
+            "SELECT count, task_count, replay_task_count, flops FROM roofline "
+            "WHERE name = 'aten::mm' AND input_shapes = '4,4;4,4'"
         ).fetchall()
         assert rows == [(2, 2, 1, 128)]
         rows = store.execute("SELECT found_by, count(*) FROM task_module GROUP BY ALL ORDER BY ALL").fetchall()
         assert rows == [("launch", 8), ("replay", 8)]
-        rows = store.execute("SELECT path, task_count, replay_task_count FROM op_tree WHERE name = 'aten::gelu'").fetchall()
+        rows = store.execute(
+            "SELECT path, task_count, replay_task_count FROM op_tree WHERE name = 'aten::gelu'"
+        ).fetchall()
         # The launch of the graph is in no range: its tree begins with the module, as that of the eager run.
         assert rows == [("nn.Module: Linear_0 > aten::gelu", 2, 1)]
         rows = store.execute("SELECT finding, count, total_count FROM trust WHERE finding LIKE '%replays'").fetchall()
@@ -149,7 +157,18 @@ def test_the_reference_is_another_run(tmp_path: Path) -> None:
     for trace, name in ((eager_trace, "eager.json"), (graphs, "graphs.json")):
         ingest([trace.write(tmp_path / name)], db)
     assert {row[1] for row in replays(db)} == {None}
-    command = ["analyze", "graph-replays", "--run", "2", "--reference", "1", "--db", str(db), "-o", str(tmp_path / "out")]
+    command = [
+        "analyze",
+        "graph-replays",
+        "--run",
+        "2",
+        "--reference",
+        "1",
+        "--db",
+        str(db),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     for _ in range(2):
         assert run(command) == 0
     assert (tmp_path / "out").read_text().splitlines()[:5] == [
@@ -159,7 +178,7 @@ def test_the_reference_is_another_run(tmp_path: Path) -> None:
         "module           10  100.00 %",
         "shapes           10  100.00 %",
     ]
-    wanted = [(name, f"aten::{name}", "nn.Module: Linear_0", "{0},{0};{0},{0}".format(grid)) for name, grid in LAYER]
+    wanted = [(name, f"aten::{name}", "nn.Module: Linear_0", f"{grid},{grid};{grid},{grid}") for name, grid in LAYER]
     assert replays(db) == wanted + wanted[:2]
     with traceconv.open_store(db) as store:
         assert store.graph_replays(run=2, reference=2).matched_count == 0

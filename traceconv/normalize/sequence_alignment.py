@@ -75,7 +75,8 @@ class Reference:
         return sum(length for length, _ in found), Pairs(*map(np.concatenate, columns))
 
     def _similar_part(self, sequence: Int64, first: int) -> tuple[int, Pairs] | None:
-        best, found = 0, []
+        best = 0
+        found: list[Pairs] = []
         for low, high in self._windows(sequence):
             if len(sequence) * (high - low) > self._cells:
                 return None
@@ -162,7 +163,11 @@ def common_subsequence(one: Int64, other: Int64) -> tuple[int, Pairs]:
     return longest, Pairs(at[kept], to[kept])
 
 
-def _next_row(above: np.ndarray[tuple[int], np.dtype[np.uint16]], equal: np.ndarray[tuple[int], np.dtype[np.bool_]], row: np.ndarray[tuple[int], np.dtype[np.uint16]]) -> None:
+def _next_row(
+    above: np.ndarray[tuple[int], np.dtype[np.uint16]],
+    equal: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    row: np.ndarray[tuple[int], np.dtype[np.uint16]],
+) -> None:
     """Fill the next row of the lengths of longest common subsequences of prefixes."""
     np.maximum(above[1:], above[:-1] + equal, out=row[1:])
     np.maximum.accumulate(row[1:], out=row[1:])

@@ -1,4 +1,4 @@
-"""Fill the table graph_replay, and the operators of its tasks, by aligning replays with kernels launched by operators."""
+"""Fill the table graph_replay, and the operators of its tasks, by aligning them with those that operators launched."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ _MOST_PLACES = 100
 _MAX_LEVELS = 512
 _UNNAMED = -2
 
-_RUNS = (
-    "SELECT DISTINCT a.run_id FROM api AS a "
-    f"WHERE a.run_id IN ({{runs}}) AND regexp_matches(a.name, '{LAUNCH_NAMES}') ORDER BY a.run_id"
-)
+_RUNS = f"""
+SELECT DISTINCT a.run_id FROM api AS a
+WHERE a.run_id IN ({{runs}}) AND regexp_matches(a.name, '{LAUNCH_NAMES}') ORDER BY a.run_id
+"""  # noqa: S608 - our own words
 # The keys of PyTorch, of nsys and of rocprofv3.
-_SIZE = (
-    """coalesce(nullif(array_to_string(json_extract(t.args, ['$.grid', '$.block', '$.gridX', '$.gridY', '$.gridZ', """
-    """'$.blockX', '$.blockY', '$.blockZ', '$.dispatch_info.grid_size', '$.dispatch_info.workgroup_size'])::VARCHAR[], """
-    """' '), ''), t.size_bytes::VARCHAR, t.block_count::VARCHAR)"""
-)
+_SIZE = """coalesce(nullif(array_to_string(json_extract(t.args, [
+  '$.grid', '$.block', '$.gridX', '$.gridY', '$.gridZ', '$.blockX', '$.blockY', '$.blockZ',
+  '$.dispatch_info.grid_size', '$.dispatch_info.workgroup_size'])::VARCHAR[], ' '), ''),
+  t.size_bytes::VARCHAR, t.block_count::VARCHAR)"""
 _REPLAYED = f"""
 CREATE OR REPLACE TEMP TABLE replayed AS
 SELECT t.id, t.api_id, t.device_id, t.stream_id, t.start_ns, t.name, {_SIZE} AS size
@@ -40,40 +39,7 @@ FROM task AS t
 JOIN api AS a ON a.run_id = t.run_id AND a.id = t.api_id
 WHERE t.run_id = {{run}} AND a.run_id = {{run}} AND regexp_matches(a.name, '{LAUNCH_NAMES}')
   AND t.kind IS DISTINCT FROM 'sync'
-"""
-_NAMES = "^((cuda|cu|hip)GraphLaunch|aclmdlRIExecute)"
-#: Kernels of a reference that are looked through: the first ones.
-_MOST_REFERENCES = 2_000_000
-#: Places of a sequence whose operators must agree, if it occurs more often.
-_MOST_PLACES = 100
-#: Enclosing slices; Python stacks are less deep.
-_MAX_LEVELS = 512
-_UNNAMED = -2
-
-_RUNS = (
-    "SELECT DISTINCT a.run_id FROM api AS a "
-    f"WHERE a.run_id IN ({{runs}}) AND regexp_matches(a.name, '{LAUNCH_NAMES}') ORDER BY a.run_id"
-)
-# The keys of PyTorch, of nsys and of rocprofv3.
-_SIZE = (
-    """coalesce(nullif(array_to_string(json_extract(t.args, ['$.grid', '$.block', '$.gridX', '$.gridY', '$.gridZ', """
-    """'$.blockX', '$.blockY', '$.blockZ', '$.dispatch_info.grid_size', '$.dispatch_info.workgroup_size'])::VARCHAR[], """
-    """' '), ''), t.size_bytes::VARCHAR, t.block_count::VARCHAR)"""
-)
-_REPLAYED = f"""
-CREATE OR REPLACE TEMP TABLE replayed AS
-SELECT t.id, t.api_id, t.device_id, t.stream_id, t.start_ns, t.name, {_SIZE} AS size
-FROM task AS t
-JOIN api AS a ON a.run_id = t.run_id AND a.id = t.api_id
-WHERE t.run_id = {{run}} AND a.run_id = {{run}} AND regexp_matches(a.name, '{LAUNCH_NAMES}')
-  AND t.kind IS DISTINCT FROM 'sync'
-"""
-# The keys of PyTorch, of nsys and of rocprofv3.
-_SIZE = (
-    """coalesce(nullif(array_to_string(json_extract(t.args, ['$.grid', '$.block', '$.gridX', '$.gridY', '$.gridZ', """
-    """'$.blockX', '$.blockY', '$.blockZ', '$.dispatch_info.grid_size', '$.dispatch_info.workgroup_size'])::VARCHAR[], """
-    """' '), ''), t.size_bytes::VARCHAR, t.block_count::VARCHAR)"""
-)
+"""  # noqa: S608 - our own words
 _NAMES = """
 CREATE OR REPLACE TEMP TABLE replayed_name AS
 SELECT name, (row_number() OVER (ORDER BY name))::BIGINT AS name_id
@@ -83,7 +49,9 @@ _ELIGIBLE = f"""
 CREATE OR REPLACE TEMP TABLE eligible AS
 SELECT t.id, t.device_id, t.stream_id, t.start_ns, n.name_id, CASE WHEN n.name_id IS NOT NULL THEN {_SIZE} END AS size
 FROM task AS t
-ANTI JOIN (SELECT id FROM api WHERE run_id = {{reference}} AND regexp_matches(name, '{LAUNCH_NAMES}')) AS a ON a.id = t.api_id
+ANTI JOIN (
+  SELECT id FROM api WHERE run_id = {{reference}} AND regexp_matches(name, '{LAUNCH_NAMES}')
+) AS a ON a.id = t.api_id
 LEFT JOIN temp.replayed_name AS n ON n.name = t.name
 WHERE t.run_id = {{reference}} AND t.kind IS DISTINCT FROM 'sync' AND t.start_ns IS NOT NULL
 ORDER BY t.start_ns, t.id
@@ -174,8 +142,8 @@ WITH inner_most AS (
   GROUP BY slice_id
 ), known AS (
   SELECT l.id, coalesce(c.operator_name, f.operator_name) AS operator_name,
-         coalesce(c.module_name, f.module_name) AS module_name, coalesce(p.name, c.operator_name, f.operator_name) AS worker_name,
-         o.operator_id, o.range_id
+         coalesce(c.module_name, f.module_name) AS module_name,
+         coalesce(p.name, c.operator_name, f.operator_name) AS worker_name, o.operator_id, o.range_id
   FROM temp.launched AS l
   LEFT JOIN inner_most AS c ON c.slice_id = l.api_id
   LEFT JOIN inner_most AS f ON f.slice_id = l.slice_id
@@ -196,7 +164,8 @@ GROUP BY p.sequence, p.place
 _ALIGNED = """
 CREATE OR REPLACE TEMP TABLE aligned AS
 WITH placed AS (
-  SELECT r.id, r.api_id AS launch_id, r.device_id, a.operator_name, a.module_name, a.worker_name, a.operator_id, a.range_id, a.is_same_size,
+  SELECT r.id, r.api_id AS launch_id, a.operator_name, a.module_name, a.worker_name, a.operator_id, a.range_id,
+         a.is_same_size,
          CASE WHEN coalesce(a.operator_name, a.module_name) IS NOT NULL THEN a.reference_id END AS reference_id
   FROM temp.replayed AS r
   LEFT JOIN temp.place_of AS p ON p.id = r.id
@@ -218,28 +187,35 @@ FROM temp.aligned
 _MADE = """
 CREATE OR REPLACE TEMP TABLE replayed_operator AS
 WITH wanted AS (
-  SELECT DISTINCT operator_id AS reference_operator_id, worker_name AS name, operator_id IS NOT NULL AND is_same_size AS has_shapes
+  SELECT DISTINCT operator_id AS reference_operator_id, worker_name AS name,
+         operator_id IS NOT NULL AND is_same_size AS has_shapes
   FROM temp.aligned
   WHERE worker_name IS NOT NULL
 ), described AS (
   SELECT w.*, o.category, CASE WHEN has_shapes THEN o.input_shapes END AS input_shapes,
          CASE WHEN has_shapes THEN o.input_dtypes END AS input_dtypes,
-         CASE WHEN has_shapes THEN o.compute_type END AS compute_type, CASE WHEN has_shapes THEN o.flops END AS flops,
-         CASE WHEN has_shapes THEN o.read_bytes END AS read_bytes, CASE WHEN has_shapes THEN o.write_bytes END AS write_bytes
+         CASE WHEN has_shapes THEN o.compute_type END AS compute_type,
+         CASE WHEN has_shapes THEN o.flops END AS flops,
+         CASE WHEN has_shapes THEN o.read_bytes END AS read_bytes,
+         CASE WHEN has_shapes THEN o.write_bytes END AS write_bytes
   FROM wanted AS w
   LEFT JOIN operator AS o ON o.run_id = {reference} AND o.operator_id = w.reference_operator_id
 ), identified AS (
   SELECT d.* REPLACE (coalesce(d.category, kernel_category(d.name)) AS category), o.operator_id AS known_id
   FROM described AS d
-  LEFT JOIN operator AS o ON o.run_id = {run} AND d.has_shapes AND {run} = {reference} AND o.operator_id = d.reference_operator_id
+  LEFT JOIN operator AS o
+    ON o.run_id = {run} AND {run} = {reference} AND d.has_shapes AND o.operator_id = d.reference_operator_id
 )
 SELECT *, coalesce(known_id, (SELECT coalesce(max(operator_id), 0) FROM operator WHERE run_id = {run})
-         + dense_rank() OVER (ORDER BY known_id IS NOT NULL, name, category, input_shapes, input_dtypes, compute_type, flops, read_bytes, write_bytes)) AS operator_id
+         + dense_rank() OVER (
+         ORDER BY known_id IS NOT NULL, name, category, input_shapes, input_dtypes, compute_type, flops, read_bytes,
+                  write_bytes)) AS operator_id
 FROM identified
 """
 _OPERATORS = """
 INSERT INTO operator BY NAME
-SELECT DISTINCT {run} AS run_id, operator_id, name, category, input_shapes, input_dtypes, compute_type, flops, read_bytes, write_bytes
+SELECT DISTINCT {run} AS run_id, operator_id, name, category, input_shapes, input_dtypes, compute_type, flops,
+       read_bytes, write_bytes
 FROM temp.replayed_operator
 WHERE known_id IS NULL
 """
@@ -260,15 +236,22 @@ WITH kinds AS (
   JOIN task AS t ON t.run_id = {run} AND t.id = a.id
   WHERE t.run_id = {run}
 )
-SELECT * EXCLUDE (rank, launch_id, reference_id, stream_id) REPLACE (CASE WHEN {run} = {reference} THEN range_id END AS range_id),
+SELECT * EXCLUDE (rank, launch_id, reference_id, stream_id)
+         REPLACE (CASE WHEN {run} = {reference} THEN range_id END AS range_id),
        ['compute', 'collective', 'copy', 'transfer'][1 + min(rank) OVER of_call] AS call_kind,
        row_number() OVER (of_call ORDER BY start_ns, id) = 1 AS is_first, 'replay' AS attribution
 FROM kinds
 WINDOW of_call AS (PARTITION BY launch_id, device_id, stream_id, operator_id, coalesce(range_id, reference_id))
 """
 _HAS_OPERATORS = "SELECT 1 FROM task_operator WHERE run_id = {reference} LIMIT 1"
-_PAIRS = "CREATE OR REPLACE TEMP TABLE pair (sequence BIGINT, place BIGINT, reference BIGINT, reference_id BIGINT, is_same_size BOOLEAN)"
-_ENCLOSING = "CREATE OR REPLACE TEMP TABLE enclosing (slice_id BIGINT, level BIGINT, operator_name VARCHAR, module_name VARCHAR)"
+_PAIRS = """
+CREATE OR REPLACE TEMP TABLE pair (
+  sequence BIGINT, place BIGINT, reference BIGINT, reference_id BIGINT, is_same_size BOOLEAN
+)
+"""
+_ENCLOSING = (
+    "CREATE OR REPLACE TEMP TABLE enclosing (slice_id BIGINT, level BIGINT, operator_name VARCHAR, module_name VARCHAR)"
+)
 _TEMPORARY = (
     "replayed", "replayed_name", "replayed_kernel", "eligible", "pair", "place_of", "launched", "frontier", "reached",
     "enclosing", "agreed", "aligned", "replayed_operator",
@@ -383,5 +366,5 @@ def _fewer(pairs: Pairs, length: int) -> Pairs:
 def _make(connection: duckdb.DuckDBPyConnection, statement: str, **columns: Int64) -> None:
     """Make a table of columns, or add them to it."""
     connection.register("made_rows", pa.table({name: pa.array(values) for name, values in columns.items()}))
-    connection.execute(f"{statement} SELECT * FROM made_rows")
+    connection.execute(f"{statement} SELECT * FROM made_rows")  # noqa: S608 - our own words
     connection.unregister("made_rows")
