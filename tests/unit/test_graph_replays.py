@@ -106,12 +106,32 @@ def test_a_replay_in_the_same_order_gets_everything(tmp_path: Path) -> None:
         rows = store.execute("SELECT found_by, count(*) FROM task_module GROUP BY ALL ORDER BY ALL").fetchall()
         assert rows == [("launch", 8), ("replay", 8)]
         rows = store.execute(
-            "SELECT path, task_count, replay_task_count FROM op_tree WHERE name = 'aten::gelu'"
+            "SELECT path, count, task_count, replay_task_count FROM op_tree WHERE name = 'aten::gelu' ORDER BY ALL"
         ).fetchall()
         # The launch of the graph is in no range: its tree begins with the module, as that of the eager run.
-        assert rows == [("nn.Module: Linear_0 > aten::gelu", 2, 1)]
+        assert rows == [("nn.Module: Linear_0 > aten::gelu", 0, 1, 1), ("nn.Module: Linear_0 > aten::gelu", 1, 1, 0)]
         rows = store.execute("SELECT finding, count, total_count FROM trust WHERE finding LIKE '%replays'").fetchall()
         assert rows == [("aligned_replays", 8, 8)]
+
+
+def test_the_tree_shows_modules_and_operators_inside_the_launching_range(tmp_path: Path) -> None:
+    trace = eager(Trace(), "Linear_0")
+    trace._add("user_annotation", "ProfilerStep#3", 4)
+    trace._add("user_annotation", "decode", 3)
+    trace.graph(*LAYER[:3], ("unknown", 1), *LAYER[3:])
+    aligned(trace, tmp_path)
+    with duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True) as store:
+        rows = store.execute(
+            "SELECT path, kind, task_count, self_task_count, replay_task_count, device_total_ns FROM op_tree "
+            "WHERE starts_with(path, 'ProfilerStep*') AND depth < 3 ORDER BY position"
+        ).fetchall()
+        sums = store.execute("SELECT sum(self_task_count), sum(device_self_ns) FROM op_tree").fetchall()
+    assert rows == [
+        ("ProfilerStep*", "annotation", 9, 0, 8, 9000),
+        ("ProfilerStep* > decode", "annotation", 9, 1, 8, 9000),
+        ("ProfilerStep* > decode > nn.Module: Linear_0", "module", 8, 0, 8, 8000),
+    ]
+    assert sums == [(17, 17000)]
 
 
 def test_places_that_differ_leave_what_they_differ_in_unknown(tmp_path: Path) -> None:

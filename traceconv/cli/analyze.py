@@ -99,7 +99,7 @@ def graph_replays(
 ) -> None:
     """Find the operators, modules and shapes of the kernels that graphs ran.
 
-    A launch of a CUDA, HIP or ACL graph runs kernels without calls of their operators. The kernels are aligned with
+    A launch of a CUDA or HIP graph runs kernels without calls of their operators. The kernels are aligned with
     those of a reference, in which the host called the operators. What matches is in the table graph_replay, and
     op-tree, roofline and kernels --by-shape use it. An ingest aligns a run with itself; --reference aligns it with
     another run of the store. It is a heuristic: no operator is given to a kernel that could be of several.

@@ -29,9 +29,9 @@ def derived_rows(
     yield from queue_rows(connection, runs)
     link_tasks(connection, runs)
     fill_operators(connection, runs)
-    fill_replays(connection, runs)
     fill_paths(connection, runs)
     connection.execute("DROP TABLE temp.linked")
+    fill_replays(connection, runs)
     fill_collectives(connection, runs)
 
 

@@ -32,7 +32,8 @@ _SUM_NAMES = (
 )  # fmt: skip
 _SUM_DTYPE = np.dtype([(name, "<i8") for name in _SUM_NAMES])
 
-_NAME = (
+#: Name of a range in a chain.
+PATH_NAME = (
     "CASE WHEN starts_with({name}, 'ProfilerStep#') "
     "THEN regexp_replace({name}, '^ProfilerStep#[0-9]+$', 'ProfilerStep*') ELSE coalesce({name}, '') END"
 )
@@ -49,7 +50,7 @@ UNION ALL
 SELECT start_ns FROM task WHERE run_id IN ({{runs}}) AND {_TASK} AND start_ns IS NOT NULL
 """  # noqa: S608 - our own words
 _SLICES = f"""
-SELECT r.run_id, r.id, coalesce(r.parent_id, {_NULL_SQL}) AS parent_id, hash({_NAME.format(name="r.name")}) AS name,
+SELECT r.run_id, r.id, coalesce(r.parent_id, {_NULL_SQL}) AS parent_id, hash({PATH_NAME.format(name="r.name")}) AS name,
        CASE r.kind {{kinds}} ELSE 0 END::BIGINT + CASE WHEN k.device_id IS NULL THEN {_HOST} ELSE 0 END AS kind,
        coalesce(r.step_id, {_NULL_SQL}) AS step_id, coalesce(r.start_ns, {_NULL_SQL}) AS start_ns,
        coalesce(r.dur_ns, {_NULL_SQL}) AS dur_ns, coalesce(r.self_ns, {_NULL_SQL}) AS self_ns
@@ -102,7 +103,7 @@ LIMIT 1
 _KINDS = "SELECT DISTINCT kind FROM range WHERE run_id IN ({with_ranges}) AND kind IS NOT NULL ORDER BY kind"
 _INSERT_PATHS = f"""
 INSERT INTO range_path BY NAME
-SELECT p.run_id, p.path_id, p.parent_path_id, p.depth, {_NAME.format(name="r.name")} AS name, p.kind
+SELECT p.run_id, p.path_id, p.parent_path_id, p.depth, {PATH_NAME.format(name="r.name")} AS name, p.kind
 FROM new_paths AS p
 JOIN range AS r ON r.run_id = p.run_id AND r.id = p.path_id
 """  # noqa: S608 - our own words

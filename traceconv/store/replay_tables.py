@@ -12,9 +12,10 @@ from traceconv.base.int64 import Int64
 from traceconv.normalize.sequence_alignment import NOTHING, Pairs, Reference
 from traceconv.store.catalogue import define
 from traceconv.store.operator_tables import TASK_RANK
+from traceconv.store.path_tables import PATH_NAME
 
 #: Calls that launch a graph.
-LAUNCH_NAMES = "^((cuda|cu|hip)GraphLaunch|aclmdlRIExecute)"
+LAUNCH_NAMES = "^(cuda|cu|hip)GraphLaunch"
 #: Kernels of a reference that are looked through: the first ones.
 _MOST_REFERENCES = 2_000_000
 #: Places of a sequence whose operators must agree, if it occurs more often.
@@ -113,21 +114,25 @@ SELECT slice_id, slice_id AS at_id
 FROM (SELECT api_id AS slice_id FROM temp.launched UNION SELECT slice_id FROM temp.launched)
 WHERE slice_id IS NOT NULL
 """
+_LAUNCHES = """
+CREATE OR REPLACE TEMP TABLE frontier AS
+SELECT DISTINCT api_id AS slice_id, api_id AS at_id FROM temp.replayed
+"""
 _STEP_UP = """
 CREATE OR REPLACE TEMP TABLE reached AS
-SELECT f.slice_id, n.parent_id, n.kind, n.name
+SELECT f.slice_id, n.parent_id, n.kind, n.name, n.is_range
 FROM temp.frontier AS f
 JOIN (
-  SELECT id, parent_id, kind, name FROM "range" WHERE run_id = {reference}
+  SELECT id, parent_id, kind, name, true AS is_range FROM "range" WHERE run_id = {within}
   UNION ALL
-  SELECT id, parent_id, NULL, NULL FROM api WHERE run_id = {reference}
+  SELECT id, parent_id, NULL, NULL, false FROM api WHERE run_id = {within}
 ) AS n ON n.id = f.at_id
 """
 _FOUND = """
 INSERT INTO temp.enclosing
-SELECT slice_id, {level}, CASE WHEN kind = 'host_op' THEN name END, CASE WHEN kind = 'module' THEN name END
+SELECT slice_id, {level}, kind, name
 FROM temp.reached
-WHERE kind IN ('host_op', 'module')
+WHERE is_range
 """
 _NEXT = """
 CREATE OR REPLACE TEMP TABLE frontier AS
@@ -137,7 +142,8 @@ SELECT slice_id, parent_id AS at_id FROM temp.reached WHERE parent_id IS NOT NUL
 _AGREED = """
 CREATE OR REPLACE TEMP TABLE agreed AS
 WITH inner_most AS (
-  SELECT slice_id, arg_min(operator_name, level) AS operator_name, arg_min(module_name, level) AS module_name
+  SELECT slice_id, arg_min(name, level) FILTER (WHERE kind = 'host_op') AS operator_name,
+         arg_min(name, level) FILTER (WHERE kind = 'module') AS module_name
   FROM temp.enclosing
   GROUP BY slice_id
 ), known AS (
@@ -178,10 +184,11 @@ WINDOW of_launch AS (PARTITION BY launch_id)
 """
 _REPLAYS = """
 INSERT INTO graph_replay BY NAME
-SELECT {run} AS run_id, id, launch_id,
+SELECT {run} AS run_id, id, launch_id, path_id,
        CASE WHEN {run} <> {reference} THEN (SELECT label FROM run WHERE run_id = {reference}) END AS reference_label,
        reference_id, operator_name, module_name, is_same_size, matched_count, task_count
 FROM temp.aligned
+LEFT JOIN temp.launch_path ON slice_id = launch_id
 """
 # Operators as in the reference; without shapes and work, if the sizes of kernels differ.
 _MADE = """
@@ -249,12 +256,29 @@ CREATE OR REPLACE TEMP TABLE pair (
   sequence BIGINT, place BIGINT, reference BIGINT, reference_id BIGINT, is_same_size BOOLEAN
 )
 """
-_ENCLOSING = (
-    "CREATE OR REPLACE TEMP TABLE enclosing (slice_id BIGINT, level BIGINT, operator_name VARCHAR, module_name VARCHAR)"
-)
+_ENCLOSING = "CREATE OR REPLACE TEMP TABLE enclosing (slice_id BIGINT, level BIGINT, kind VARCHAR, name VARCHAR)"
+# The ranges around the launch of a graph, from the outermost one.
+_CHAINS = f"""
+CREATE OR REPLACE TEMP TABLE launch_chain AS
+SELECT slice_id, row_number() OVER (PARTITION BY slice_id ORDER BY level DESC) - 1 AS depth,
+       {PATH_NAME.format(name="name")} AS name
+FROM temp.enclosing
+"""  # noqa: S608 - our own words
+_ROOTS = """
+CREATE OR REPLACE TEMP TABLE launch_path AS
+SELECT DISTINCT api_id AS slice_id, NULL::BIGINT AS path_id FROM temp.replayed
+"""
+_STEP_DOWN = """
+CREATE OR REPLACE TEMP TABLE launch_path AS
+SELECT l.slice_id, CASE WHEN c.slice_id IS NULL THEN l.path_id ELSE p.path_id END AS path_id
+FROM temp.launch_path AS l
+LEFT JOIN temp.launch_chain AS c ON c.slice_id = l.slice_id AND c.depth = {level}
+LEFT JOIN range_path AS p ON p.run_id = {run} AND p.depth = {level} AND p.name = c.name
+  AND p.parent_path_id IS NOT DISTINCT FROM l.path_id
+"""
 _TEMPORARY = (
     "replayed", "replayed_name", "replayed_kernel", "eligible", "pair", "place_of", "launched", "frontier", "reached",
-    "enclosing", "agreed", "aligned", "replayed_operator",
+    "enclosing", "launch_chain", "launch_path", "agreed", "aligned", "replayed_operator",
 )  # fmt: skip
 
 
@@ -284,23 +308,36 @@ def clear_replays(connection: duckdb.DuckDBPyConnection, run_id: int) -> None:
 
 def _fill(connection: duckdb.DuckDBPyConnection, values: dict[str, object]) -> None:
     """Fill the table for one run."""
-    for statement in (_REPLAYED, _NAMES, _ELIGIBLE, _KERNELS, _PAIRS, _ENCLOSING):
+    for statement in (_REPLAYED, _NAMES, _ELIGIBLE, _KERNELS, _PAIRS):
         connection.execute(statement.format(**values))
+    connection.execute(_LAUNCHES)
+    _find_enclosing(connection, values["run"])
+    for statement in (_CHAINS, _ROOTS):
+        connection.execute(statement)
+    [(depth,)] = connection.execute("SELECT max(depth) FROM temp.launch_chain").fetchall()
+    for level in range(0 if depth is None else depth + 1):
+        connection.execute(_STEP_DOWN.format(level=level, **values))
     _align(connection)
     for statement in (_LAUNCHED, _FRONTIER):
         connection.execute(statement.format(**values))
-    for level in range(_MAX_LEVELS):
-        for statement in (_STEP_UP, _FOUND, _NEXT):
-            connection.execute(statement.format(level=level, **values))
-        [(rest,)] = connection.execute("SELECT count(*) FROM temp.frontier").fetchall()
-        if not rest:
-            break
+    _find_enclosing(connection, values["reference"])
     for statement in (_AGREED, _ALIGNED, _REPLAYS):
         connection.execute(statement.format(**values))
     if connection.execute(_HAS_OPERATORS.format(**values)).fetchall():
         define(connection, "kernel_category")
         for statement in (_MADE, _OPERATORS, _NOT_RECORDED, _TASKS):
             connection.execute(statement.format(**values))
+
+
+def _find_enclosing(connection: duckdb.DuckDBPyConnection, run_id: object) -> None:
+    """Fill `enclosing` with the ranges around the slices of `frontier`; the innermost has the lowest level."""
+    connection.execute(_ENCLOSING)
+    for level in range(_MAX_LEVELS):
+        for statement in (_STEP_UP, _FOUND, _NEXT):
+            connection.execute(statement.format(level=level, within=run_id))
+        [(rest,)] = connection.execute("SELECT count(*) FROM temp.frontier").fetchall()
+        if not rest:
+            break
 
 
 def _align(connection: duckdb.DuckDBPyConnection) -> None:

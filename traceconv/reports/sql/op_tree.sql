@@ -1,5 +1,5 @@
 -- title = "Time by range, as a tree"
--- doc = "How much host and device time does each module, operator, function and annotation take, with and without those inside it? One row per chain of names; the children of a row follow it, those with most device time first. Tasks without a known range are in a row without a name, so that device_self_ns adds up to the durations of all tasks but waits and events. Filter by depth and path to see less."
+-- doc = "How much host and device time does each module, operator, function and annotation take, with and without those inside it? One row per chain of names; the children of a row follow it, those with most device time first. Tasks without a known range are in a row without a name, so that device_self_ns adds up to the durations of all tasks but waits and events. In replays of graphs, the rows inside the launching range are modules and operators of a reference (graph_replay). Filter by depth and path to see less."
 -- needs = ["range"]
 -- when_empty = "Ranges come from annotations of a framework or program: PyTorch operators, record_function, NVTX, spans of traceconv.profile."
 -- order = ["run_id", "position"]
@@ -24,6 +24,7 @@
 -- host_self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations minus those of the ranges and calls directly inside." }
 -- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that they launched, including those of the rows inside; without waits and events." }
 -- self_task_count = { type = "BIGINT", unit = "count", doc = "Tasks that they launched directly." }
+-- replay_task_count = { type = "BIGINT", unit = "count", doc = "Those of task_count that are part of a graph replay and whose module or operator is that of a reference (graph_replay)." }
 -- device_total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks that they launched, including those of the rows inside." }
 -- device_self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks that they launched directly." }
 -- device_percent = { type = "DOUBLE", unit = "percent", doc = "100 device_total_ns / the sum of device_self_ns over all rows of the run; NULL if that is 0." }
@@ -36,31 +37,65 @@ WITH RECURSIVE spent AS (
   WHERE (run IS NULL OR t.run_id = run) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
   GROUP BY t.run_id, coalesce(t.path_id, -1)
+), replay AS (
+  SELECT g.run_id, coalesce(g.path_id, -1) AS launch_id, g.module_name, g.operator_name, count(*) AS tasks,
+         coalesce(sum(t.dur_ns), 0) AS device_own
+  FROM graph_replay AS g
+  JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id
+  WHERE g.reference_id IS NOT NULL AND (run IS NULL OR g.run_id = run) AND (device IS NULL OR t.device_id = device)
+    AND (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
+    AND (last_step IS NULL OR t.step_id <= last_step)
+  GROUP BY g.run_id, coalesce(g.path_id, -1), g.module_name, g.operator_name
+), moved AS (
+  SELECT run_id, launch_id, sum(tasks) AS tasks, sum(device_own) AS device_own
+  FROM replay
+  GROUP BY run_id, launch_id
+), replay_node AS (
+  SELECT run_id, launch_id, module_name, operator_name, sum(tasks) AS tasks, sum(device_own) AS device_own,
+         -1 - row_number() OVER (PARTITION BY run_id ORDER BY launch_id, module_name, operator_name) AS path_id
+  FROM (
+    FROM replay
+    UNION ALL
+    SELECT run_id, launch_id, module_name, NULL, 0, 0 FROM replay WHERE module_name IS NOT NULL
+  )
+  GROUP BY run_id, launch_id, module_name, operator_name
 ), node AS (
   SELECT p.run_id, p.path_id, p.parent_path_id AS parent_id, p.depth, p.name, p.kind,
          coalesce(s.is_asked, false) AS is_asked, coalesce(s.ended, 0) AS ended, coalesce(s.total, 0) AS total,
-         coalesce(s.own, 0) AS own, coalesce(s.tasks, 0) AS tasks, coalesce(s.device_own, 0) AS device_own
+         coalesce(s.own, 0) AS own, 0 AS replays,
+         coalesce(s.tasks, 0) - coalesce(m.tasks, 0) AS tasks, coalesce(s.device_own, 0) - coalesce(m.device_own, 0) AS device_own
   FROM range_path AS p
   LEFT JOIN spent AS s ON s.run_id = p.run_id AND s.path_id = p.path_id
+  LEFT JOIN moved AS m ON m.run_id = p.run_id AND m.launch_id = p.path_id
   WHERE run IS NULL OR p.run_id = run
   UNION ALL
-  SELECT s.run_id, s.path_id, NULL, 0, NULL, NULL, false, 0, 0, 0, s.tasks, s.device_own
+  SELECT s.run_id, s.path_id, NULL, 0, NULL, NULL, false, 0, 0, 0, 0, s.tasks - coalesce(m.tasks, 0),
+         s.device_own - coalesce(m.device_own, 0)
   FROM spent AS s
+  LEFT JOIN moved AS m ON m.run_id = s.run_id AND m.launch_id = s.path_id
   WHERE s.path_id = -1
+  UNION ALL
+  SELECT r.run_id, r.path_id, coalesce(o.path_id, nullif(r.launch_id, -1)),
+         coalesce(p.depth + 1, 0) + CASE WHEN o.path_id IS NULL THEN 0 ELSE 1 END, coalesce(r.operator_name, r.module_name),
+         CASE WHEN r.operator_name IS NULL THEN 'module' ELSE 'host_op' END, false, 0, 0, 0, r.tasks, r.tasks, r.device_own
+  FROM replay_node AS r
+  LEFT JOIN replay_node AS o ON r.operator_name IS NOT NULL AND o.run_id = r.run_id AND o.launch_id = r.launch_id
+    AND o.module_name = r.module_name AND o.operator_name IS NULL
+  LEFT JOIN range_path AS p ON p.run_id = r.run_id AND p.path_id = r.launch_id
 ), above AS (
-  SELECT n.run_id, n.path_id, n.parent_id AS next_id, n.tasks, n.device_own
+  SELECT n.run_id, n.path_id, n.parent_id AS next_id, n.tasks, n.replays, n.device_own
   FROM node AS n
   WHERE n.is_asked OR n.tasks > 0
   UNION ALL
-  SELECT a.run_id, n.path_id, n.parent_id, a.tasks, a.device_own
+  SELECT a.run_id, n.path_id, n.parent_id, a.tasks, a.replays, a.device_own
   FROM above AS a
   JOIN node AS n ON n.run_id = a.run_id AND n.path_id = a.next_id
 ), inside AS (
-  SELECT run_id, path_id, sum(tasks) AS all_tasks, sum(device_own) AS device_total
+  SELECT run_id, path_id, sum(tasks) AS all_tasks, sum(replays) AS all_replays, sum(device_own) AS device_total
   FROM above
   GROUP BY run_id, path_id
 ), summed AS (
-  SELECT n.*, i.all_tasks, i.device_total
+  SELECT n.*, i.all_tasks, i.all_replays, i.device_total
   FROM node AS n
   JOIN inside AS i ON i.run_id = n.run_id AND i.path_id = n.path_id
 ), ranked AS (
@@ -86,6 +121,7 @@ SELECT run_id, position, depth::BIGINT AS depth, repeat('  ', depth::BIGINT) || 
        TRY_CAST(own AS BIGINT) AS host_self_ns,
        all_tasks::BIGINT AS task_count,
        tasks::BIGINT AS self_task_count,
+       all_replays::BIGINT AS replay_task_count,
        TRY_CAST(device_total AS BIGINT) AS device_total_ns,
        TRY_CAST(device_own AS BIGINT) AS device_self_ns,
        (100 * device_total)::DOUBLE / nullif(run_device, 0)::DOUBLE AS device_percent
