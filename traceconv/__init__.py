@@ -20,7 +20,18 @@ from traceconv.base.errors import (
 )
 
 if TYPE_CHECKING:
-    from traceconv.api import compare, dump, first_answers, get_profile, info, ingest, open_store, record, verify
+    from traceconv.api import (
+        compare,
+        dump,
+        first_answers,
+        get_profile,
+        info,
+        ingest,
+        lake_ingest,
+        open_store,
+        record,
+        verify,
+    )
     from traceconv.opened_store import Store
     from traceconv.profiler import Profiler, profile
     from traceconv.runtime.expression import ops, profile_expression
@@ -55,6 +66,7 @@ __all__ = [
     "get_profile",
     "info",
     "ingest",
+    "lake_ingest",
     "open_store",
     "ops",
     "profile",
@@ -79,6 +91,7 @@ _MODULES = {
     "get_profile": "traceconv.api",
     "info": "traceconv.api",
     "ingest": "traceconv.api",
+    "lake_ingest": "traceconv.api",
     "open_store": "traceconv.api",
     "ops": "traceconv.runtime.expression",
     "profile": "traceconv.profiler",

@@ -195,6 +195,47 @@ def ingest(
 
 
 @checked
+def lake_ingest(
+    *paths: PathLike,
+    into: PathLike,
+    replace: bool = False,
+    reader: str | None = None,
+    rank_pattern: str | None = None,
+    group: str | None = None,
+    rules: Sequence[PathLike] = (),
+    max_event_mb: int = 64,
+    max_ratio: int = 1000,
+    jobs: int | None = None,
+    engine: str = "duckdb",
+    master: str = "local[*]",
+) -> IngestedRuns:
+    """Add captures, traces, or folders that contain some, to a lake; runs whose content is in it are kept.
+
+    into     the lake: a folder, or s3://BUCKET/FOLDER; it is created if it does not exist
+    replace  replace runs that are already in the lake
+    engine   "duckdb": on this machine; "spark": on executors, which need traceconv, the paths and the lake
+    master   for "spark": where it runs, such as "spark://HOST:7077"
+
+    Other parameters and the result are those of `ingest`; runs are numbered as in the lake. Each run is added once it
+    is complete, so that calling it again continues after a failure. Raises OutputError if the lake can't be written.
+    """
+    from traceconv.pipeline.ingest import naming_of, trace_options_of
+    from traceconv.pipeline.lake_ingest import ingest_into_lake
+
+    return ingest_into_lake(
+        paths_of("lake_ingest", paths),
+        path_of(into),
+        replace=replace,
+        reader=reader,
+        trace_options=trace_options_of([path_of(path) for path in rules], max_event_mb, max_ratio),
+        naming=naming_of(rank_pattern, group),
+        jobs=jobs,
+        engine=engine,
+        master=master,
+    )
+
+
+@checked
 def info(*paths: PathLike, quick: bool = False) -> FileInfos:
     """Identify captures, trace files, folders that contain some, log files, stores and lakes, and check them.
 

@@ -59,6 +59,18 @@ def test_a_killed_export(store: Path, tmp_path: Path, method: str, times: int, s
     assert all_rows(tmp_path / "back.duckdb") == all_rows(store)
 
 
+def test_a_killed_ingest_into_a_lake(store: Path, tmp_path: Path) -> None:
+    """The run that was complete is kept; the same command adds the others, and the lake is that of an ingest."""
+    files = [str(store.parent / f"{seed}.json") for seed in (1, 2, 3)]
+    words = ["lake", "ingest", *files, "--into", str(tmp_path / "lake")]
+    done = subprocess.run([sys.executable, "-c", _KILLED, "publish_entry", "2", *words], check=False)
+    assert done.returncode == -signal.SIGKILL
+    again = subprocess.run([sys.executable, "-m", "traceconv", *words], check=True, stderr=subprocess.PIPE, text=True)
+    assert [line.split()[1] for line in again.stderr.splitlines() if " run " in line] == ["is", "ingested", "ingested"]
+    ingest([tmp_path / "lake"], tmp_path / "back.duckdb")
+    assert all_rows(tmp_path / "back.duckdb") == all_rows(store)
+
+
 def test_writers_at_once(store: Path, tmp_path: Path) -> None:
     """Each run is in the lake once, with the files of one of them."""
     command = [sys.executable, "-m", "traceconv", "export", "parquet", "--db", str(store), "-o", str(tmp_path / "lake")]

@@ -34,6 +34,7 @@ COUNTERPARTS: dict[str, tuple[Callable[..., Any], ...]] = {
     "runs label": (traceconv.Store.label_runs, traceconv.open_store),
     "runs delete": (traceconv.Store.delete_runs, traceconv.open_store),
     "runs merge": (traceconv.Store.merge_runs, traceconv.open_store),
+    "lake ingest": (traceconv.lake_ingest,),
     "lake list": (traceconv.Store.runs, traceconv.open_store),
     "lake report": (traceconv.Store.report, traceconv.open_store),
     "lake query": (traceconv.Store.query, traceconv.open_store),

@@ -35,7 +35,7 @@ def test_translations_change_only_on_purpose(golden: Callable[[str, str], None])
             lines.append(str(error))
         else:
             portable.add(name)
-            digest = hashlib.sha256(query.sql.encode()).hexdigest()
+            digest = hashlib.sha256("\0".join((*query.shared.values(), query.sql)).encode()).hexdigest()
             lines.append(f"{name} reads {', '.join(sorted(query.tables))}: {digest}")
     golden("spark_queries.txt", "\n".join(lines) + "\n")
     assert portable >= PROMISED

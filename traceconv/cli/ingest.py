@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,14 +12,44 @@ from traceconv.base.errors import EXIT_DATA_LOSS, printable
 from traceconv.cli.completions import complete_reader
 from traceconv.cli.options import store_path
 
+if TYPE_CHECKING:
+    from traceconv.pipeline.result import IngestedRuns, Observer
+
+
+PATHS = typer.Argument(
+    ...,
+    metavar="PATH…",
+    help="Captures (PROF_…), single .bin files; output folders of msprof and torch_npu; trace files, - for "
+    "standard input; folders that contain any of these at any depth.",
+)
+READER = typer.Option(
+    None,
+    "--reader",
+    metavar="NAME",
+    help="Reader for all paths: chrome_json, nsys, speedscope …",
+    autocompletion=complete_reader,
+)
+PATTERN = typer.Option(
+    None,
+    "--rank-pattern",
+    metavar="REGEX",
+    help="Regex that extracts rank, host and group from the path: (?P<rank>…), (?P<host>…), (?P<group>…).",
+)
+GROUP = typer.Option(
+    None, "--group", metavar="NAME", help="Group label for all these runs, such as a job (run.group_label)."
+)
+RULES = typer.Option(
+    [], "--rules", metavar="FILE", help="Rule file (TOML) for trace events, tried before the built-in rules."
+)
+MAX_EVENT_MB = typer.Option(64, "--max-event-mb", min=1, help="Skip events of trace files larger than this.")
+MAX_RATIO = typer.Option(1000, "--max-ratio", min=1, help="Maximum decompression ratio.")
+JOBS = typer.Option(
+    None, "--jobs", min=1, metavar="N", help="Processes that read files. Default: one per core; 1: none."
+)
+
 
 def ingest(
-    paths: list[Path] = typer.Argument(
-        ...,
-        metavar="PATH…",
-        help="Captures (PROF_…), single .bin files; output folders of msprof and torch_npu; trace files, - for "
-        "standard input; folders that contain any of these at any depth.",
-    ),
+    paths: list[Path] = PATHS,
     db: Path | None = typer.Option(
         None,
         "--db",
@@ -28,30 +60,13 @@ def ingest(
     ),
     replace: bool = typer.Option(False, "--replace", help="Re-import captures already in the store."),
     strict: bool = typer.Option(False, "--strict", help="Fail on any loss and leave the store unchanged."),
-    reader: str | None = typer.Option(
-        None,
-        "--reader",
-        metavar="NAME",
-        help="Reader for all paths: chrome_json, nsys, speedscope …",
-        autocompletion=complete_reader,
-    ),
-    pattern: str | None = typer.Option(
-        None,
-        "--rank-pattern",
-        metavar="REGEX",
-        help="Regex that extracts rank, host and group from the path: (?P<rank>…), (?P<host>…), (?P<group>…).",
-    ),
-    group: str | None = typer.Option(
-        None, "--group", metavar="NAME", help="Group label for all these runs, such as a job (run.group_label)."
-    ),
-    rules: list[Path] = typer.Option(
-        [], "--rules", metavar="FILE", help="Rule file (TOML) for trace events, tried before the built-in rules."
-    ),
-    max_event_mb: int = typer.Option(64, "--max-event-mb", min=1, help="Skip events of trace files larger than this."),
-    max_ratio: int = typer.Option(1000, "--max-ratio", min=1, help="Maximum decompression ratio."),
-    jobs: int | None = typer.Option(
-        None, "--jobs", min=1, metavar="N", help="Processes that read files. Default: one per core; 1: none."
-    ),
+    reader: str | None = READER,
+    pattern: str | None = PATTERN,
+    group: str | None = GROUP,
+    rules: list[Path] = RULES,
+    max_event_mb: int = MAX_EVENT_MB,
+    max_ratio: int = MAX_RATIO,
+    jobs: int | None = JOBS,
 ) -> None:
     """Import logs and traces into a DuckDB store.
 
@@ -76,34 +91,50 @@ def ingest(
       traceconv ingest ASCEND_PROFILER_OUTPUT/
       curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """
+    prepare_memory()
+    from traceconv.cli.output import print_message
+    from traceconv.pipeline.ingest import ingest as ingest_paths
+    from traceconv.pipeline.ingest import naming_of, trace_options_of
+
+    store = store_path(db)
+
+    def run(observer: Observer | None) -> IngestedRuns:
+        return ingest_paths(
+            paths,
+            store,
+            replace=replace,
+            strict=strict,
+            observer=observer,
+            reader=reader,
+            trace_options=trace_options_of(rules, max_event_mb, max_ratio),
+            naming=naming_of(pattern, group),
+            jobs=jobs,
+            on_wait=lambda: print_message(
+                f"waiting for another ingest into {printable(str(store))} to finish (Ctrl-C to cancel)"
+            ),
+        )
+
+    show_result(run)
+
+
+def prepare_memory() -> None:
+    """Configure the allocator of this process, before pyarrow and DuckDB are loaded."""
     from traceconv.base.malloc_tuning import limit_arenas, require_address_space
 
     require_address_space()
     limit_arenas()
+
+
+def show_result(run: Callable[[Observer | None], IngestedRuns]) -> None:
+    """Run an ingest, show its progress and its result; exit with code 3 if something was lost."""
     from traceconv.cli.output import print_message
     from traceconv.cli.progress import ingest_progress
-    from traceconv.pipeline.ingest import ingest as ingest_paths
-    from traceconv.pipeline.ingest import naming_of, trace_options_of
     from traceconv.pipeline.ingest_text import lines_of, listed
     from traceconv.pipeline.result import NothingUsable
 
-    store = store_path(db)
     try:
         with ingest_progress() as observer:
-            result = ingest_paths(
-                paths,
-                store,
-                replace=replace,
-                strict=strict,
-                observer=observer,
-                reader=reader,
-                trace_options=trace_options_of(rules, max_event_mb, max_ratio),
-                naming=naming_of(pattern, group),
-                jobs=jobs,
-                on_wait=lambda: print_message(
-                    f"waiting for another ingest into {printable(str(store))} to finish (Ctrl-C to cancel)"
-                ),
-            )
+            result = run(observer)
     except NothingUsable as error:
         for line in listed("failed: ", [problem.message for problem in error.problems]):
             print_message(line, "")

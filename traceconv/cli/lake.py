@@ -1,4 +1,4 @@
-"""`traceconv lake`: reports and queries on a folder of many runs, without an import."""
+"""`traceconv lake`: add runs to a folder of many, and reports and queries on it without an import."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import typer
 
 from traceconv.base.errors import EXIT_DATA_LOSS, UsageError, printable
-from traceconv.cli import options, query, report
+from traceconv.cli import ingest, options, query, report
 
 _LAKE = typer.Argument(..., metavar="DIR", help="The lake: a folder, or s3://BUCKET/FOLDER.", show_default=False)
 
 app = typer.Typer(
-    help="Read a lake: many runs as Parquet, in a folder or on S3 (see traceconv export parquet).",
+    help="Fill and read a lake: many runs as Parquet, in a folder or on S3.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=options.HELP_NAMES,
@@ -58,6 +58,62 @@ def list_lake(
         raise typer.Exit(EXIT_DATA_LOSS)
 
 
+@app.command("ingest", cls=options.Command)
+def ingest_into_lake(
+    paths: list[Path] = ingest.PATHS,
+    into: Path = typer.Option(..., "--into", metavar="DIR", help="The lake: a folder, or s3://BUCKET/FOLDER."),
+    replace: bool = typer.Option(False, "--replace", help="Replace runs that are already in the lake."),
+    reader: str | None = ingest.READER,
+    pattern: str | None = ingest.PATTERN,
+    group: str | None = ingest.GROUP,
+    rules: list[Path] = ingest.RULES,
+    max_event_mb: int = ingest.MAX_EVENT_MB,
+    max_ratio: int = ingest.MAX_RATIO,
+    jobs: int | None = ingest.JOBS,
+    engine: str = typer.Option(
+        "duckdb",
+        "--engine",
+        metavar="ENGINE",
+        help="What reads the files: duckdb, on this machine, or spark, on executors (pip install 'traceconv[spark]').",
+    ),
+    master: str = options.MASTER,
+) -> None:
+    """Add logs and traces to a lake, which is created if it does not exist.
+
+    Files are read as by traceconv ingest. Each run is added once it is complete: an ingest that was stopped leaves
+    complete runs, and the same command adds the others. Files whose content is in the lake are kept.
+
+    With --engine spark, each executor reads some of the files. It needs the same version of traceconv, and access to
+    the files and the lake at the same paths. The lake is the same as without Spark.
+
+    Exit codes: 0 success; 3 success with losses or unusable files; 1 nothing usable.
+
+    \b
+    Examples:
+      traceconv lake ingest traces/ --into lake
+      traceconv lake ingest rank*.json.gz --into s3://bucket/lake --group job7
+      traceconv lake ingest /shared/traces --into /shared/lake --engine spark --master spark://HOST:7077
+    """
+    ingest.prepare_memory()
+    from traceconv.pipeline.ingest import naming_of, trace_options_of
+    from traceconv.pipeline.lake_ingest import ingest_into_lake as ingest_paths
+
+    ingest.show_result(
+        lambda observer: ingest_paths(
+            paths,
+            into,
+            replace=replace,
+            observer=observer,
+            reader=reader,
+            trace_options=trace_options_of(rules, max_event_mb, max_ratio),
+            naming=naming_of(pattern, group),
+            jobs=jobs,
+            engine=engine,
+            master=master,
+        )
+    )
+
+
 def _on_lake(command: Callable[..., None], doc: str, **fixed: object) -> Callable[..., None]:
     """Return a command with a lake as its last argument, and the other options of `command` on a store.
 
@@ -88,7 +144,7 @@ def _check_lake(path: Path) -> None:
 
     if not is_lake(path):
         shown = printable(str(path))
-        raise UsageError(f"{shown} is not a lake; create one with: traceconv export parquet -o {shown}")
+        raise UsageError(f"{shown} is not a lake; create one with: traceconv lake ingest PATH --into {shown}")
 
 
 app.command("report", cls=options.Command)(

@@ -77,6 +77,9 @@ RANK = typer.Option(
     None, "--rank", metavar="N", help="Run of this rank, like --run rank=N.", autocompletion=complete_rank
 )
 OUTPUT = typer.Option(None, "--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout.")
+MASTER = typer.Option(
+    "local[*]", "--master", metavar="URL", help="For --engine spark: where Spark runs, such as spark://HOST:7077."
+)
 ORDER_BY = typer.Option(
     None,
     "--order-by",

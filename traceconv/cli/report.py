@@ -82,9 +82,7 @@ def report(
         metavar="ENGINE",
         help="What computes the report: duckdb, or spark for a lake (pip install 'traceconv[spark]'; needs Java 17).",
     ),
-    master: str = typer.Option(
-        "local[*]", "--master", metavar="URL", help="For --engine spark: where Spark runs, such as spark://HOST:7077."
-    ),
+    master: str = options.MASTER,
     sample: bool = typer.Option(
         False,
         "--sample",

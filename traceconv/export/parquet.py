@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Rows are ordered by the columns of these that a table has, so that statistics of row groups exclude most of them.
 _ORDER = ("device_id", "start_ns", "alloc_ns", "ts_ns", "at_ns", "src_ns", "id")
+#: Files that are moved into the lake at the same time.
+_WRITERS = 8
 
 
 def export_parquet(
@@ -35,36 +38,54 @@ def export_parquet(
     if output is None:
         raise UsageError("export parquet needs a folder: pass -o DIR")
     folder = lake_folder(output)
+    entry, added = add_run(connection, run_id, folder, overwrite=overwrite)
+    if not added:
+        label = printable(str(_run_row(connection, run_id)["label"]), 60)
+        note = f"{label} is already in {folder.shown}; {option('--overwrite')} replaces it"
+        return Written({}, 0, path=output, notes=(note,))
+    return Written(
+        {file.table: file.row_count for file in entry.files},
+        sum(file.size_bytes for file in entry.files),
+        path=output,
+    )
+
+
+def add_run(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    folder: LakeFolder,
+    *,
+    overwrite: bool = False,
+    added_ns: int | None = None,
+) -> tuple[Entry, bool]:
+    """Add a run to a lake; return its entry, and False if the lake had one already, which is kept.
+
+    added_ns  when it was added, since the Unix epoch; None: now. A replaced run keeps its time.
+
+    Raises OutputError if the lake can't be written.
+    """
     run = _run_row(connection, run_id)
     digest = str(run["source_digest"]) if run["source_digest"] is not None else _content_digest(connection, run_id)
     key = key_of(digest)
-    label = printable(str(run["label"]), 60)
     before, exists = _entry_in(folder, key, overwrite=overwrite)
     if before is not None and before.digest != digest:
         raise OutputError(f"{folder.shown} has another run with the key {key}, {before.label}; use another folder")
     if before is not None and not overwrite:
-        note = f"{label} is already in {folder.shown}; {option('--overwrite')} replaces it"
-        return Written({}, 0, path=output, notes=(note,))
-    added_ns = time.time_ns() if before is None else before.added_ns
+        return before, False
+    if before is not None:
+        added_ns = before.added_ns
     text_bytes = max((_longest_text(connection, run_id, schema) for schema in tables().values()), default=0)
     with folder.staging() as staging:
-        files = {}
-        for name in tables():
-            if (file := _write_table(connection, run_id, name, staging)) is not None:
-                files[name] = file
-        entry = Entry(key, digest, added_ns, text_bytes, run, tuple(files.values()))
-        for path, file in entry.paths().items():
-            folder.publish(staging / file.name, path)
+        files = [file for name in tables() if (file := _write_table(connection, run_id, name, staging)) is not None]
+        entry = Entry(key, digest, time.time_ns() if added_ns is None else added_ns, text_bytes, run, tuple(files))
+        with ThreadPoolExecutor(_WRITERS) as pool:  # each waits for the disk or the network
+            list(pool.map(lambda one: folder.publish(staging / one[1].name, one[0]), entry.paths().items()))
     if not folder.publish_entry(entry_name(key), entry.to_json(), replace=exists):
-        folder.remove(entry.paths())
-        return Written({}, 0, path=output, notes=(f"{label} was added to {folder.shown} by another program",))
+        folder.remove(entry.paths())  # another program was faster
+        return entry, False
     if before is not None:
         folder.remove(before.paths())
-    return Written(
-        {name: file.row_count for name, file in files.items()},
-        sum(file.size_bytes for file in files.values()),
-        path=output,
-    )
+    return entry, True
 
 
 def _entry_in(folder: LakeFolder, key: str, *, overwrite: bool) -> tuple[Entry | None, bool]:

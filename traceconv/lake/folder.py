@@ -83,7 +83,12 @@ class LakeFolder(Protocol):
 
 def is_lake(path: Path) -> bool:
     """Whether a path is a lake. Every path on S3 is one, since nothing else is read from there."""
-    return bool(_S3.match(str(path))) or os.path.isdir(path / ENTRIES)
+    return is_s3(path) or os.path.isdir(path / ENTRIES)
+
+
+def is_s3(path: Path) -> bool:
+    """Whether a path is one on S3."""
+    return bool(_S3.match(str(path)))
 
 
 def lake_folder(path: Path) -> LakeFolder:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traceconv.base.diagnostics import Severity
 from traceconv.base.errors import DataLossError, InputError, UsageError, option, printable
-from traceconv.formats.common.identity import Naming, names_of, rank_pattern
+from traceconv.formats.common.identity import Naming, RunNames, names_of, rank_pattern
 from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
 from traceconv.pipeline.run_copy import note_same_content
@@ -58,38 +59,27 @@ def ingest(
     for several reasons), StoreError if the store can't be written.
     """
     started = time.perf_counter()
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"{option('--jobs')} must be at least 1, not {jobs}")
-    has_items = trace_options is not None and bool(trace_options.items)
-    sources = find_sources(paths, reader, has_items=has_items)
+    found = find_recordings(paths, reader, trace_options, naming, jobs)
+    lakes, recordings = found.lakes, found.recordings
     result = IngestedRuns(store_path)
-    result.unusable = sources.unusable
-    result.others = [one for one in sources.others if os.path.realpath(one.path) != os.path.realpath(store_path)]
-    found = list(_recordings(sources, trace_options))
-    recordings = [recording for recording, _, _ in found]
-    all_names = names_of([(recording.path, top) for recording, top, _ in found], naming or Naming())
+    result.unusable = found.unusable
+    result.others = [one for one in found.others if os.path.realpath(one.path) != os.path.realpath(store_path)]
     observer = observer or Observer()
     observer.plan(len(recordings), sum(recording.size_bytes for recording in recordings))
     if strict and result.unusable:
         raise _strict_error(result.unusable[0])
-    if sources.lakes and naming is not None and naming != Naming():
+    if lakes and naming is not None and naming != Naming():
         raise UsageError(f"runs of a lake keep their names; omit {option('--group')} and {option('--rank-pattern')}")
-    if not recordings and not sources.lakes:
-        raise _nothing_usable(result)
+    if not recordings and not lakes:
+        raise nothing_usable(result)
     with ExitStack() as stack:
         writer = stack.enter_context(StoreWriter(store_path, report_statements, on_wait))
-        job_count = job_count_for(recordings) if jobs is None else max(1, min(jobs, len(recordings)))
-        if job_count == 1:
-            turns: Iterator[tuple[Recording, Observer]] = ((one, observer.of_run()) for one in recordings)
-        else:
-            from traceconv.pipeline.reader_pool import Readers
 
-            def is_wanted(digest: str) -> bool:
-                return replace or writer.run_of(digest) is None
+        def is_wanted(digest: str) -> bool:
+            return replace or writer.run_of(digest) is None
 
-            readers = stack.enter_context(Readers(recordings, all_names, job_count, is_wanted, observer))
-            turns = readers.recordings()
-        for (recording, run_observer), names, (_, _, sure) in zip(turns, all_names, found, strict=True):
+        turns = stack.enter_context(reading(recordings, found.names, found.processes, is_wanted, observer))
+        for (recording, run_observer), names, sure in zip(turns, found.names, found.sure, strict=True):
             run_count, run_id = writer.run_count(), writer.next_run_id()
             writer.changed = False
             try:
@@ -109,16 +99,83 @@ def ingest(
             result.append(run)
             if strict and run.lossy:
                 raise _strict_run(run)
-        if sources.lakes:
-            _import_lakes(sources.lakes, writer, result, replace=replace, strict=strict)
+        if lakes:
+            _import_lakes(lakes, writer, result, replace=replace, strict=strict)
         if not result:
-            raise _nothing_usable(result)
+            raise nothing_usable(result)
         imported = [run.run_id for run in result if run.action != "kept"]
         if imported:
             result.same = note_same_content(writer, imported)
             writer.commit()
     result.seconds = time.perf_counter() - started
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an ingest reads, in this order.
+
+    names      of the runs
+    sure       whether a recording is certainly one; if not, failing to read it is not a loss
+    lakes, unusable, others  as in `Sources`
+    processes  number of processes that read; 0: only this one
+    """
+
+    recordings: Sequence[Recording]
+    names: Sequence[RunNames]
+    sure: Sequence[bool]
+    lakes: Sequence[Path]
+    unusable: list[Problem]
+    others: Sequence[Problem]
+    processes: int
+
+
+def find_recordings(
+    paths: Sequence[Path],
+    reader: str | None,
+    trace_options: TraceOptions | None,
+    naming: Naming | None,
+    jobs: int | None,
+) -> Found:
+    """Find what is to be read, and name its runs. Parameters and errors are those of `ingest`."""
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"{option('--jobs')} must be at least 1, not {jobs}")
+    has_items = trace_options is not None and bool(trace_options.items)
+    sources = find_sources(paths, reader, has_items=has_items)
+    found = list(_recordings(sources, trace_options))
+    recordings = [recording for recording, _, _ in found]
+    job_count = job_count_for(recordings) if jobs is None else min(jobs, len(recordings))
+    return Found(
+        recordings,
+        names_of([(recording.path, top) for recording, top, _ in found], naming or Naming()),
+        [sure for _, _, sure in found],
+        sources.lakes,
+        sources.unusable,
+        sources.others,
+        0 if job_count == 1 else job_count,
+    )
+
+
+@contextmanager
+def reading(
+    recordings: Sequence[Recording],
+    names: Sequence[RunNames],
+    processes: int,
+    is_wanted: Callable[[str], bool],
+    observer: Observer,
+) -> Iterator[Iterator[tuple[Recording, Observer]]]:
+    """Yield an iterator over the recordings, each with its observer, while other processes read those that follow.
+
+    processes  their number; 0: only this one reads
+    is_wanted  whether a recording with this digest has to be read
+    """
+    if processes == 0:
+        yield ((one, observer.of_run()) for one in recordings)
+        return
+    from traceconv.pipeline.reader_pool import Readers
+
+    with Readers(recordings, names, processes, is_wanted, observer) as readers:
+        yield readers.recordings()
 
 
 def _import_lakes(
@@ -180,7 +237,8 @@ def _strict_run(run: IngestedRun) -> DataLossError:
     return _strict_error(Problem(Path(run.source_path), f"{printable(run.label)}: {printable(first)}"))
 
 
-def _nothing_usable(result: IngestedRuns) -> InputError:
+def nothing_usable(result: IngestedRuns) -> InputError:
+    """Return the error for an ingest without runs."""
     problems = [*result.unusable, *result.others]
     return InputError(problems[0].message) if len(problems) == 1 else NothingUsable(problems)
 

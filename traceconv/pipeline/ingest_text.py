@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from traceconv.base.errors import printable
+from traceconv.lake.folder import is_lake
 
 if TYPE_CHECKING:
     from traceconv.pipeline.result import IngestedRun, IngestedRuns, Problem
@@ -32,7 +33,8 @@ def lines_of(result: IngestedRuns) -> Iterator[str]:
                 yield _line(run, shown)
                 yield from _losses(run)
         if without_losses > _SHOWN_RUNS:
-            yield f"… and {without_losses - _SHOWN_RUNS:,} more without losses; list them with: traceconv info {shown}"
+            command = f"traceconv {'lake list' if is_lake(result.store) else 'info'} {shown}"
+            yield f"… and {without_losses - _SHOWN_RUNS:,} more without losses; list them with: {command}"
         added = sum(run.action != "kept" for run in result)
         kept = f", {len(result) - added:,} already in {shown}" if added < len(result) else ""
         yield f"{added:,} runs ingested{kept}"

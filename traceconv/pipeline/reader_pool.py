@@ -133,7 +133,7 @@ class Readers:
         self._readings: dict[int, _Reading] = {}
         self._digests: dict[int, str] = {}
         self._seen: set[str] = set()
-        self._orders = deque(_orders(recordings))
+        self._orders = deque(map(_Order, together(recordings)))
         self._order_of = {place: order for order in self._orders for place in order.places}
 
     def __enter__(self) -> Readers:
@@ -343,20 +343,20 @@ class Readers:
                 self._give_order(other)
 
 
-def _orders(recordings: Sequence[Recording]) -> Iterator[_Order]:
-    """Divide recordings into orders: small ones together. Standard input stays with this process."""
+def together(recordings: Sequence[Recording]) -> Iterator[list[int]]:
+    """Divide recordings into lists of places, small ones together. Standard input is in none."""
     places: list[int] = []
     size = 0
     for place, recording in enumerate(recordings):
         if recording.path == STDIN:
             continue
         if places and (size + recording.size_bytes > _ORDER_BYTES or len(places) == _ORDER_RECORDINGS):
-            yield _Order(places)
+            yield places
             places, size = [], 0
         places.append(place)
         size += recording.size_bytes
     if places:
-        yield _Order(places)
+        yield places
 
 
 def _send(process: _Process, message: messages.ToReader) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
+from traceconv._version import __version__
 from traceconv.base.errors import StoreError, UsageError, option, printable
 from traceconv.lake.entries import Lake
 from traceconv.lake.folder import is_lake
@@ -33,6 +36,11 @@ _TYPES = {
     "i32": "INT", "i64": "BIGINT", "u64": "DECIMAL(20,0)", "f64": "DOUBLE", "str": "STRING", "bool": "BOOLEAN",
     "json": "STRING",
 }  # fmt: skip
+
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -79,7 +87,8 @@ def spark_session(master: str) -> Iterator[Any]:
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        with _this_python(master):
+            session = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         raise UsageError(
             f"can't start Spark on {printable(master, 100)}: {_first_line(error)}; it needs Java 17 or newer"
@@ -88,6 +97,42 @@ def spark_session(master: str) -> Iterator[Any]:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def _this_python(master: str) -> Iterator[None]:
+    """On one machine, tasks run in the same Python as this program, unless the user names another."""
+    if not master.startswith("local") or "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]
+
+
+def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task], master: str) -> list[Result]:
+    """Run a function of a module on Spark's executors for each task; return the results in order.
+
+    It may be called again for a task, also at the same time. Raises UsageError without PySpark or Java, or if the
+    executors lack a package; StoreError if a task fails repeatedly.
+    """
+    with spark_session(master) as session:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            found: list[Result] = session.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
+            return found
+        except (PySparkException, Py4JError) as error:
+            if (missing := _MISSING.search(str(error))) is not None:
+                raise UsageError(
+                    f"Spark's executors have no Python package {missing[1]}; install traceconv {__version__} on them"
+                ) from None
+            java = getattr(error, "java_exception", None)
+            reason = _first_line(error) if java is None else printable(str(java.getMessage()).partition("\n")[0], 300)
+            raise StoreError(f"Spark can't run the tasks: {reason}; run the command again to continue") from None
 
 
 def spark_question(connection: duckdb.DuckDBPyConnection, path: Path, question: Question, master: str) -> Question:
@@ -125,6 +170,7 @@ def _check(report: Report) -> None:
 def spark_rows(session: Any, lake: Lake, report: Report, parameters: Mapping[str, float]) -> pa.Table:
     """Return all rows of a report. Raises NotPortableError, StoreError."""
     from py4j.protocol import Py4JError
+    from pyspark import StorageLevel
     from pyspark.errors import PySparkException
 
     from traceconv.spark.translation import spark_query
@@ -133,6 +179,10 @@ def spark_rows(session: Any, lake: Lake, report: Report, parameters: Mapping[str
     arguments = {parameter.name: parameters.get(parameter.name) for parameter in report.parameters}
     try:
         _create_views(session, lake, query.tables)
+        for name, sql in query.shared.items():
+            # Copies on two executors, since this cuts the plan: what is lost can't be computed again.
+            rows = session.sql(sql, args=arguments).localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+            rows.createOrReplaceTempView(name)
         return session.sql(query.sql, args=arguments).toArrow()
     except (PySparkException, Py4JError) as error:
         raise StoreError(
@@ -147,17 +197,17 @@ def _first_line(error: Exception) -> str:
 
 def _create_views(session: Any, lake: Lake, names: Collection[str]) -> None:
     """Create a view for each of these tables of a store, with the runs numbered in the order of the entries."""
-    numbers = [(entry.key, number) for number, entry in enumerate(lake.entries, start=1)]
-    session.createDataFrame(numbers, "run STRING, run_id BIGINT").createOrReplaceTempView("traceconv_run_number")
+    runs = [{"run_id": number, "run": entry.key, **entry.run} for number, entry in enumerate(lake.entries, start=1)]
+    _local_frame(session, runs, {"run_id": "i64", "run": "str"}).createOrReplaceTempView("traceconv_run_number")
     for name in names:
         schema = tables()[name]
         columns = schema.columns[1:]
         files = [path for entry in lake.entries for path, file in entry.paths().items() if file.table == name]
         if name == "run":
-            rows = [(n, *(e.run[column.name] for column in columns)) for n, e in enumerate(lake.entries, start=1)]
-            frame = session.createDataFrame(rows, _declared(schema.columns))
+            frame = _local_frame(session, runs, {column.name: column.type for column in schema.columns})
         elif not files:
-            frame = session.createDataFrame([], _declared(schema.columns))
+            listed = ", ".join(f"CAST(NULL AS {_TYPES[column.type]}) AS `{column.name}`" for column in schema.columns)
+            frame = session.sql(f"SELECT {listed} WHERE false")
         else:
             root = lake.folder.spark_path
             # Partitions are texts, also keys that look like numbers.
@@ -169,6 +219,15 @@ def _create_views(session: Any, lake: Lake, names: Collection[str]) -> None:
                 "JOIN traceconv_run_number AS n ON n.run = r.run"
             )
         frame.createOrReplaceTempView(name)
+
+
+def _local_frame(session: Any, rows: Sequence[Mapping[str, object]], types: Mapping[str, str]) -> Any:
+    """Return a frame of column → type. Spark takes it from Arrow as it is, without a job on Python workers."""
+    import pyarrow as pa
+
+    arrow = {"i32": pa.int32(), "i64": pa.int64(), "bool": pa.bool_(), "str": pa.string(), "json": pa.string()}
+    schema = pa.schema([(name, arrow[kind]) for name, kind in types.items()])
+    return session.createDataFrame(pa.Table.from_pylist(list(rows), schema))
 
 
 def _declared(columns: Sequence[Column]) -> str:

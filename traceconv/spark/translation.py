@@ -8,6 +8,7 @@ in both engines, or rewritten there; any other is refused by name.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.transforms import move_ctes_to_top_level
 
 from traceconv.reports.catalog import reports
 from traceconv.schema import tables
@@ -31,10 +33,15 @@ _MACRO = re.compile(r"\s*(\w+)\(([^)]*)\) AS( TABLE)?\s(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class SparkQuery:
-    """A report for Spark; `tables`: those of a store that it reads. Its named parameters (`:run`) are the report's."""
+    """A report for Spark. Its named parameters (`:run`) are the report's.
+
+    tables  those of a store that it reads
+    shared  name → query, of which the later ones and `sql` read the rows several times
+    """
 
     sql: str
     tables: frozenset[str]
+    shared: Mapping[str, str]
 
 
 @cache
@@ -59,7 +66,9 @@ def translated(report: DocumentedSql) -> SparkQuery:
         read = frozenset(place.name for place in tree.find_all(exp.Table)) & tables().keys()
         _rename_inner_tables(tree)
         _declare(tree, report)
-        return SparkQuery(tree.sql("spark", pretty=True, comments=False), read)
+        tree = move_ctes_to_top_level(tree)
+        shared = {name: _text(query) for name, query in _take_shared(tree).items()}
+        return SparkQuery(_text(tree), read, shared)
     except NotPortableError as error:
         raise NotPortableError(f"{report.name} can't run on Spark: {error}") from None
     except SqlglotError as error:
@@ -152,6 +161,48 @@ def _rename_inner_tables(tree: Node) -> None:
                     if place.name == cte.alias:
                         place.set("this", exp.to_identifier(name))
                 cte.args["alias"].set("this", exp.to_identifier(name))
+
+
+def _take_shared(tree: Node) -> dict[str, Node]:
+    """Replace each CTE that joins something and is read several times by a table; return their queries by name.
+
+    Spark would compute such a CTE for each reader, and its CTEs for each reader of theirs: collectives had 321 scans.
+    """
+    ctes = [] if tree.args.get("with_") is None else list(tree.args["with_"].expressions)
+    readers = Counter(place.name for place in tree.find_all(exp.Table))
+    scans: dict[str, int] = {}
+    shared: dict[str, Node] = {}
+    for cte in ctes:
+        name = cte.alias
+        scans[name] = sum(scans.get(place.name, 1) for place in cte.find_all(exp.Table))
+        if scans[name] > 1 and readers[name] > 1:
+            scans[name] = 1
+            shared[f"shared_{name}"] = cte.this
+            for place in tree.find_all(exp.Table):
+                if place.name == name:
+                    place.set("this", exp.to_identifier(f"shared_{name}"))
+    plain = {cte.alias: cte for cte in ctes if f"shared_{cte.alias}" not in shared}
+    for query in (*shared.values(), tree):
+        query.set("with_", None)
+        needed = _needed(query, plain)
+        if needed:
+            query.set("with_", exp.With(expressions=[cte.copy() for name, cte in plain.items() if name in needed]))
+    return shared
+
+
+def _needed(query: Node, ctes: Mapping[str, Node]) -> set[str]:
+    """Return the names of the CTEs that a query reads, also through others."""
+    found: set[str] = set()
+    unseen = [query]
+    while unseen:
+        names = {place.name for place in unseen.pop().find_all(exp.Table)} & ctes.keys() - found
+        found |= names
+        unseen += [ctes[name] for name in names]
+    return found
+
+
+def _text(tree: Node) -> str:
+    return str(tree.sql("spark", pretty=True, comments=False))
 
 
 def _declare(tree: Node, report: DocumentedSql) -> None:
