@@ -36,7 +36,8 @@ class Texts:
     def numbers(self, kind: str, column: pa.Array) -> pa.Array:
         """Return the IDs of a text column; NULL stays NULL."""
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        numbers = [self.number(kind, text) for text in coded.dictionary.to_pylist()]
+        known = self._known[kind]
+        numbers = [known.get(text) or self.number(kind, text) for text in coded.dictionary.to_pylist()]
         return pa.array(numbers, pa.int64()).take(coded.indices)
 
     def begin(self) -> None:
