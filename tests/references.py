@@ -49,7 +49,11 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("range_path_time", "path_id"): (("range_path", "path_id"),),
     ("range_path_time", "step_id"): (("step", "step_id"),),
     ("task_memory", "id"): (("task", "id"),),
-    **{(table, "id"): (("task", "id"),) for table in ("task_operator", "graph_replay", "task_queue", "reordered_task")},
+    **{
+        (table, "id"): (("task", "id"),)
+        for table in ("task_operator", "graph_replay", "task_queue", "reordered_task", "event_wait")
+    },
+    ("event_wait", "event_id"): (("task", "id"),),
     ("task_memory", "step_id"): (("step", "step_id"),),
     ("collective", "id"): (("task", "id"),),
     ("collective", "step_id"): (("step", "step_id"),),
@@ -68,7 +72,7 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
 KEYS = {
     "run": "run_id", "device": "run_id, device_id", "process": "run_id, process_id", "track": "run_id, track_id",
     "op": "run_id, op_id", "source": "run_id, source_id", "step": "run_id, device_id, step_id",
-    "task_pmu": "run_id, id, metric_group", "operator": "run_id, operator_id",
+    "task_pmu": "run_id, id, metric_group", "operator": "run_id, operator_id", "event_wait": "run_id, id",
 }  # fmt: skip
 #: IDs of the source without a table in the store, or that link rows to each other.
 NO_REFERENCES = {

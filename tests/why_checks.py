@@ -16,7 +16,7 @@ from traceconv.provenance.rows import EVENT_TABLES, KEYS
 from traceconv.store.database import open_store
 
 #: Tables whose rows must all be traced to bytes.
-WITH_BYTES = (*EVENT_TABLES, "task_pmu", "flow", "counter", "memory")
+WITH_BYTES = (*EVENT_TABLES, "task_pmu", "event_wait", "flow", "counter", "memory")
 
 
 def check_store(path: Path, per_table: int = 4) -> dict[str, int]:

@@ -39,6 +39,7 @@ TAGS = {
     "pmu_resource_conflict_ratio": (31, 56),
     "pmu_l2_cache": (32, 128),
     "stream_range": (33, 40),
+    "event_wait": (34, 16),
 }
 
 GOLDEN: dict[str, tuple[tuple[str, int | bytes, str], ...]] = {
@@ -333,6 +334,11 @@ GOLDEN: dict[str, tuple[tuple[str, int | bytes, str], ...]] = {
         ("event", 1, "01"),
         ("pad", 0, "00"),
         ("pad2", 0, "0000"),
+    ),
+    "event_wait": (
+        ("ticks", 0xA017161514131211, "11121314151617a0"),
+        ("task_id", 0xA1232221, "212223a1"),
+        ("event_task_id", 0xA2333231, "313233a2"),
     ),
 }
 

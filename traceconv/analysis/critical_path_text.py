@@ -85,6 +85,8 @@ def what_if_lines(answer: WhatIf) -> Iterator[str]:
             f"{human_duration(answer.total_predicted_ns)} ({answer.total_change_percent:+.2f} %)"
         )
     yield f"replay of the unchanged trace: {human_duration(answer.replayed_ns)} ({answer.replay_error_percent:+.3f} %)"
+    if answer.shares_device:
+        yield "tasks that run at once share cores and memory bandwidth"
     if len(answer.steps) > 1:
         yield ""
         columns = {"step": True, "device": True, "measured": True, "replayed": True, "predicted": True}
@@ -117,6 +119,7 @@ def what_if_dict(answer: WhatIf) -> dict[str, object]:
         "total_predicted_ns": answer.total_predicted_ns,
         "total_change_percent": answer.total_change_percent,
         "replay_error_percent": answer.replay_error_percent,
+        "shares_device": answer.shares_device,
         "steps": [
             {
                 **_step(one.step), "measured_ns": one.measured_ns, "replayed_ns": one.replayed_ns,

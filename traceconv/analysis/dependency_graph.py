@@ -83,6 +83,14 @@ FROM task AS t
 WHERE {{window}} AND {_IS_RECORD} AND t.correlation_id IS NOT NULL
 ORDER BY t.start_ns, t.id
 """  # noqa: S608 - our own texts
+#: Waits of streams with a record of their event.
+_EVENTS = """
+SELECT w.id, w.event_id
+FROM event_wait AS w
+JOIN task AS t ON t.run_id = w.run_id AND t.id = w.id
+WHERE {window} AND w.event_id IS NOT NULL
+ORDER BY w.id
+"""
 _WINDOW = (
     "t.run_id = {run} AND t.start_ns <= {high} AND t.dur_ns <= {longest} AND TRY(t.start_ns + t.dur_ns) >= {low} "
     "AND t.start_ns > -{longest} * 4 AND t.start_ns < {longest} * 4"
@@ -156,7 +164,9 @@ def load_graph(connection: duckdb.DuckDBPyConnection, run_id: int, low_ns: int, 
     host = Columns(connection, _HOST.format(**values))
     tasks = Columns(connection, _TASKS.format(**values))
     return _Builder(host, tasks, low_ns, high_ns).graph(
-        Columns(connection, _FLOWS.format(**values)), Columns(connection, _RECORDS.format(**values))
+        Columns(connection, _FLOWS.format(**values)),
+        Columns(connection, _RECORDS.format(**values)),
+        Columns(connection, _EVENTS.format(**values)),
     )
 
 
@@ -216,7 +226,7 @@ class _Builder:
         forwards = (sources >= 0) & (sources < targets)
         self._edges.append((sources[forwards], targets[forwards], kind))
 
-    def graph(self, flows: Columns, records: Columns) -> Graph:
+    def graph(self, flows: Columns, records: Columns, events: Columns) -> Graph:
         previous, kinds, inside = self._lines()
         src, dst = self.find(flows["src_id"]), self.find(flows["dst_id"])
         known = (src >= 0) & (dst >= 0)
@@ -226,7 +236,7 @@ class _Builder:
         self._copies(src[launched], dst[launched])
         self._flows(src, dst, previous, kinds)
         self._pipeline()
-        self._events()
+        self._events(events)
         self._syncs(records)
         self._drained(src[launched])
         self._recorded_events(records)
@@ -322,12 +332,16 @@ class _Builder:
         first[top] = np.where(same, top[np.minimum(begins, len(top) - 1)], top)
         self.add(sources, first[launched], QUEUE)
 
-    def _events(self) -> None:
+    def _events(self, events: Columns) -> None:
         """A wait on a stream without a record of its event waited for the last one recorded meanwhile, if there is one.
 
         Which event the other waits were for is unknown.
         """
-        event, ends, lines = self.tasks["event"], self.tasks["end"], self.tasks["line"]
+        event, ends, lines = self.tasks["event"].copy(), self.tasks["end"], self.tasks["line"]
+        recorded, waiting = self.find(events["event_id"]), self.find(events["id"])
+        known = (recorded >= 0) & (waiting >= 0)
+        self.add(self.count + recorded[known], self.count + waiting[known], RECORDED_EVENT)
+        event[waiting[known] - self.hosts] = 0
         for device in np.unique(self.tasks["device"][event == 2]).tolist():
             waits, recorded = (np.flatnonzero((event == one) & (self.tasks["device"] == device)) for one in (2, 1))
             recorded = recorded[np.argsort(ends[recorded], kind="stable")]
@@ -425,7 +439,7 @@ class _Builder:
         sources, targets, edge_kinds = sources[order], targets[order], edge_kinds[order]
         kinds = kinds.copy()
         # A thread or a stream that waits does so for as long as it has to, not for a fixed time.
-        waiting = np.isin(edge_kinds, (EVENT, SYNC, RECORDED_SYNC, COPY, QUEUE, JOIN))
+        waiting = np.isin(edge_kinds, (EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COPY, QUEUE, JOIN))
         kinds[targets[waiting]] = np.where(kinds[targets[waiting]] == STREAM, STREAM, IDLE)
         offsets = np.searchsorted(targets, np.arange(len(self.vertices) + 1))
         measured = np.where(previous >= 0, self.times - self.times[previous], 0)
@@ -443,13 +457,21 @@ class _Builder:
             mine = idle & (groups == group)
             delay_ns[mine] = _usual(measured[mine & by_line])
         first = (sources == last[targets]) & (previous[targets] < sources)
+        known, unknown = [], []
         for kind in np.unique(edge_kinds).tolist():
             of_kind = edge_kinds == kind
             for group in np.unique(groups[targets[of_kind]]).tolist():
                 mine = of_kind & (groups[targets] == group)
                 alone = edge_measured[mine & first]
                 alone = alone if len(alone) else edge_measured[of_kind & first]
-                edge_ns[mine] = _usual(alone) if len(alone) else edge_measured[mine].min()
+                if not len(alone):
+                    unknown.append(mine)
+                    continue
+                known.append(_usual(alone))
+                edge_ns[mine] = known[-1]
+        # What was never waited for last says nothing about its delay but that it is not longer than measured.
+        for mine in unknown:
+            edge_ns[mine] = min([*known, edge_measured[mine].min()])
         delays, cause = Delays(previous, delay_ns, offsets, sources, edge_ns).fitted(self.times)
         return Graph(
             self.times, self.slices, self.is_end, kinds, edge_kinds, inside, delays, cause, self.ids,

@@ -1,7 +1,7 @@
 """How long the steps of a run would take if something were faster, by replaying its dependency graph.
 
 Work that is not changed keeps its duration, and what nothing explains stays a fixed delay, so the replay of the
-unchanged graph gives the measured times. Contention for cores, memory or links is not modelled.
+unchanged graph gives the measured times. Tasks that run at once share their device, if their needs are known.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 
+from traceconv.analysis.contention import contention, divided
 from traceconv.analysis.critical_path import Step, find_steps, graphs, vertex_at
 from traceconv.analysis.dependency_graph import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS, Graph
 from traceconv.analysis.replay import Delays
@@ -82,6 +83,7 @@ class WhatIf:
     total_measured_ns, total_replayed_ns, total_predicted_ns
         from the start of the first step to the end of the last one; if memory doesn't permit to replay all steps
         together, the sum of these times of groups of consecutive steps
+    shares_device   whether tasks that run at once compete in the replay; False: none do, or their needs are unknown
     """
 
     run_id: int
@@ -90,6 +92,7 @@ class WhatIf:
     total_measured_ns: int
     total_replayed_ns: int
     total_predicted_ns: int
+    shares_device: bool
 
     @property
     def measured_ns(self) -> int:
@@ -164,16 +167,26 @@ def what_if(
             known = [name for (name,) in connection.execute(_OPS.format(run=run_id)).fetchall()]
             near = suggestion(change.op_type, known)
             raise UsageError(f"the run has no op of type '{printable(change.op_type, 60)}'.{near}")
-    found, totals = [], np.zeros(3, np.int64)
+    found, totals, shares_device = [], np.zeros(3, np.int64), False
     for graph, group in graphs(connection, run_id, steps):
-        unchanged = graph.delays.times(graph.times)
-        changed = changed_delays(graph, change, np.isin(graph.ids, matching)).times(graph.times)
+        shared = contention(connection, run_id, graph)
+        is_matching = np.isin(graph.ids, matching)
+        delays = changed_delays(graph, change, is_matching)
+        if shared is None:
+            unchanged, changed = graph.delays.times(graph.times), delays.times(graph.times)
+        else:
+            shares_device = True
+            unchanged = shared.times(graph.delays, graph.times)
+            if change.speed_up is not None:
+                shared = shared.faster(is_matching[graph.slices[shared.ends]], change.speed_up)
+            changed = shared.times(delays, graph.times)
         replayed, predicted = (list(_spans(graph, times, group)) for times in (unchanged, changed))
         for step, before, after in zip(group, replayed, predicted, strict=True):
             found.append(StepChange(step, step.dur_ns, before[1] - before[0], after[1] - after[0]))
         measured = [(step.start_ns, step.end_ns) for step in group]
         totals += np.array([_total(spans) for spans in (measured, replayed, predicted)])
-    return WhatIf(run_id, change, tuple(found), *totals.tolist())
+    measured_ns, replayed_ns, predicted_ns = totals.tolist()
+    return WhatIf(run_id, change, tuple(found), measured_ns, replayed_ns, predicted_ns, shares_device)
 
 
 def changed_delays(graph: Graph, change: Change, matching: Mask) -> Delays:
@@ -183,7 +196,7 @@ def changed_delays(graph: Graph, change: Change, matching: Mask) -> Delays:
     runs = graph.kinds == RUN
     if change.speed_up is not None:
         faster = runs & matching[graph.slices]
-        delay_ns[faster] = _divided(delay_ns[faster], change.speed_up)
+        delay_ns[faster] = divided(delay_ns[faster], change.speed_up)
     if change.overlap_communication:
         tasks = np.concatenate((np.full(graph.host_count, -1), graph.task_kinds))
         delay_ns[runs & (tasks[graph.slices] == TASK_KINDS.index("collective"))] = 0
@@ -195,14 +208,6 @@ def changed_delays(graph: Graph, change: Change, matching: Mask) -> Delays:
     if change.no_host_waits:
         edge_ns[np.isin(graph.edge_kinds, (SYNC, RECORDED_SYNC, COPY))] = _NEVER
     return replace(delays, delay_ns=delay_ns, edge_ns=edge_ns)
-
-
-def _divided(durations: Int64, by: Fraction) -> Int64:
-    """Return durations / by, rounded up, without overflow."""
-    whole, rest = np.divmod(durations, by.numerator)
-    whole = np.minimum(whole, 2**62 // by.denominator)  # a duration of more than 146 years stays that
-    divided: Int64 = whole * by.denominator - (-rest * by.denominator // by.numerator)
-    return divided
 
 
 def _total(spans: Sequence[tuple[int, int]]) -> int:

@@ -102,6 +102,7 @@ class Code(Enum):
     NO_ITEMS = (Severity.INFO, "Tables of items in a rule file that match nothing in a document.")
     NOT_TIME = (Severity.INFO, "Values of a profile that are not times: each counts as a nanosecond.")
     ORPHAN_PMU = (Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
+    ORPHAN_WAIT = (Severity.DATA_LOSS, "Events of waits that are not in the source.")
 
     def __init__(self, severity: Severity, doc: str) -> None:
         self.text = self.name.lower()

@@ -162,8 +162,8 @@ def what_if(
     """Predict how long steps would take with a change.
 
     Their dependencies are replayed: everything else keeps its duration, and a delay without a known cause stays as it
-    is. The replay of the unchanged trace is shown next to the answer. Tasks that compete for cores, memory or links are
-    not modelled.
+    is. The replay of the unchanged trace is shown next to the answer. In captures of the NPU, tasks that run at once
+    share cores and memory bandwidth; in other traces, they don't compete.
 
     \b
     Examples:

@@ -28,10 +28,12 @@ try:
         records,
         replay,
         series,
+        simulate,
         sqlite_rows,
         take,
         times,
         track_events,
+        work,
     )
 except ImportError:
     AVAILABLE = False
@@ -58,8 +60,10 @@ __all__ = [
     "records",
     "replay",
     "series",
+    "simulate",
     "sqlite_rows",
     "take",
     "times",
     "track_events",
+    "work",
 ]  # fmt: skip

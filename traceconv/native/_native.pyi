@@ -60,6 +60,20 @@ def replay(
     /,
 ) -> None: ...
 def series(offsets: Bytes, data: Bytes, /) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes] | None: ...
+def simulate(
+    previous: NDArray[np.int64],
+    delays: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    sources: NDArray[np.int64],
+    edge_delays: NDArray[np.int64],
+    tasks: NDArray[np.int64],
+    work: NDArray[np.int64],
+    devices: NDArray[np.int64],
+    demands: NDArray[np.int64],
+    resources: int,
+    times: NDArray[np.int64],
+    /,
+) -> None: ...
 def sqlite_rows(
     pages: bytes,
     page_bytes: int,
@@ -83,6 +97,15 @@ def track_events(
     most_args: int,
     /,
 ) -> tuple[int, int]: ...
+def work(
+    tasks: NDArray[np.int64],
+    times: NDArray[np.int64],
+    devices: NDArray[np.int64],
+    demands: NDArray[np.int64],
+    resources: int,
+    work: NDArray[np.int64],
+    /,
+) -> None: ...
 def integers(offsets: Bytes, data: Bytes, /) -> bytes | None: ...
 
 class Nester:

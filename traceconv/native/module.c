@@ -26,10 +26,15 @@ static PyMethodDef methods[] = {
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"sqlite_rows", native_sqlite_rows, METH_VARARGS,
         "sqlite_rows(pages, page_bytes, usable_bytes, wanted, columns, first, most, after): rows of a table, or None."},
+    {"simulate", native_simulate, METH_VARARGS,
+        "simulate(previous, delays, offsets, sources, edge_delays, tasks, work, devices, demands, resources, times): "
+        "the times of a graph whose tasks share devices."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
+    {"work", native_work, METH_VARARGS,
+        "work(tasks, times, devices, demands, resources, work): what tasks that shared devices would take alone."},
     {"integers", native_integers, METH_VARARGS, "integers(offsets, data): integers in texts, or None."},
     {NULL, NULL, 0, NULL},
 };

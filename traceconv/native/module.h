@@ -27,10 +27,12 @@ PyObject *native_records(PyObject *module, PyObject *args);
 PyObject *native_replay(PyObject *module, PyObject *args);
 PyObject *native_series(PyObject *module, PyObject *args);
 PyObject *native_sqlite_rows(PyObject *module, PyObject *args);
+PyObject *native_simulate(PyObject *module, PyObject *args);
 PyObject *native_take(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);
 PyObject *native_track_events(PyObject *module, PyObject *args);
 PyObject *native_integers(PyObject *module, PyObject *args);
+PyObject *native_work(PyObject *module, PyObject *args);
 
 extern PyType_Spec native_nester, native_paths;
 

@@ -101,3 +101,322 @@ PyObject *native_causes(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "a cause is not before its vertex");
     return failed ? NULL : PyLong_FromSsize_t(count);
 }
+
+/* Tasks that compete for a device: each runs at the smallest share that it gets of any resource for which more is asked
+ * than exists, as long as another task asks for that resource, too. Speeds are multiples of 1 / FULL; what remains of a
+ * task is in ns times FULL. */
+
+#define FULL ((int64_t)1 << 20)
+/* Demands are multiples of 1 / CAPACITY of a resource. */
+#define CAPACITY ((int64_t)1 << 20)
+
+typedef struct {
+    int64_t task, vertex, left, speed;
+} running_task;
+
+typedef struct {
+    running_task *tasks;
+    Py_ssize_t count, most;
+    int64_t now;
+    /* [task, resource] */
+    const Py_buffer *demands;
+    /* [task] */
+    const Py_buffer *devices;
+    Py_ssize_t resources;
+} running_set;
+
+static int64_t demand(const running_set *set, int64_t task, Py_ssize_t resource)
+{
+    return item(set->demands, (Py_ssize_t)task * set->resources + resource);
+}
+
+/* Set the speeds of the tasks of a device, after one of them has started or ended. */
+static void share(running_set *set, int64_t device)
+{
+    for (Py_ssize_t place = 0; place < set->count; place++)
+        if (item(set->devices, (Py_ssize_t)set->tasks[place].task) == device)
+            set->tasks[place].speed = FULL;
+    for (Py_ssize_t resource = 0; resource < set->resources; resource++) {
+        int64_t asked = 0, askers = 0;
+        for (Py_ssize_t place = 0; place < set->count; place++)
+            if (item(set->devices, (Py_ssize_t)set->tasks[place].task) == device) {
+                int64_t one = demand(set, set->tasks[place].task, resource);
+                asked += one;
+                askers += one > 0;
+            }
+        if (askers < 2 || asked <= CAPACITY)
+            continue;
+        int64_t speed = FULL * CAPACITY / asked;
+        speed = speed < 1 ? 1 : speed;
+        for (Py_ssize_t place = 0; place < set->count; place++) {
+            running_task *one = &set->tasks[place];
+            if (item(set->devices, (Py_ssize_t)one->task) == device && demand(set, one->task, resource) > 0 &&
+                speed < one->speed)
+                one->speed = speed;
+        }
+    }
+}
+
+static void start_task(running_set *set, int64_t task, int64_t vertex, int64_t left)
+{
+    set->tasks[set->count++] = (running_task){.task = task, .vertex = vertex, .left = left, .speed = FULL};
+    share(set, item(set->devices, (Py_ssize_t)task));
+}
+
+static void end_task(running_set *set, Py_ssize_t place)
+{
+    int64_t device = item(set->devices, (Py_ssize_t)set->tasks[place].task);
+    set->tasks[place] = set->tasks[--set->count];
+    share(set, device);
+}
+
+/* What each task would take alone, from the measured times; -1 if the arguments are malformed. */
+static int measure_work(running_set *set, const Py_buffer *tasks, const Py_buffer *times, const Py_buffer *work)
+{
+    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t count = tasks->len / size, most = work->len / size;
+    if (times->len / size != count || set->devices->len / size != most ||
+        set->demands->len / size != most * set->resources)
+        return -1;
+    for (Py_ssize_t vertex = 0; vertex < count; vertex++) {
+        /* The task that starts at a vertex, or ~task that ends; INT64_MIN: none. */
+        int64_t code = item(tasks, vertex), time = item(times, vertex);
+        if (code == INT64_MIN)
+            continue;
+        int64_t task = code < 0 ? ~code : code;
+        if (task >= most || (set->count > 0 && time < set->now))
+            return -1;
+        for (Py_ssize_t place = 0; place < set->count; place++)
+            set->tasks[place].left += (time - set->now) * set->tasks[place].speed;
+        set->now = time;
+        if (code >= 0) {
+            if (set->count == set->most)
+                return -1;
+            start_task(set, task, vertex, 0);
+            continue;
+        }
+        for (Py_ssize_t place = 0; place < set->count; place++)
+            if (set->tasks[place].task == task) {
+                memcpy((uint8_t *)work->buf + (size_t)task * sizeof task, &set->tasks[place].left, sizeof task);
+                end_task(set, place);
+                break;
+            }
+    }
+    return 0;
+}
+
+PyObject *native_work(PyObject *module, PyObject *args)
+{
+    Py_buffer tasks, times, devices, demands, work;
+    Py_ssize_t resources;
+    int failed = 1;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*nw*:work", &tasks, &times, &devices, &demands, &resources, &work))
+        return NULL;
+    running_set set = {
+        .most = work.len / (Py_ssize_t)sizeof(int64_t), .devices = &devices, .demands = &demands, .resources = resources};
+    set.tasks = PyMem_Calloc((size_t)set.most + 1, sizeof *set.tasks);
+    if (set.tasks != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        failed = measure_work(&set, &tasks, &times, &work);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&tasks);
+    PyBuffer_Release(&times);
+    PyBuffer_Release(&devices);
+    PyBuffer_Release(&demands);
+    PyBuffer_Release(&work);
+    if (set.tasks == NULL)
+        return PyErr_NoMemory();
+    PyMem_Free(set.tasks);
+    if (failed)
+        PyErr_SetString(PyExc_ValueError, "tasks are not in order");
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+/* A replay whose contended tasks take as long as their shares of the device permit. */
+typedef struct {
+    int64_t time, vertex;
+} due;
+
+typedef struct {
+    Py_ssize_t count;
+    int64_t *first, *next_vertex, *next_delay, *waiting, *ready;
+    due *heap;
+    Py_ssize_t heap_size, ready_count;
+} simulation;
+
+static int is_before(due one, due other)
+{
+    return one.time < other.time || (one.time == other.time && one.vertex < other.vertex);
+}
+
+static void push(simulation *state, due added)
+{
+    Py_ssize_t place = state->heap_size++;
+    while (place > 0 && is_before(added, state->heap[(place - 1) / 2])) {
+        state->heap[place] = state->heap[(place - 1) / 2];
+        place = (place - 1) / 2;
+    }
+    state->heap[place] = added;
+}
+
+static due pop(simulation *state)
+{
+    due top = state->heap[0], last = state->heap[--state->heap_size];
+    Py_ssize_t place = 0, child;
+    while ((child = 2 * place + 1) < state->heap_size) {
+        if (child + 1 < state->heap_size && is_before(state->heap[child + 1], state->heap[child]))
+            child++;
+        if (!is_before(state->heap[child], last))
+            break;
+        state->heap[place] = state->heap[child];
+        place = child;
+    }
+    state->heap[place] = last;
+    return top;
+}
+
+/* Pass the times of the vertices in `ready` on. A contended task's end is put into the heap, with its start. */
+static void settle(simulation *state, const Py_buffer *tasks, int64_t *times)
+{
+    while (state->ready_count > 0) {
+        int64_t vertex = state->ready[--state->ready_count];
+        for (int64_t place = state->first[vertex]; place < state->first[vertex + 1]; place++) {
+            int64_t next = state->next_vertex[place], task = item(tasks, (Py_ssize_t)next);
+            int is_contended = task < 0 && task != INT64_MIN;
+            int64_t found = later(times[vertex], is_contended ? 0 : state->next_delay[place]);
+            times[next] = found > times[next] ? found : times[next];
+            if (--state->waiting[next] > 0)
+                continue;
+            if (is_contended)
+                push(state, (due){.time = times[next], .vertex = next});
+            else
+                state->ready[state->ready_count++] = next;
+        }
+    }
+}
+
+static int simulate(simulation *state, running_set *set, const Py_buffer *previous, const Py_buffer *delays,
+    const Py_buffer *offsets, const Py_buffer *sources, const Py_buffer *edge_delays, const Py_buffer *tasks,
+    const Py_buffer *work, int64_t *times)
+{
+    /* Predecessors → successors. */
+    for (Py_ssize_t pass = 0; pass < 2; pass++) {
+        for (Py_ssize_t vertex = 0; vertex < state->count; vertex++) {
+            int64_t before = item(previous, vertex), stop = item(offsets, vertex + 1);
+            for (int64_t edge = item(offsets, vertex) - 1; edge < stop; edge++) {
+                int is_line = edge < item(offsets, vertex);
+                int64_t source = is_line ? before : item(sources, (Py_ssize_t)edge);
+                if (is_line && source < 0)
+                    continue;
+                if (source < 0 || source >= vertex)
+                    return -1;
+                if (pass == 0) {
+                    state->first[source + 2]++;
+                    state->waiting[vertex]++;
+                    continue;
+                }
+                int64_t place = state->first[source + 1]++;
+                state->next_vertex[place] = vertex;
+                state->next_delay[place] = is_line ? item(delays, vertex) : item(edge_delays, (Py_ssize_t)edge);
+            }
+        }
+        for (Py_ssize_t vertex = 0; pass == 0 && vertex <= state->count; vertex++)
+            state->first[vertex + 1] += state->first[vertex];
+    }
+    for (Py_ssize_t vertex = state->count - 1; vertex >= 0; vertex--) {
+        if (state->waiting[vertex] > 0)
+            times[vertex] = INT64_MIN;
+        else
+            state->ready[state->ready_count++] = vertex;
+    }
+    settle(state, tasks, times);
+    while (state->heap_size > 0 || set->count > 0) {
+        Py_ssize_t ending = -1;
+        int64_t end = INT64_MAX;
+        for (Py_ssize_t place = 0; place < set->count; place++) {
+            const running_task *one = &set->tasks[place];
+            int64_t at = later(set->now, one->left / one->speed + (one->left % one->speed > 0));
+            if (ending < 0 || at < end || (at == end && one->vertex < set->tasks[ending].vertex)) {
+                ending = place;
+                end = at;
+            }
+        }
+        int is_start = state->heap_size > 0 && (ending < 0 || state->heap[0].time < end);
+        int64_t time = is_start ? state->heap[0].time : end;
+        for (Py_ssize_t place = 0; place < set->count && time > set->now; place++) {
+            running_task *one = &set->tasks[place];
+            int64_t done = (time - set->now) * one->speed;
+            one->left = done > one->left ? 0 : one->left - done;
+        }
+        set->now = time > set->now || set->count == 0 ? time : set->now;
+        if (is_start) {
+            due started = pop(state);
+            int64_t task = ~item(tasks, (Py_ssize_t)started.vertex);
+            if (set->count == set->most)
+                return -1;
+            start_task(set, task, started.vertex, item(work, (Py_ssize_t)task));
+            continue;
+        }
+        int64_t vertex = set->tasks[ending].vertex;
+        times[vertex] = set->now;
+        end_task(set, ending);
+        state->ready[state->ready_count++] = vertex;
+        settle(state, tasks, times);
+    }
+    return 0;
+}
+
+PyObject *native_simulate(PyObject *module, PyObject *args)
+{
+    Py_buffer all[10];
+    Py_ssize_t resources;
+    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
+    int failed = 1, no_memory = 1;
+    (void)module;
+    /* previous, delays, offsets, sources, edge_delays, tasks, work, devices, demands, times */
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*nw*:simulate", &all[0], &all[1], &all[2], &all[3], &all[4], &all[5],
+            &all[6], &all[7], &all[8], &resources, &all[9]))
+        return NULL;
+    Py_ssize_t count = all[0].len / size, edges = all[3].len / size, most = all[6].len / size;
+    int is_valid = resources >= 0 && all[1].len / size == count && all[2].len / size == count + 1 &&
+                   all[4].len / size == edges && all[5].len / size == count && all[7].len / size == most &&
+                   all[8].len / size == most * resources && all[9].len / size == count;
+    for (Py_ssize_t vertex = 0; is_valid && vertex < count; vertex++) {
+        int64_t task = item(&all[5], vertex), stop = item(&all[2], vertex + 1);
+        is_valid = (task == INT64_MIN || (task < 0 ? ~task : task) < most) && item(&all[2], vertex) <= stop &&
+                   stop <= edges && (vertex > 0 || item(&all[2], 0) == 0);
+    }
+    simulation state = {.count = count};
+    running_set set = {.most = most, .devices = &all[7], .demands = &all[8], .resources = resources};
+    set.tasks = PyMem_Calloc((size_t)most + 1, sizeof *set.tasks);
+    size_t vertices = (size_t)count + 3, links = (size_t)count + (size_t)edges + 1;
+    state.first = PyMem_Calloc(vertices, sizeof(int64_t));
+    state.waiting = PyMem_Calloc(vertices, sizeof(int64_t));
+    state.ready = PyMem_Calloc(vertices, sizeof(int64_t));
+    state.heap = PyMem_Calloc(vertices, sizeof(due));
+    state.next_vertex = PyMem_Calloc(links, sizeof(int64_t));
+    state.next_delay = PyMem_Calloc(links, sizeof(int64_t));
+    no_memory = set.tasks == NULL || state.first == NULL || state.waiting == NULL || state.ready == NULL ||
+                state.heap == NULL || state.next_vertex == NULL || state.next_delay == NULL;
+    if (is_valid && !no_memory) {
+        Py_BEGIN_ALLOW_THREADS
+        failed = simulate(&state, &set, &all[0], &all[1], &all[2], &all[3], &all[4], &all[5], &all[6], all[9].buf);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(set.tasks);
+    PyMem_Free(state.first);
+    PyMem_Free(state.waiting);
+    PyMem_Free(state.ready);
+    PyMem_Free(state.heap);
+    PyMem_Free(state.next_vertex);
+    PyMem_Free(state.next_delay);
+    for (size_t one = 0; one < sizeof all / sizeof *all; one++)
+        PyBuffer_Release(&all[one]);
+    if (no_memory)
+        return PyErr_NoMemory();
+    if (failed)
+        PyErr_SetString(PyExc_ValueError, "a predecessor is not before its vertex");
+    return failed ? NULL : Py_NewRef(Py_None);
+}

@@ -28,6 +28,7 @@ _RAW: dict[str, tuple[tuple[str, str], ...]] = {
         ("kind, core_type", "by its task_type"),
     ),
     "task_pmu": (("id", "the task with the same task_id on the device"),),
+    "event_wait": (("id, event_id", "the tasks with these task_ids on the device"),),
     "memory": (("alloc_ns, free_ns", "host_ns of its records, on the run's clock"),),
     "counter": (("ts_ns", "the record's time, on the run's clock"),),
     "step": (("start_ns … end_ns", "ticks of its marks, mapped to the host's clock by the sync records"),),

@@ -35,6 +35,7 @@ class RawRows:
             return [], [RowRef(name, int(one), role) for name, one, role in refs if one is not None]
         finders: dict[str, Callable[[Mapping[str, Any]], list[Evidence]]] = {
             "task_pmu": self._pmu,
+            "event_wait": self._event_wait,
             "memory": self._memory,
             "counter": self._counter,
             "track": self._track,
@@ -67,6 +68,11 @@ class RawRows:
         kinds = [kind for kind, group in device_passes.METRIC_GROUPS.items() if group == row["metric_group"]]
         wanted, device_id = {"task_id": task.get("source_task_id")}, task.get("device_id")
         return [one for kind in kinds if task for one in self._by(kind, wanted, "its counters", device_id)]
+
+    def _event_wait(self, row: Mapping[str, Any]) -> list[Evidence]:
+        task = self._sources.row("task", "id", row["id"])
+        wanted, device_id = {"task_id": task.get("source_task_id")}, task.get("device_id")
+        return self._by("event_wait", wanted, _RECORD, device_id) if task else []
 
     def _memory(self, row: Mapping[str, Any]) -> list[Evidence]:
         found: list[Evidence] = []

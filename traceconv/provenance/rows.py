@@ -18,7 +18,7 @@ from traceconv.store.catalogue import views
 EVENT_TABLES = ("task", "api", "range", "marker")
 #: The key column of each table.
 KEYS = {
-    **dict.fromkeys((*EVENT_TABLES, "task_pmu"), "id"),
+    **dict.fromkeys((*EVENT_TABLES, "task_pmu", "event_wait"), "id"),
     "op": "op_id",
     "fusion": "fusion_id",
     "step": "step_id",

@@ -38,6 +38,7 @@ WORDS: Mapping[str, int] = {
     "api": 6,
     "memory": 7,  # host_ns, block_id, address, size_bytes, used_bytes, reserved_bytes, head
     "task": 9,  # start, end, correlation_id, size_bytes, task_id, stream_id, step_id, execution_id, head
+    "event_wait": 3,  # ticks, task_id, event_task_id
     "sync": 3,  # ticks, host_before_ns, host_after_ns
     "counter": 3,  # ticks, value, head
     "clock_stop": 3,  # host_ns, dur_ns, thread_id
@@ -233,6 +234,7 @@ class EventLog:
             return
         heads, clock = self._task_heads, device.clock
         words: list[int] = []
+        waits: list[int] = []
         for task in tasks:
             key, op, size_bytes, correlation_id, step_id, execution_id = task.note
             head = heads.get(key)
@@ -246,9 +248,13 @@ class EventLog:
             if clock.jump_ticks and end >= clock.jump_at:
                 start, end = clock.reading(start), clock.reading(end)
             words += start, end, correlation_id, size, task.task_id, task.stream_id, step_id, execution_id, head
+            if task.event is not None:
+                waits += end, task.task_id, task.event.task_id
             if self.spans_open:
                 self.on_task(device.device_id, task.stream_id, start, end)
         self.store.add("task", device.device_id, *words)
+        if waits:
+            self.store.add("event_wait", device.device_id, *waits)
 
     def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         """Called for each task of a stream while spans on streams are open."""

@@ -106,6 +106,7 @@ _CALL_PARTS = np.array(
 #: Kind of event → the fields that its first words are.
 _WORD_FIELDS: Mapping[str, tuple[str, ...]] = {
     "memory": ("host_ns", "block_id", "address", "size_bytes", "used_bytes", "reserved_bytes"),
+    "event_wait": ("ticks", "task_id", "event_task_id"),
     "sync": ("ticks", "host_before_ns", "host_after_ns"),
     "counter": ("ticks", "value"),
     "clock_stop": ("host_ns", "dur_ns", "thread_id"),
@@ -204,6 +205,7 @@ class Recorder(EventLog):
             "api": selected.calls,
             "memory": selected.memory,
             "task": selected.tasks or selected.pmu,
+            "event_wait": selected.tasks,
             "counter": selected.counters,
             "step_mark": selected.steps,
         }

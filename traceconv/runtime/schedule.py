@@ -1,6 +1,6 @@
 """The schedule: the stream of each op, the events that order streams, and when memory can be freed.
 
-Ops are launched in program order. An op goes to the stream on which it would end first by its cost alone, so that
+Ops are launched in program order. An op goes to the stream on which it would end first by the cost model alone, so that
 independent branches go to different streams. If an op reads a result of another stream, its stream waits for an event
 recorded there, unless another wait implies it. Collectives have a stream of their own, to run concurrently with ops.
 
@@ -12,7 +12,7 @@ that touches it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.runtime.cost import task_ticks
@@ -153,6 +153,11 @@ def _host_reads(program: Program, producers: Mapping[str, int], fetch: Sequence[
     return {index: tuple(names) for index, names in sorted(found.items())}
 
 
+def _planned_ticks(spec: DeviceSpec, op: DeviceOp) -> int:
+    """Return an op's duration by the cost model. A device with other speeds of single op types gets the same plan."""
+    return task_ticks(spec, replace(op.cost, speed_percent=100))
+
+
 class _Placer:
     """List scheduling: place each op in turn where it ends first."""
 
@@ -173,7 +178,7 @@ class _Placer:
         before.discard(op.index)
         if op.is_collective:
             ready = max([self._communication_end, *(self._end[index] + self._hop for index in before)])
-            self._communication_end = self._end[op.index] = ready + task_ticks(self._spec, op.cost)
+            self._communication_end = self._end[op.index] = ready + _planned_ticks(self._spec, op)
             self._stream[op.index] = _COMMUNICATION
             return _COMMUNICATION
         fresh = [len(self._free)] if len(self._free) < self._spec.compute_stream_count else []
@@ -186,7 +191,7 @@ class _Placer:
             return max([free + self._spec.dispatch_gap_ticks, *hops])
 
         stream: int = min([*range(len(self._free)), *fresh], key=lambda s: (start(s), s != home, s))
-        end = start(stream) + task_ticks(self._spec, op.cost)
+        end = start(stream) + _planned_ticks(self._spec, op)
         if stream == len(self._free):
             self._free.append(0)
         self._free[stream] = end

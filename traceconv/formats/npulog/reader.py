@@ -26,7 +26,7 @@ from traceconv.wire.frames import MAX_HEADER_BYTES, Damage, FileHeader, FrameDec
 #: Order of record types: what others refer to comes first.
 _ORDER = (
     *("dictionary", "capture", "thread", "model", "fusion", "op", "clock_stop", "api", "range", "memory"),
-    *("device", "stream", "sync", "step_mark", "task", "stream_range", "pmu_pipe_utilization", "counter"),
+    *("device", "stream", "sync", "step_mark", "task", "event_wait", "stream_range", "pmu_pipe_utilization", "counter"),
 )
 _BATCH_BYTES = 4 << 20
 

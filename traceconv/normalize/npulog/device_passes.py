@@ -297,6 +297,23 @@ def pmu(context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBa
         context.lose(kind, Code.ORPHAN_PMU, count, "counters of a task that is not in the log")
 
 
+def event_waits(
+    context: RunContext, rows_by_task: SpillIndex, batches: Iterable[EventBatch]
+) -> Iterator[pa.RecordBatch]:
+    """event_wait records of one device → event_wait."""
+    orphans = 0
+    for batch in batches:
+        account = context.accounts["event_wait"]
+        account.records += len(batch.records)
+        found, waits = rows_by_task.look_up(batch.records["task_id"].astype(np.uint64))
+        known, events = rows_by_task.look_up(batch.records["event_task_id"].astype(np.uint64))
+        rows = np.flatnonzero(found)
+        orphans += len(found) - len(rows)
+        account.rows += len(rows)
+        yield row_batch("event_wait", {"id": waits["id"][rows], "event_id": Nullable(events["id"][rows], ~known[rows])})
+    context.lose("event_wait", Code.ORPHAN_WAIT, orphans, "event of a wait that is not in the log")
+
+
 def stream_ranges(context: RunContext, device_id: int, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
     """stream_range records of one device → range, on the tracks of its streams."""
     nester = Nester("stream_id", "span_id", dtype_of(record("stream_range")), of_end="name")

@@ -134,6 +134,8 @@ class RawLogNormalizer:
             yield "task", self._tasks_of(device_id).rows(timed)
         elif kind in device_passes.METRIC_GROUPS:
             yield "task_pmu", device_passes.pmu(context, self._tasks_of(device_id).rows_by_task, batches)
+        elif kind == "event_wait":
+            yield kind, device_passes.event_waits(context, self._tasks_of(device_id).rows_by_task, batches)
         elif kind == "stream_range":
             yield "range", device_passes.stream_ranges(context, device_id, timed)
         elif kind == "counter":

@@ -1,0 +1,108 @@
+"""Replays of tasks that share a device: in C as in Python, as the simulated NPU shares, and as measured."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from traceconv import native
+from traceconv.analysis import contention
+from traceconv.analysis.contention import _CAPACITY, _NONE, Contention
+from traceconv.analysis.replay import Delays
+from traceconv.base.int64 import Int64
+from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.device import CUBE, Device, Task, Work
+from traceconv.runtime.spec import reference_npu
+
+_CLOCK_HZ = 10**9
+
+
+def simulated(seed: int) -> tuple[Device, list[Task], list[tuple[int, int]]]:
+    """Tasks on streams of the simulated device that need some of its 8 cores; (ns alone, cores) of each."""
+    chance = random.Random(seed)
+    spec = replace(reference_npu(), clock_hz=_CLOCK_HZ, launch_latency_ns=0, dispatch_gap_ticks=5)
+    device = Device(spec, DeviceClock(0, 0, _CLOCK_HZ, 0))
+    needs = [(chance.randint(1, 5_000), chance.randint(1, 8)) for _ in range(chance.randint(1, 40))]
+    tasks = [
+        device.submit(chance.randrange(4), chance.randint(0, 20_000), Work(ns, ((CUBE, cores),))) for ns, cores in needs
+    ]
+    device.run_all()
+    return device, tasks, needs
+
+
+def graph_of(tasks: list[Task], needs: list[tuple[int, int]]) -> tuple[Delays, Contention, Int64]:
+    """Their graph: each starts after the previous one of its stream and after its arrival, a given vertex."""
+    vertices = sorted(
+        (time, end, n) for n, task in enumerate(tasks) for end, time in zip((2, 1), task.span, strict=True)
+    )
+    vertices = [(task.arrival, 0, n) for n, task in enumerate(tasks)] + vertices
+    vertices.sort()
+    place = {(n, what): at for at, (_, what, n) in enumerate(vertices)}
+    previous, delay_ns, codes, edges = [], [], [], []
+    last = {task.stream_id: -1 for task in tasks}
+    before: dict[int, int] = {}
+    for n, task in enumerate(tasks):
+        before[n], last[task.stream_id] = last[task.stream_id], n
+    for at, (_, what, n) in enumerate(vertices):
+        previous.append({0: -1, 1: place[n, 2]}.get(what, place.get((before[n], 1), -1)))
+        delay_ns.append(5)
+        codes.append({0: _NONE, 1: ~n}.get(what, n))
+        if what == 2:
+            edges.append((place[n, 0], at))
+    sources, targets = np.array(edges, np.int64).T.copy()
+    offsets = np.searchsorted(targets, np.arange(len(vertices) + 1))
+    delays = Delays(np.array(previous), np.array(delay_ns), offsets, sources.copy(), np.zeros(len(edges), np.int64))
+    cores = np.array([[count * _CAPACITY // 8, 0, 0] for _, count in needs])
+    bandwidths = np.zeros((len(needs), 2), np.int64)
+    work = np.array([ns for ns, _ in needs]) * _CAPACITY
+    zero = np.zeros(len(needs), np.int64)
+    shared = Contention(np.array(codes), zero, cores, bandwidths, work, np.hstack((cores, bandwidths)))
+    return delays, shared, np.array([time for time, _, _ in vertices])
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_the_replay_shares_as_the_device_does(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if in_c and not native.AVAILABLE:
+        pytest.skip("no C extension")
+    monkeypatch.setattr(contention.native, "AVAILABLE", in_c)
+    slowed = 0
+    for seed in range(100):
+        _, tasks, needs = simulated(seed)
+        delays, shared, times = graph_of(tasks, needs)
+        # What is passed in for vertices with predecessors doesn't matter. Speeds are rounded here and there.
+        given = np.where(shared.tasks == _NONE, times, -99)
+        assert np.abs(shared.times(delays, given) - times).max() <= 2
+        measured = shared.measured(times)
+        alone = np.array([ns for ns, _ in needs])
+        assert np.abs(measured.work // _CAPACITY - alone).max() <= 2
+        assert measured.times(delays, times).tolist() == times.tolist()
+        slowed += sum(task.span[1] - task.span[0] > ns for task, (ns, _) in zip(tasks, needs, strict=True))
+        everything = np.ones(len(needs), bool)
+        faster = measured.faster(everything, Fraction(3, 2))
+        assert (faster.work <= measured.work * 2 // 3 + 1).all()
+        if in_c:
+            found = faster.times(delays, times)
+            monkeypatch.setattr(contention.native, "AVAILABLE", False)
+            assert faster.times(delays, times).tolist() == found.tolist()
+            monkeypatch.setattr(contention.native, "AVAILABLE", True)
+    assert slowed > 500
+
+
+def test_malformed_arguments_are_refused() -> None:
+    if not native.AVAILABLE:
+        pytest.skip("no C extension")
+    delays, shared, times = graph_of(*simulated(0)[1:])
+    for name, wrong in (
+        ("tasks", shared.tasks + 10**6), ("work", shared.work[:-1].copy()), ("devices", shared.devices[:-1].copy()),
+        ("demands", shared.demands[:-1].copy()),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="not before its vertex"):
+            replace(shared, **{name: wrong}).times(delays, times)
+    with pytest.raises(ValueError, match="not before its vertex"):
+        shared.times(replace(delays, sources=delays.sources + 10**6), times)
+    with pytest.raises(ValueError, match="not in order"):
+        native.work(shared.tasks, times[::-1].copy(), shared.devices, shared.demands, 5, shared.work.copy())

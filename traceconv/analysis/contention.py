@@ -1,0 +1,256 @@
+"""Tasks that compete for a device: what each would take alone, and a replay in which they share its resources.
+
+If the tasks that run at once need more of a resource than the device has (cores, bandwidth of its memory, of its L2),
+each gets a share in proportion to its need, and takes that much longer. What tasks need is known where the source
+records their numbers of cores, as in captures of the NPU.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+
+from traceconv import native
+from traceconv.analysis.dependency_graph import RUN, Columns, Graph
+from traceconv.analysis.replay import Delays
+from traceconv.base.int64 import Int64, Mask
+
+#: A vertex that is not the start or end of a task that shares its device.
+_NONE = np.iinfo(np.int64).min
+#: Demands are multiples of 1 / _CAPACITY of a resource; speeds, of 1 / _CAPACITY of that of a task alone.
+_CAPACITY = 1 << 20
+#: Longer tasks, and more tasks at once than a device runs, are damaged: they don't share.
+_LONGEST_NS = 2**42
+_MOST_AT_ONCE = 256
+#: Demands for bandwidth follow from the time alone, which follows from the demands.
+_ROUNDS, _EXACT = 30, 10_000
+#: The share of the memory's peak that tasks reach at most, if no task of the run reaches more.
+_REACHABLE_PERCENT = 80
+
+#: Cores that a task needs, in multiples of 1 / _CAPACITY; how long its bytes take at the peak of the memory, and the
+#: pipes that read through L2 are busy, on average over the cores.
+_DEMANDS = """
+SELECT t.id, cube, vector, cpu, coalesce(memory_ns, 0) AS memory_ns, coalesce(l2_ns, 0) AS l2_ns
+FROM (
+  SELECT t.id,
+    coalesce(CASE WHEN core_type IN ('AI_CORE', 'MIX_AIC') THEN block_count
+             WHEN core_type = 'MIX_AIV' THEN mix_block_count END * {capacity} // ai_core_count, 0) AS cube,
+    coalesce(CASE WHEN core_type IN ('AI_VECTOR_CORE', 'MIX_AIV') THEN block_count
+             WHEN core_type = 'MIX_AIC' THEN mix_block_count END * {capacity} // ai_vector_core_count, 0) AS vector,
+    coalesce(CASE WHEN core_type = 'AI_CPU' THEN block_count END * {capacity} // ai_cpu_count, 0) AS cpu,
+    TRY_CAST(coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes)::HUGEINT * 1_000_000_000
+             // peak_bytes_per_s AS BIGINT) AS memory_ns,
+    TRY_CAST((coalesce(aic_mte2_cycles // ai_core_count, 0) + coalesce(aiv_mte2_cycles // ai_vector_core_count, 0))
+             ::HUGEINT * 1_000_000_000 // core_clock_hz AS BIGINT) AS l2_ns
+  FROM task AS t
+  JOIN device AS d ON d.run_id = t.run_id AND d.device_id = t.device_id
+  LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
+  LEFT JOIN task_pmu AS p ON p.run_id = t.run_id AND p.id = t.id
+  WHERE t.run_id = {run} AND (t.block_count > 0 OR t.kind = 'copy') AND d.ai_core_count > 0
+) AS t
+ORDER BY t.id
+"""
+
+
+def divided(numbers: Int64, by: Fraction) -> Int64:
+    """Return positive numbers / by, rounded up, without overflow."""
+    whole, rest = np.divmod(numbers, by.numerator)
+    whole = np.minimum(whole, 2**62 // by.denominator)  # a duration of more than 146 years stays that
+    quotient: Int64 = whole * by.denominator - (-rest * by.denominator // by.numerator)
+    return quotient
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """Tasks that share devices.
+
+    tasks    [vertex] the task that starts there, ~task that ends there, or _NONE
+    devices  [task]
+    cores    [task, 3] the cube, vector and AI CPU cores that it needs, in multiples of 1 / _CAPACITY of the device's
+    busy_ns  [task, 2] how long the device's memory, and its L2, would be busy with the task alone
+    work     [task] its time alone, in ns / _CAPACITY
+    demands  [task, resource] what it needs, in multiples of 1 / _CAPACITY: cores and bandwidths
+    """
+
+    tasks: Int64
+    devices: Int64
+    cores: Int64
+    busy_ns: Int64
+    work: Int64
+    demands: Int64
+
+    @property
+    def ends(self) -> Int64:
+        """[task] The vertex of its end."""
+        found = np.flatnonzero((self.tasks < 0) & (self.tasks != _NONE))
+        return found[np.argsort(~self.tasks[found])]
+
+    def measured(self, times: Int64) -> Contention:
+        """Return the tasks with the work and the demands that give these times.
+
+        A task needs more bandwidth, the less of its time it would take alone, which depends on the other tasks' needs.
+        """
+        work, previous = self.work, self.work
+        for _ in range(_ROUNDS):
+            alone_ns = np.maximum(work[:, None] // _CAPACITY, 1)
+            bandwidths = np.minimum(self.busy_ns * _CAPACITY // alone_ns, _CAPACITY)
+            demands = np.ascontiguousarray(np.hstack((self.cores, bandwidths)))
+            previous, work = work, np.zeros(len(work), np.int64)
+            if native.AVAILABLE:
+                native.work(self.tasks, times, self.devices, demands, demands.shape[1], work)
+            else:
+                _work(self.tasks, times, self.devices, demands, work)
+            if (np.abs(work - previous) <= previous // _EXACT).all():
+                break
+        return replace(self, work=work, demands=demands)
+
+    def faster(self, chosen: Mask, factor: Fraction) -> Contention:
+        """Return the tasks with some of them faster, which move the same bytes in less time."""
+        work, demands = self.work.copy(), self.demands.copy()
+        work[chosen] = divided(work[chosen], factor)
+        first = self.cores.shape[1]
+        demands[chosen, first:] = divided(demands[chosen, first:], 1 / factor)
+        return replace(self, work=work, demands=demands)
+
+    def times(self, delays: Delays, given_ns: Int64) -> Int64:
+        """Return the times of a graph's vertices as `Delays.times`, with durations by what the tasks share."""
+        times: Int64 = given_ns.copy()
+        if native.AVAILABLE:
+            native.simulate(
+                delays.previous, delays.delay_ns, delays.offsets, delays.sources, delays.edge_ns,
+                self.tasks, self.work, self.devices, self.demands, self.demands.shape[1], times,
+            )  # fmt: skip
+        else:
+            _simulate(delays, self, times)
+        return times
+
+
+def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph) -> Contention | None:
+    """Return the tasks of a graph that share devices; None if it is unknown what those that run at once need."""
+    ends = np.flatnonzero((graph.kinds == RUN) & (np.diff(graph.delays.offsets) == 0) & (graph.delays.previous >= 0))
+    starts = graph.delays.previous[ends]
+    dur_ns = graph.times[ends] - graph.times[starts]
+    fits = (dur_ns > 0) & (dur_ns < _LONGEST_NS)
+    ends, starts = ends[fits], starts[fits]
+    if not 1 < _at_once(len(graph.times), starts, ends) <= _MOST_AT_ONCE:
+        return None
+    needs = Columns(connection, _DEMANDS.format(run=run_id, capacity=_CAPACITY))
+    if not len(needs):
+        return None
+    ids = graph.ids[graph.slices[ends]]
+    rows = np.minimum(np.searchsorted(needs["id"], ids), len(needs) - 1)
+    known = needs["id"][rows] == ids
+    ends, starts, rows = ends[known], starts[known], rows[known]
+    if not len(ends):
+        return None
+    dur_ns = graph.times[ends] - graph.times[starts]
+    tasks = np.full(len(graph.times), _NONE)
+    tasks[starts], tasks[ends] = np.arange(len(ends)), ~np.arange(len(ends))
+    cores = np.stack([np.clip(needs[name][rows], 0, _CAPACITY) for name in ("cube", "vector", "cpu")], axis=1)
+    memory_ns, l2_ns = (np.clip(needs[name][rows], 0, dur_ns) for name in ("memory_ns", "l2_ns"))
+    percent = max(_REACHABLE_PERCENT, int((memory_ns * 100 // dur_ns).max()))
+    busy_ns = np.stack((memory_ns * 100 // percent, l2_ns), axis=1)
+    devices = graph.task_devices[graph.slices[ends] - graph.host_count].astype(np.int64)
+    return Contention(tasks, devices, cores, busy_ns, dur_ns * _CAPACITY, cores).measured(graph.times)
+
+
+def _at_once(count: int, starts: Int64, ends: Int64) -> int:
+    """Return the largest number of tasks between their vertices."""
+    change = np.zeros(count, np.int64)
+    change[starts], change[ends] = 1, -1
+    return int(np.cumsum(change).max(initial=0))
+
+
+class _Running:
+    """The running tasks: what remains of them (or was done) and their speeds."""
+
+    def __init__(self, devices: Int64, demands: Int64) -> None:
+        self.devices, self.demands = devices.tolist(), demands.tolist()
+        self.left: dict[int, int] = {}
+        self.speed: dict[int, int] = {}
+
+    def share(self, device: int) -> None:
+        """Set the speeds of the tasks of a device, after one of them has started or ended."""
+        tasks = [task for task in self.left if self.devices[task] == device]
+        self.speed.update(dict.fromkeys(tasks, _CAPACITY))
+        for resource in range(len(self.demands[0])):
+            askers = [task for task in tasks if self.demands[task][resource] > 0]
+            asked = sum(self.demands[task][resource] for task in askers)
+            if len(askers) > 1 and asked > _CAPACITY:
+                speed = max(1, _CAPACITY * _CAPACITY // asked)
+                self.speed.update((task, min(speed, self.speed[task])) for task in askers)
+
+    def start(self, task: int, left: int) -> None:
+        self.left[task] = left
+        self.share(self.devices[task])
+
+    def end(self, task: int) -> int:
+        left = self.left.pop(task)
+        self.share(self.devices[task])
+        return left
+
+
+def _work(tasks: Int64, times: Int64, devices: Int64, demands: Int64, work: Int64) -> None:
+    """Set what each task would take alone, from the measured times."""
+    running, now = _Running(devices, demands), 0
+    for task, time in zip(tasks.tolist(), times.tolist(), strict=True):
+        if task == _NONE:
+            continue
+        for one in running.left:
+            running.left[one] += (time - now) * running.speed[one]
+        now = time
+        if task >= 0:
+            running.start(task, 0)
+        elif ~task in running.left:
+            work[~task] = running.end(~task)
+
+
+def _simulate(delays: Delays, shared: Contention, times: Int64) -> None:
+    """Set the times of the vertices; those without predecessors are given."""
+    codes, ends = shared.tasks.tolist(), shared.ends.tolist()
+    edges: list[list[tuple[int, int]]] = [[] for _ in codes]
+    before = zip(delays.sources.tolist(), delays.targets.tolist(), delays.edge_ns.tolist(), strict=True)
+    line = ((int(delays.previous[vertex]), vertex, int(delays.delay_ns[vertex])) for vertex in range(len(codes)))
+    waiting = [0] * len(codes)
+    for source, target, delay in (*before, *(one for one in line if one[0] >= 0)):
+        edges[source].append((target, delay if codes[target] >= 0 or codes[target] == _NONE else 0))
+        waiting[target] += 1
+    found = [None if count else time for count, time in zip(waiting, times.tolist(), strict=True)]
+    due: list[tuple[int, int]] = []
+
+    def settle(ready: list[int]) -> None:
+        for vertex in ready:
+            for target, delay in edges[vertex]:
+                at, known = (found[vertex] or 0) + delay, found[target]
+                found[target] = at if known is None else max(known, at)
+                waiting[target] -= 1
+                if not waiting[target]:
+                    if _NONE < codes[target] < 0:
+                        heapq.heappush(due, (found[target] or 0, target))
+                    else:
+                        ready.append(target)
+
+    running, now = _Running(shared.devices, shared.demands), 0
+    settle([vertex for vertex, count in enumerate(waiting) if not count])
+    while due or running.left:
+        end, vertex = min(
+            ((now - -left // running.speed[task], ends[task]) for task, left in running.left.items()),
+            default=(None, -1),
+        )
+        is_start = end is None or bool(due and due[0][0] < end)
+        time = due[0][0] if end is None or is_start else end
+        for one, left in running.left.items():
+            running.left[one] = max(0, left - (time - now) * running.speed[one])
+        now = time
+        if is_start:
+            _, vertex = heapq.heappop(due)
+            running.start(~codes[vertex], int(shared.work[~codes[vertex]]))
+        else:
+            found[vertex] = now
+            running.end(~codes[vertex])
+            settle([vertex])
+    times[:] = [time or 0 for time in found]
