@@ -217,6 +217,20 @@ def test_losses_of_a_file_that_was_read_are_reported(tmp_path: Path, capfd: pyte
     assert with_sample == capfd.readouterr().err
 
 
+def test_events_whose_kind_depends_on_names_elsewhere_give_no_intervals(tmp_path: Path) -> None:
+    """As in torch_npu's traces, where the names of processes are in the middle."""
+    names = [
+        {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "CANN"}},
+        {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "Ascend Hardware"}},
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "args": {"name": "Stream 7"}},
+    ]
+    events = [kernel(number) for number in range(10_000)]
+    path = tmp_path / "npu.json"
+    for place, blocks in ((0, 50), (5000, 0)):
+        path.write_text(json.dumps(events[:place] + names + events[place:]))
+        assert sample(path, "op-statistic", blocks=50).blocks == blocks
+
+
 def test_hostile_names_and_durations(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     events = [kernel(number) for number in range(6000)]
     for number, event in enumerate(events):

@@ -122,6 +122,8 @@ class SampledAnswer(TextDisplay):
 
     def title(self) -> str:
         """Describe the sample in a line."""
+        if not self.estimated:
+            return f"{self.report}: no such events in a sample of {human_bytes(self.read_bytes)}"
         read, size = human_bytes(self.read_bytes), human_bytes(self.size_bytes)
         if self.exact:
             return f"{self.report}: exact, from all {size}"
