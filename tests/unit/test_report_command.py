@@ -239,6 +239,21 @@ def test_msprof_api_statistic_names_the_host(command: Command, make_store: MakeS
     ]
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "ndjson", "markdown", "msprof-csv"])
+def test_all_rows_are_written_however_they_are_read(
+    command: Command, store: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traceconv.reports.run.BATCH_ROWS", 1)
+    expected = command(
+        "query", "SELECT count(*) FROM op_summary(run := 4)", "--db", store, "--format", "csv"
+    ).out.split()
+    of_run = command("report", "op-summary", "--db", store, "--format", "json")
+    assert len(json.loads(of_run.out)) == int(expected[1]) > 2
+    in_batches = command("report", "op-summary", "--db", store, "--format", form)
+    monkeypatch.undo()
+    assert in_batches.out == command("report", "op-summary", "--db", store, "--format", form).out
+
+
 def test_parquet_and_csv_have_equal_rows(command: Command, store: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.parquet"
     done = command("report", "task-time", "--db", store, "-o", target, "--filter", "dur_ns=1584000")

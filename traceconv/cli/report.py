@@ -232,12 +232,13 @@ def _run(
             print_message(why_empty(connection, question))
         write_text(chain(start, lines), output)
         return
+    origins = run_origins(connection, question.runs)  # before the rows: another statement would end their reading
     batches = answer(connection, question)
     # The first batch is read before anything is written: it shows whether there are rows.
     first = next(batches, [])
     if not first:
         print_message(why_empty(connection, question))
-    table = Table(question.columns, chain([first], batches), run_origins(connection, question.runs), optional)
+    table = Table(question.columns, chain([first], batches), origins, optional)
     write_rows(table, form, output, row_limit=question.top)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import duckdb
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError, printable
-from traceconv.lake.entries import Entry, Lake, Value, read_lake
+from traceconv.lake.entries import OLDEST_VERSION, Entry, Lake, Value, read_lake
 from traceconv.lake.folder import lake_folder
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, quote_text, sql_type
@@ -70,11 +70,7 @@ def usable_lake(path: Path) -> Lake:
 def _omit_unreadable(lake: Lake, connection: duckdb.DuckDBPyConnection) -> None:
     """Omit runs in which the first file of a table, which DuckDB reads when a view is defined, has a damaged footer."""
     prefix = lake.folder.connect(connection, "checked")
-    files: dict[tuple[str, int], list[tuple[Entry, str]]] = {}
-    for entry in lake.entries:
-        for path, file in entry.paths().items():
-            files.setdefault((file.table, entry.schema_version), []).append((entry, path))
-    for candidates in files.values():
+    for candidates in _files(lake.entries).values():
         for entry, path in candidates:
             if entry not in lake.entries:
                 continue
@@ -85,15 +81,26 @@ def _omit_unreadable(lake: Lake, connection: duckdb.DuckDBPyConnection) -> None:
                 lake.omit(entry, f"{path} is damaged")
 
 
+def _files(entries: Sequence[Entry]) -> dict[tuple[str, int], list[tuple[Entry, str]]]:
+    """Return the files of each table and schema version, as (run, path)."""
+    found: dict[tuple[str, int], list[tuple[Entry, str]]] = {}
+    for entry in entries:
+        for path, file in entry.paths().items():
+            found.setdefault((file.table, entry.schema_version), []).append((entry, path))
+    return found
+
+
 def attach_lake(connection: duckdb.DuckDBPyConnection, lake: Lake, database: str) -> None:
     """Attach an in-memory database with the table run and a view for each other table."""
     connection.execute(f"ATTACH ':memory:' AS {quote_identifier(database)}")
     prefix = lake.folder.connect(connection, database.replace("_", ""))
     _create_run_table(connection, lake.entries, database)
+    files = _files(lake.entries)
+    keys = ", ".join(quote_text(entry.key) for entry in lake.entries)
     for name, schema in tables().items():
         if name != "run":
             view = f"{quote_identifier(database)}.main.{quote_identifier(name)}"
-            connection.execute(f"CREATE VIEW {view} AS {_rows_of(schema, lake.entries, prefix)}")
+            connection.execute(f"CREATE VIEW {view} AS {_rows_of(schema, files, keys, prefix)}")
 
 
 def _create_run_table(connection: duckdb.DuckDBPyConnection, entries: Sequence[Entry], database: str) -> None:
@@ -112,22 +119,16 @@ def _create_run_table(connection: duckdb.DuckDBPyConnection, entries: Sequence[E
         connection.execute(f"INSERT INTO {name} VALUES {', '.join([marks] * len(some))}", values)
 
 
-def _rows_of(schema: TableSchema, entries: Sequence[Entry], prefix: str) -> str:
-    """Return the SELECT for the rows of a table in all runs."""
+def _rows_of(
+    schema: TableSchema, files: Mapping[tuple[str, int], Sequence[tuple[Entry, str]]], keys: str, prefix: str
+) -> str:
+    """Return the SELECT for the rows of a table in all runs, whose `keys` are in their order."""
     # The number of a run is the place of its key in an enum: DuckDB computes it once per file, and reads only the
     # files of a run that a condition selects.
-    keys = ", ".join(quote_text(entry.key) for entry in entries)
     parts: list[str] = []
-    for version in sorted({entry.schema_version for entry in entries}):
-        files = [
-            quote_text(prefix + path)
-            for entry in entries
-            if entry.schema_version == version
-            for path, file in entry.paths().items()
-            if file.table == schema.name
-        ]
-        if files:
-            listed = ", ".join(files)
+    for version in range(OLDEST_VERSION, SCHEMA_VERSION + 1):
+        if of_version := files.get((schema.name, version)):
+            listed = ", ".join(quote_text(prefix + path) for _, path in of_version)
             parts.append(
                 f"SELECT enum_code(file.run::ENUM({keys}))::BIGINT + 1 AS run_id, {_columns(schema, version)} "
                 f"FROM read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false) AS file"
