@@ -23,6 +23,11 @@ WITH called_word AS MATERIALIZED (
   FROM api AS a
   WHERE a.correlation_id IS NOT NULL AND a.start_ns IS NOT NULL AND (run IS NULL OR a.run_id = run)
   GROUP BY ALL
+), api_track AS MATERIALIZED (
+  SELECT a.run_id, a.track_id, max(a.start_ns) AS until_ns, max(TRY(a.start_ns + a.dur_ns)) AS end_ns
+  FROM api AS a
+  WHERE run IS NULL OR a.run_id = run
+  GROUP BY a.run_id, a.track_id
 ), with_task AS (
   SELECT t.run_id, t.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (t.correlation_id & 63)::UBIGINT) AS bits
   FROM task AS t
@@ -84,18 +89,20 @@ WITH called_word AS MATERIALIZED (
          sum(w.dur_ns) AS total, count(*) FILTER (WHERE w.dur_ns IS NULL) AS unfinished, count(w.submit_ns) AS delays,
          count(*) FILTER (WHERE w.start_ns < w.submit_ns) AS early,
          sum(w.submit_ns::HUGEINT - w.start_ns) FILTER (WHERE w.start_ns < w.submit_ns) AS earlier,
-         count(*) FILTER (WHERE w.start_ns >= w.submit_ns
-                          AND w.start_ns::HUGEINT - w.submit_ns <= d.clock_error_ns) AS uncertain,
-         sum(w.start_ns::HUGEINT - w.submit_ns) FILTER (
-           WHERE w.start_ns >= w.submit_ns AND w.start_ns::HUGEINT - w.submit_ns <= d.clock_error_ns) AS short_delay
+         max(w.start_ns + coalesce(w.dur_ns, 0)) AS until_ns
   FROM work AS w
-  LEFT JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id
   GROUP BY w.run_id, w.name, is_collective
 ), tested AS (
   SELECT run_id, sum(tasks) AS tasks, sum(unfinished) AS unfinished, sum(delays) AS delays, sum(early) AS early,
-         sum(earlier) AS earlier, sum(uncertain) AS uncertain, sum(short_delay) AS short_delay
+         sum(earlier) AS earlier, max(until_ns) AS until_ns
   FROM by_name
   GROUP BY run_id
+), uncertain AS (
+  SELECT w.run_id, count(*) AS tasks, sum(w.start_ns::HUGEINT - w.submit_ns) AS delay
+  FROM work AS w
+  JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id
+  WHERE w.start_ns >= w.submit_ns AND TRY(w.start_ns - w.submit_ns) <= d.clock_error_ns
+  GROUP BY w.run_id
 ), unknown_collective AS (
   SELECT n.run_id, sum(n.tasks) AS tasks, sum(n.total) AS total
   FROM by_name AS n
@@ -164,7 +171,7 @@ WITH called_word AS MATERIALIZED (
   FROM called_word AS c
   WHERE c.run_id IN (
     SELECT k.run_id
-    FROM (SELECT DISTINCT run_id, track_id FROM api) AS a
+    FROM api_track AS a
     JOIN track AS k ON k.run_id = a.run_id AND k.track_id = a.track_id
     GROUP BY k.run_id
     HAVING count(DISTINCT coalesce(k.process_id, -1)) = 1
@@ -230,9 +237,9 @@ WITH called_word AS MATERIALIZED (
 ), last_event AS (
   SELECT run_id, max(until_ns) AS until_ns, max(end_ns) AS end_ns
   FROM (
-    SELECT run_id, max(start_ns + coalesce(dur_ns, 0)) AS until_ns, NULL AS end_ns FROM work GROUP BY run_id
+    SELECT run_id, until_ns, NULL AS end_ns FROM tested
     UNION ALL
-    SELECT a.run_id, max(a.start_ns), max(TRY(a.start_ns + a.dur_ns)) FROM api AS a GROUP BY a.run_id
+    SELECT run_id, until_ns, end_ns FROM api_track
     UNION ALL
     SELECT r.run_id, max(r.start_ns), max(TRY(r.start_ns + r.dur_ns)) FROM "range" AS r GROUP BY r.run_id
   )
@@ -251,7 +258,9 @@ WITH called_word AS MATERIALIZED (
   UNION ALL
   SELECT run_id, 'early_tasks', NULL, early, delays, earlier FROM tested
   UNION ALL
-  SELECT run_id, 'uncertain_delays', NULL, uncertain, delays, short_delay FROM tested
+  SELECT u.run_id, 'uncertain_delays', NULL, u.tasks, t.delays, u.delay
+  FROM uncertain AS u
+  JOIN tested AS t ON t.run_id = u.run_id
   UNION ALL
   SELECT l.run_id, 'late_tasks', NULL, l.tasks, t.delays, l.later
   FROM late AS l
