@@ -10,13 +10,13 @@ import duckdb
 
 from traceconv.base.errors import InputError
 from traceconv.reports.catalog import report_statements
-from traceconv.store.replay_tables import LAUNCH_NAMES, clear_replays, fill_replays
+from traceconv.store.replay_tables import IS_LAUNCH, clear_replays, fill_replays
 from traceconv.store.writer import StoreWriter
 
 #: Of the JSON documents.
 VERSION = 1
 
-_LAUNCHES = f"SELECT count(*) FROM api WHERE run_id = $run AND regexp_matches(name, '{LAUNCH_NAMES}')"  # noqa: S608 - our own words
+_LAUNCHES = f"SELECT count(*) FROM api WHERE run_id = $run AND {IS_LAUNCH.format(name='name')}"  # noqa: S608 - our own words
 _COUNTS = """
 SELECT count(DISTINCT g.launch_id), count(*), count(g.reference_id), count(g.operator_name), count(g.module_name),
        count(o.input_shapes), coalesce(sum(t.dur_ns), 0)::BIGINT,
