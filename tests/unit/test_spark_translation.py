@@ -13,9 +13,13 @@ import pytest
 
 pytest.importorskip("sqlglot", reason="needs traceconv[spark]")
 
+import sqlglot
+from sqlglot import exp
+
 from traceconv.base.errors import UsageError
 from traceconv.cli.app import run
 from traceconv.reports.catalog import reports
+from traceconv.schema import tables
 from traceconv.spark.constructs import NotPortableError
 from traceconv.spark.translation import spark_query, translated
 
@@ -39,6 +43,16 @@ def test_translations_change_only_on_purpose(golden: Callable[[str, str], None])
             lines.append(f"{name} reads {', '.join(sorted(query.tables))}: {digest}")
     golden("spark_queries.txt", "\n".join(lines) + "\n")
     assert portable >= PROMISED
+
+
+def test_common_parts_are_computed_once() -> None:
+    """Else each reader of a CTE computes it again, with those that it reads: 321 scans for collectives."""
+    query = spark_query("collectives")
+    statements = [sqlglot.parse_one(sql, dialect="spark") for sql in (*query.shared.values(), query.sql)]
+    assert sum(table.name in tables() for one in statements for table in one.find_all(exp.Table)) < 40
+    for place, statement in enumerate(statements):
+        read = {table.name for table in statement.find_all(exp.Table) if table.name.startswith("shared_")}
+        assert read <= set([*query.shared][:place])
 
 
 @pytest.mark.parametrize(
