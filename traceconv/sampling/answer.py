@@ -251,7 +251,9 @@ class _Answer:
         [(writer,)] = self._sampled.execute("SELECT writer FROM run").fetchall()
         rules = [rule for rules in built_in() if rules.title == writer for rule in rules.rules]
         [(in_processes, of_tracks)] = self._sampled.execute(_UNNAMED).fetchall()
-        by_process, by_thread = any(rule.process for rule in rules), any(rule.thread for rule in rules)
+        # An unknown writer may be one that is known by such names.
+        by_process = not rules or any(rule.process for rule in rules)
+        by_thread = any(rule.thread for rule in rules)
         if (by_process and in_processes) or (by_thread and of_tracks):
             raise NotSampled("names of processes or threads, which tell what events are, are elsewhere in the file")
 
