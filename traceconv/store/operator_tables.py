@@ -141,14 +141,20 @@ JOIN temp.known_call AS i ON i.run_id = o.run_id AND i.track_id = o.track_id AND
   AND i.start_ns < o.start_ns + o.dur_ns
 WHERE o.is_composite AND i.is_matrix AND i.depth > o.depth
 """
-_KNOWN = """
-CREATE OR REPLACE TEMP TABLE known_call AS
-SELECT c.run_id, c.id, c.track_id, c.start_ns, c.dur_ns, c.depth, d.operator_id, d.bare_id, d.is_composite, d.is_matrix
+# One join each: the tables of several, with a row per distinct call, may exceed the memory limit together.
+_NUMBERED = """
+CREATE OR REPLACE TEMP TABLE numbered_call AS
+SELECT c.run_id, c.id, c.track_id, c.start_ns, c.dur_ns, c.depth, n.number
 FROM temp.operator_call AS c
 JOIN temp.distinct_call AS n ON n.run_id = c.run_id AND n.name IS NOT DISTINCT FROM c.name
   AND n.dims IS NOT DISTINCT FROM c.dims AND n.types IS NOT DISTINCT FROM c.types
   AND n."values" IS NOT DISTINCT FROM c."values"
-JOIN temp.distinct_operator AS d ON d.number = n.number
+"""
+_KNOWN = """
+CREATE OR REPLACE TEMP TABLE known_call AS
+SELECT c.* EXCLUDE (number), d.operator_id, d.bare_id, d.is_composite, d.is_matrix
+FROM temp.numbered_call AS c
+JOIN temp.distinct_operator AS d ON d.number = c.number
 """
 #: Place of the call_kind that a task `t` gives its call.
 TASK_RANK = """
@@ -204,7 +210,7 @@ _OPERATOR_COLUMNS = {
 }  # fmt: skip
 _TEMPORARY = (
     "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_call",
-    "distinct_operator", "made_operator", "known_call", "outer_call",
+    "distinct_operator", "made_operator", "numbered_call", "known_call", "outer_call",
 )  # fmt: skip
 
 _UNKNOWN_WORK = Work(None)
@@ -229,7 +235,12 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     connection.execute(_CALLS.format(**within, names=_quoted_names()))
     _make_operators(connection)
     define(connection, "kernel_category")
-    for statement in (_KNOWN, _OUTER, _TASKS, _OPERATORS):
+    connection.execute(_NUMBERED)
+    # The rest needs the memory.
+    connection.execute("DROP TABLE temp.operator_call; DROP TABLE temp.distinct_call")
+    connection.execute(_KNOWN)
+    connection.execute("DROP TABLE temp.numbered_call; DROP TABLE temp.distinct_operator")
+    for statement in (_OUTER, _TASKS, _OPERATORS):
         connection.execute(statement.format(**within))
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")

@@ -43,6 +43,8 @@ from traceconv.store.template_cache import empty_store
 
 #: Memory limit of DuckDB while loading; larger buffers spill to disk.
 _LOAD_BYTES = 96_000_000
+#: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
+_DERIVE_BYTES = 160_000_000
 #: Storing a string takes 5 times its size; one of 12 MiB fits the default limit.
 _TIMES_A_TEXT, _SMALL_TEXT_BYTES = 5, 12 << 20
 _LOAD_THREADS = 2
@@ -341,9 +343,12 @@ class StoreWriter:
         if not self._new_runs:
             return
         self._insert_small()
+        load_bytes = _LOAD_BYTES + _TIMES_A_TEXT * self._text_bytes
+        self._execute_at_once(f"SET memory_limit = '{max(load_bytes, _DERIVE_BYTES)}B'", [])
         with self._refusing():
             for table, run_id, batch in derived_rows(self._connection, sorted(self._new_runs)):
                 self.insert(table, run_id, iter([batch]))
+        self._execute_at_once(f"SET memory_limit = '{load_bytes}B'", [])
         self._new_runs.clear()
 
     def _insert_small(self) -> None:
