@@ -160,6 +160,37 @@ def test_sums_of_chains(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, 
         assert stored(connection) == expected
 
 
+@pytest.mark.skipif(not native.AVAILABLE, reason="the statements in SQL have no limit")
+def test_names_beyond_the_limit_are_summed_as_one(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time is lost: a run with very many chains keeps the first ones, in the order of time, and sums the others."""
+    monkeypatch.setattr(path_tables, "_MOST_PATHS", 4)
+    ranges = []
+    for n in range(6):
+        outer = {"track_id": 1, "name": f"request {n}", "start_ns": 100 * n, "dur_ns": 50, "self_ns": 43}
+        inner = {
+            "track_id": 1,
+            "parent_id": 2 * n + 1,
+            "name": "op",
+            "start_ns": 100 * n + 1,
+            "dur_ns": 7,
+            "self_ns": 7,
+        }
+        ranges += [{**outer, "id": 2 * n + 1}, {**inner, "id": 2 * n + 2}]
+    other = [{"run_id": 2, "id": 1, "track_id": 1, "name": "request 9", "start_ns": 0, "dur_ns": 5, "self_ns": 5}]
+    tracks = [{**track, "run_id": run_id} for run_id in (1, 2) for track in TRACKS]
+    with open_store(make_store(track=tracks, range=[*({"run_id": 1, **row} for row in ranges), *other])) as connection:
+        rows = connection.execute("SELECT run_id, path, count, host_total_ns, host_self_ns FROM op_tree").fetchall()
+    assert sorted(rows) == [
+        (1, "(other names)", 4, 200, 172),
+        (1, "(other names) > (other names)", 4, 28, 28),
+        (1, "request 0", 1, 50, 43),
+        (1, "request 0 > op", 1, 7, 7),
+        (1, "request 1", 1, 50, 43),
+        (1, "request 1 > op", 1, 7, 7),
+        (2, "request 9", 1, 5, 5),
+    ]
+
+
 def test_a_slice_after_the_end_of_the_one_around_it(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """No reader makes such slices; SQL finds what the pass has forgotten."""
     monkeypatch.setattr(path_tables, "_CHUNK_ROWS", 1)

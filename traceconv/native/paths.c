@@ -14,11 +14,11 @@
 
 /* NULL in a column of integers. */
 static const int64_t null = INT64_MIN;
-enum { CALL = -1, OUTSIDE = -1, CLASS_BITS = 3, IS_HOST = 4, KIND_SHIFT = 3 };
+enum { CALL = -1, OUTSIDE = -1, OTHER = 1, CLASS_BITS = 3, IS_HOST = 4, KIND_SHIFT = 3 };
 enum { WAITING, VISITED, PLACED, LOST };
 enum { COLUMNS = 9, LOOKED_UP = 2, ADDED = 4, MOST_SLICES = 1 << 30 };
 
-/* PATH_DTYPE and SUM_DTYPE. */
+/* PATH_DTYPE and SUM_DTYPE. The kind of a run's root is the number of paths of the run. */
 typedef struct {
     int64_t parent, name, run_id, depth, first_id, kind;
 } Path;
@@ -54,6 +54,7 @@ typedef struct {
     uint32_t *stack;
     size_t slice_count, placed_count, slice_room, path_count, path_room, sum_count, sum_room, missing_count, missing_room, stack_room;
     Index of_slices, of_paths, of_sums;
+    int64_t most_paths;
 } Paths;
 
 static inline int64_t item(const Py_buffer *numbers, size_t place)
@@ -115,7 +116,8 @@ static Slice *slice_of(const Paths *paths, int64_t run_id, int64_t id)
     return NULL;
 }
 
-/* The place of a path, which is added if it is new; -1 if out of memory. The root of a run has the parent -1. */
+/* The place of a path, which is added if it is new; -1 if out of memory. The root of a run has the parent -1.
+   A run that has most_paths gets no new names: all others in the same chain are OTHER. */
 static int64_t path_of(Paths *paths, int64_t parent, int64_t name, int64_t run_id)
 {
     Index *index = &paths->of_paths;
@@ -131,9 +133,15 @@ static int64_t path_of(Paths *paths, int64_t parent, int64_t name, int64_t run_i
         if (path->parent == parent && path->name == name)
             return (int64_t)index->slots[slot] - 1;
     }
+    if (parent >= 0) {
+        int64_t root = path_of(paths, -1, run_id, run_id);
+        if (name != OTHER && paths->paths[root].kind >= paths->most_paths)
+            return path_of(paths, parent, OTHER, run_id);
+        paths->paths[root].kind++;
+    }
     if (!room_for_one(&paths->paths, paths->path_count, &paths->path_room, sizeof *paths->paths, 256))
         return -1;
-    paths->paths[paths->path_count] = (Path){parent, name, run_id, parent < 0 ? -1 : paths->paths[parent].depth + 1, null, null};
+    paths->paths[paths->path_count] = (Path){parent, name, run_id, parent < 0 ? -1 : paths->paths[parent].depth + 1, null, parent < 0 ? 0 : null};
     put(index, hash, paths->path_count);
     return (int64_t)paths->path_count++;
 }
@@ -367,6 +375,15 @@ static PyObject *paths_feed(PyObject *self, PyObject *args)
     return done(columns, COLUMNS, is_sound, Py_NewRef(Py_None));
 }
 
+static PyObject *paths_limit(PyObject *self, PyObject *given)
+{
+    long long most = PyLong_AsLongLong(given);
+    if (most == -1 && PyErr_Occurred())
+        return NULL;
+    ((Paths *)self)->most_paths = most;
+    return Py_NewRef(Py_None);
+}
+
 static PyObject *paths_place(PyObject *self, PyObject *given)
 {
     long long start_ns = PyLong_AsLongLong(given);
@@ -470,6 +487,7 @@ static void paths_free(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
+    {"limit", paths_limit, METH_O, "limit(count): paths of a run from which on new names are summed as one, whose hash is OTHER_NAME."},
     {"feed", paths_feed, METH_VARARGS,
         "feed(run_ids, ids, parent_ids, names, kinds, step_ids, starts, durs, selfs): take slices."},
     {"place", paths_place, METH_O,

@@ -16,14 +16,20 @@ from traceconv.store.catalogue import define
 from traceconv.store.time_chunks import time_chunks
 
 #: Slices and tasks that are read at once.
-_CHUNK_ROWS, _BATCH_ROWS = 300_000, 1 << 15
-#: Sums that are kept in memory, chains of names, and slices that are open at once or whose parent is not found.
-_MOST_SUMS, _MOST_PATHS, _MOST_OPEN, _MOST_MISSING = 1 << 19, 1 << 20, 1 << 20, 1 << 18
+_CHUNK_ROWS, _BATCH_ROWS = 120_000, 1 << 15
+#: Sums that are kept in memory, and slices that are open at once or whose parent is not found.
+_MOST_SUMS, _MOST_OPEN, _MOST_MISSING = 1 << 18, 1 << 20, 1 << 18
+#: Chains of names of a run, from which on new names inside the same chain are summed as one.
+_MOST_PATHS = 1 << 16
+#: Ranges of the runs that a pass reads, if there are several.
+_PASS_RANGES = 1 << 20
 _NULL = np.iinfo(np.int64).min
 _NULL_SQL = "(-9223372036854775807 - 1)"
 #: Bits of a kind, as in paths.c: an operator, another range except functions, on a track of the host; then its number.
 _OPERATOR, _OTHER, _HOST, _KIND_SHIFT = 1, 2, 4, 3
 _CALL = -1
+# OTHER in paths.c, and what the table calls it.
+_OTHER_HASH, _OTHER_NAME = 1, "(other names)"
 
 _PATH_DTYPE = np.dtype([(name, "<i8") for name in ("parent", "name", "run_id", "depth", "first_id", "kind")])
 _SUM_NAMES = (
@@ -103,7 +109,8 @@ LIMIT 1
 _KINDS = "SELECT DISTINCT kind FROM range WHERE run_id IN ({with_ranges}) AND kind IS NOT NULL ORDER BY kind"
 _INSERT_PATHS = f"""
 INSERT INTO range_path BY NAME
-SELECT p.run_id, p.path_id, p.parent_path_id, p.depth, {PATH_NAME.format(name="r.name")} AS name, p.kind
+SELECT p.run_id, p.path_id, p.parent_path_id, p.depth, p.kind,
+       CASE WHEN p.is_other THEN '{_OTHER_NAME}' ELSE {PATH_NAME.format(name="r.name")} END AS name
 FROM new_paths AS p
 JOIN range AS r ON r.run_id = p.run_id AND r.id = p.path_id
 """  # noqa: S608 - our own words
@@ -135,7 +142,7 @@ WITH node AS (
   WHERE is_host
   GROUP BY run_id, path_id
 )
-SELECT n.run_id, n.path_id, o.path_id AS parent_path_id, n.depth, n.kind
+SELECT n.run_id, n.path_id, o.path_id AS parent_path_id, n.depth, n.kind, false AS is_other
 FROM node AS n
 LEFT JOIN node AS o ON o.run_id = n.run_id AND o.path_key = n.parent_key
 """
@@ -167,18 +174,29 @@ _TEMPORARY = ("range_place", "call_place", "slow_place", "new_paths")
 
 def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
     """Insert the rows of runs that have none. The temporary table linked has the flows to their tasks."""
-    chosen = ", ".join(f"{run_id:d}" for run_id in runs)
-    if not chosen:
-        return
-    with_ranges = connection.execute(f"SELECT DISTINCT run_id FROM range WHERE run_id IN ({chosen})").fetchall()  # noqa: S608 - numbers
-    # Numbers of runs are positive.
-    within = {"runs": chosen, "with_ranges": ", ".join(f"{run_id:d}" for (run_id,) in with_ranges) or "0"}
-    if not native.AVAILABLE or not _Pass(connection, within).insert():
-        define(connection, "enclosing_range")
-        for statement in (_SLOW_PLACES, _SLOW_PATHS, _INSERT_PATHS, _SLOW_TIMES):
-            connection.execute(statement.format(**within))
-    for name in _TEMPORARY:
-        connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+    for group in _groups(connection, sorted(runs)):
+        chosen = ", ".join(f"{run_id:d}" for run_id, _ in group)
+        # Numbers of runs are positive.
+        within = {"runs": chosen, "with_ranges": ", ".join(f"{run_id:d}" for run_id, count in group if count) or "0"}
+        if not native.AVAILABLE or not _Pass(connection, within).insert():
+            define(connection, "enclosing_range")
+            for statement in (_SLOW_PLACES, _SLOW_PATHS, _INSERT_PATHS, _SLOW_TIMES):
+                connection.execute(statement.format(**within))
+        for name in _TEMPORARY:
+            connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def _groups(connection: duckdb.DuckDBPyConnection, runs: list[int]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the runs, each with its number of ranges, in groups for one pass each, so that its memory is bounded."""
+    counts = dict(connection.execute("SELECT run_id, count(*) FROM range GROUP BY run_id").fetchall())
+    group: list[tuple[int, int]] = []
+    for run_id in runs:
+        group.append((run_id, counts.get(run_id, 0)))
+        if sum(count for _, count in group) >= _PASS_RANGES:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 class _Pass:
@@ -194,6 +212,7 @@ class _Pass:
         self._within = within | {"kinds": cases or "WHEN '' THEN 0"}
         self._has_linked = bool(connection.execute("FROM temp.linked LIMIT 1").fetchall())
         self._paths = native.Paths()
+        self._paths.limit(_MOST_PATHS)
         self._sums = Spool(_SUM_DTYPE)
 
     def insert(self) -> bool:
@@ -221,9 +240,9 @@ class _Pass:
                 else f"(coalesce({column}, {-LARGEST}) < {end}::HUGEINT)"
                 for name, column in (("started", "r.start_ns"), ("submitted", "r.submit_ns"))
             }
-            self._take(start, self._within | within)
-            slices, paths, sums, missing = self._paths.counts
-            if slices > _MOST_OPEN + 2 * _CHUNK_ROWS or paths > _MOST_PATHS or missing > _MOST_MISSING:
+            self._take(max(start, -LARGEST), self._within | within)
+            slices, _, sums, missing = self._paths.counts
+            if slices > _MOST_OPEN + 2 * _CHUNK_ROWS or missing > _MOST_MISSING:
                 return False
             if sums > _MOST_SUMS:
                 self._spill()
@@ -287,6 +306,7 @@ class _Pass:
         columns["path_id"] = pa.array(of_host["first_id"])
         columns["parent_path_id"] = pa.array(ids[of_host["parent"]], mask=of_host["depth"] == 0)
         columns["kind"] = kinds.take(pa.array(numbers))
+        columns["is_other"] = pa.array(of_host["name"] == _OTHER_HASH)
         self._connection.register("new_paths", pa.table(columns))
         self._connection.execute(_INSERT_PATHS)
         self._connection.unregister("new_paths")
