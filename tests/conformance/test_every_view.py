@@ -245,8 +245,11 @@ def relations(store: Path) -> list[Relation]:
 @pytest.mark.parametrize(
     ("engine", "kind"),
     [
-        *((engine, "many runs") for engine in ("package", "oldest")),
-        *(pytest.param(engine, "many runs", marks=pytest.mark.long) for engine in ("newest", "oldest package")),
+        ("oldest", "many runs"),
+        *(
+            pytest.param(engine, "many runs", marks=pytest.mark.long)
+            for engine in ("package", "newest", "oldest package")
+        ),
         *(pytest.param("package", kind, marks=pytest.mark.long) for kind in ("one run", "tasks alone")),
     ],
 )

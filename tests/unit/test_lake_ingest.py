@@ -90,6 +90,7 @@ def test_what_can_not_be_ingested(traces: Path, tmp_path: Path, capfd: pytest.Ca
         traceconv.lake_ingest(traces, into=tmp_path / "file" / "lake")
 
 
+@pytest.mark.long
 def test_tasks_of_spark(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks as executors run them: pickled, in any order, twice, with a reader that is killed and a full disk."""
     traceconv.lake_ingest(traces, into=tmp_path / "expected")
