@@ -487,7 +487,7 @@ static void paths_free(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    {"limit", paths_limit, METH_O, "limit(count): paths of a run from which on new names are summed as one, whose hash is OTHER_NAME."},
+    {"limit", paths_limit, METH_O, "limit(count): from this number of paths of a run on, new names inside the same path are one path, named OTHER."},
     {"feed", paths_feed, METH_VARARGS,
         "feed(run_ids, ids, parent_ids, names, kinds, step_ids, starts, durs, selfs): take slices."},
     {"place", paths_place, METH_O,
