@@ -30,7 +30,10 @@ from traceconv.store.database import open_store
 
 ROOT = Path(__file__).parents[2]
 #: Made by the last versions of traceconv that wrote these schema versions, from the captures in schema_5.
-STORES = sorted((ROOT / "tests" / "golden").glob("schema_*/*.duckdb.xz"))
+STORES = sorted(
+    (ROOT / "tests" / "golden").glob("schema_*/*.duckdb.xz"),
+    key=lambda path: (int(path.parent.name.removeprefix("schema_")), path.name),
+)
 CAPTURES = ROOT / "tests" / "golden" / "schema_5"
 
 

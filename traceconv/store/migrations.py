@@ -76,6 +76,7 @@ MIGRATIONS: Mapping[int, Migration] = {
         filled=frozenset({"task.api_id", "task.call_ns"}),
     ),
     10: Migration(filled=frozenset({"task_operator.attribution"})),
+    11: Migration(),
 }
 
 #: Stores of this version and all later ones can be migrated.
