@@ -7,12 +7,14 @@
 -- only_if = "SELECT EXISTS (FROM track WHERE run_id = $run AND kind = 'counter' AND regexp_matches(name, '(?i)(ai ?core|sm|gpu|gr|graphics).*(freq|clock)'))"
 -- evidence = "SELECT t.name, c.ts_ns, c.value FROM counter AS c JOIN track AS t USING (run_id, track_id) WHERE c.run_id = $run AND regexp_matches(t.name, '(?i)(ai ?core|sm|gpu|gr|graphics).*(freq|clock)') ORDER BY c.ts_ns"
 WITH clock AS (
-  SELECT c.track_id, c.ts_ns, t.device_id, t.name, (1000 * c.value)::HUGEINT AS clock, max((1000 * c.value)::HUGEINT) OVER (PARTITION BY c.track_id) AS highest
+  -- A clock without a device is that of each, so that tasks join on equal devices.
+  SELECT c.track_id, c.ts_ns, d.device_id, t.name, (1000 * c.value)::HUGEINT AS clock, max((1000 * c.value)::HUGEINT) OVER (PARTITION BY c.track_id) AS highest
   FROM counter AS c
   JOIN track AS t ON t.run_id = c.run_id AND t.track_id = c.track_id
+  JOIN advice_device AS d ON t.device_id IS NULL OR d.device_id = t.device_id
   WHERE c.run_id = $run AND c.value BETWEEN 0 AND 1e12 AND regexp_matches(t.name, '(?i)(ai ?core|sm|gpu|gr|graphics).*(freq|clock)')
 )
 SELECT t.device_id, c.name AS subject, t.dur_ns * (c.highest - c.clock) // c.highest AS saving_ns, 1 AS count
 FROM advice_task AS t
-ASOF JOIN clock AS c ON coalesce(c.device_id, t.device_id) = t.device_id AND t.start_ns >= c.ts_ns
+ASOF JOIN clock AS c ON c.device_id = t.device_id AND t.start_ns >= c.ts_ns
 WHERE c.clock < c.highest
