@@ -19,9 +19,11 @@ import traceconv
 from traceconv.cli import first_answers as command_part
 from traceconv.cli.app import run as run_command
 from traceconv.reports.result import ReportRows
+from traceconv.reports.values import human_duration
 from traceconv.sampling import sample as sampling
 from traceconv.sampling.blocks import BlockReader, NotSampled, sampled_text
-from traceconv.sampling.rows import SampledAnswer
+from traceconv.sampling.estimate import Interval
+from traceconv.sampling.rows import _COUNTS, _TIMES, SampledAnswer, _range
 from traceconv.sampling.sample import sample
 
 KERNELS = ("gemm", "softmax", "relu")
@@ -135,11 +137,70 @@ def test_a_compressed_file_gives_lower_limits(
 def test_the_sample_of_a_large_file_in_a_table(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_command(["report", "summary", str(large), "--sample"]) == 0
     out, err = capfd.readouterr()
-    title, heading, *_, not_yet = out.splitlines()
-    assert title.startswith("summary: estimate with 95 % intervals, from 2,000 blocks (")
+    title, heading, *_, not_yet, _ = out.splitlines()
+    assert title.startswith("summary: 95 % intervals from 2,000 blocks (")
     assert heading.split() == ["section", "item", "count", "time", "percent"]
-    assert not_yet.startswith("not yet: span, steps, ")
+    assert not_yet.startswith("not yet: span, times of steps, ")
     assert err == ""
+
+
+def test_names_of_processes_in_the_middle_of_a_file_are_found(tmp_path: Path) -> None:
+    """As torch_npu writes: events of the host, names, then tasks of the device, which are known by its name."""
+    lines = [
+        f'{{"ph": "X", "name": "aten::add", "pid": 5, "tid": 5, "ts": "{number}.000", "dur": 0.5, "cat": "cpu_op"}}'
+        for number in range(40_000)
+    ]
+    named = [("process", 5, 0, "Python"), ("process", 7, 0, "Ascend Hardware")]
+    for what, pid, tid, name in (*named, ("thread", 5, 5, "main"), ("thread", 7, 2, "Stream 2")):
+        lines.append(f'{{"ph": "M", "name": "{what}_name", "pid": {pid}, "tid": {tid}, "args": {{"name": "{name}"}}}}')
+    for number in range(40_000):
+        name = "Add" if number % 4 else "MatMul"
+        args = f'{{"Task Type": "AI_CORE", "Stream Id": 2, "Task Id": {number}}}'
+        lines.append(
+            f'{{"name": "{name}", "pid": 7, "tid": 2, "ts": "{number}.250", "dur": 0.5, "args": {args}, "ph": "X"}}'
+        )
+    path = tmp_path / "trace_view.json"
+    path.write_text("[" + ", ".join(lines) + "]")
+    found = sample(path, "kernels", blocks=200)
+    assert found.blocks == 200
+    rows = {row["label"]: row for row in found}
+    for name, count in (("Add", 30_000), ("MatMul", 10_000)):
+        assert rows[name]["count_low"] <= count <= rows[name]["count_high"] <= 1.5 * count
+        assert rows[name]["total_low_ns"] <= 500 * count <= rows[name]["total_high_ns"]
+
+
+def test_a_table_fits_80_columns_and_tells_rows_apart(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Limits are rounded away from the interval, so that the shown one contains the other."""
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::a_long_name_{}_of_a_functor>(int)"
+    events = [kernel(number) | {"name": name.format(number % 12), "pid": number % 2} for number in range(240)]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    for report in ("summary", "kernels", "op-statistic"):
+        assert run_command(["report", report, str(path), "--sample"]) == 0
+        lines = capfd.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 80
+        table = [line for line in lines if "elementwise" in line]
+        assert len({line.split("  ")[1 if report == "summary" else 0] for line in table}) >= 2
+        assert len(set(table)) == len(table)
+
+
+@pytest.mark.parametrize(
+    ("interval", "shown"),
+    [
+        ((20_336, 20_336, 21_999), "20,336–21,999"),
+        ((1_234_567, 1_300_000, 1_345_678), "1.23–1.35 M"),
+        ((130_751_999, None, 846_652_001), "130–847 ms"),
+        ((544_535_000, None, 1_219_000_001), "0.54–1.22 s"),
+        ((999, None, 1000), "0.99–1.00 µs"),
+        ((2_999_999_999, None, None), "≥ 3.000 s"),
+        ((0, None, 2**63 - 1), "0–9,223,372,037 s"),
+        ((5, None, 5), "5"),
+    ],
+)
+def test_limits_are_rounded_away(interval: tuple[int, int | None, int | None], shown: str) -> None:
+    unit = _COUNTS if "M" in shown or ("," in shown and "s" not in shown) or shown == "5" else _TIMES
+    text = "{:,}".format if unit is _COUNTS else human_duration
+    assert _range(Interval(*interval), text, unit) == shown
 
 
 def damaged(path: Path) -> Path:
@@ -262,7 +323,7 @@ def test_a_pipe_gets_the_exact_answer_and_stderr_the_first_ones(large: Path, cap
     with_first = capfd.readouterr()
     assert with_first.out == plain.out
     if with_first.err:  # there may be none on a busy machine
-        assert "kernels: estimate with 95 % intervals, from " in with_first.err
+        assert "kernels: 95 % intervals from " in with_first.err
 
 
 def test_first_answers_in_python(large: Path, folder: Path) -> None:
@@ -272,7 +333,7 @@ def test_first_answers_in_python(large: Path, folder: Path) -> None:
     (one,) = traceconv.first_answers(large, sample=True)
     assert isinstance(one, SampledAnswer)
     assert one.report == "summary"
-    assert repr(one).startswith("summary: estimate with 95 % intervals")
+    assert repr(one).startswith("summary: 95 % intervals from")
     with pytest.raises(traceconv.UsageError, match="no estimates for task-time"):
         traceconv.first_answers(large, "task-time")
     with pytest.raises(traceconv.InputError, match="does not exist"):
@@ -324,7 +385,7 @@ def waiting(large: Path, seconds: float) -> list[str]:
 
 def test_a_terminal_shows_estimates_until_the_exact_answer(large: Path) -> None:
     shown = in_terminal(waiting(large, 0.5), width=100)
-    assert "kernels: estimate with 95 % intervals, from 2,000 blocks" in shown
+    assert "kernels: 95 % intervals from 2,000 blocks" in shown
     assert "35000" in shown.rsplit("not yet:", 1)[1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from traceconv.sampling.rows import SampledAnswer
 
 #: Rows that are shown while the file is ingested, and lines around them.
-_ROWS, _LINES_AROUND = 20, 6
+_ROWS, _LINES_AROUND = 20, 8
+#: Width of a table that is not for a terminal.
+_PLAIN_WIDTH = 80
 
 
 def first_answers_of(
@@ -63,7 +66,7 @@ def write_sample(report: str, path: Path, form: str, output: Path | None, top: i
     if form == "json":
         write_text([json_text(answer.to_dict()), "\n"], output)
     elif form == "table":
-        width = _console_width() if output is None and sys.stdout.isatty() else None
+        width = _console_width() if output is None and sys.stdout.isatty() else _PLAIN_WIDTH
         write_text((line + "\n" for line in _lines(answer, width)), output)
     else:
         print_message(answer.title())
@@ -94,7 +97,7 @@ class FirstAnswers:
     def _take(self, answer: SampledAnswer) -> None:
         self._answer = answer
         if not sys.stderr.isatty():
-            sys.stderr.write("".join(line + "\n" for line in _lines(answer.top(self._top or _ROWS), None)))
+            sys.stderr.write("".join(line + "\n" for line in _lines(answer.top(self._top or _ROWS), _PLAIN_WIDTH)))
             sys.stderr.flush()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -109,14 +112,14 @@ class FirstAnswers:
             yield Text(line, no_wrap=True, overflow="ellipsis")
 
 
-def _lines(answer: SampledAnswer, width: int | None) -> Iterator[str]:
+def _lines(answer: SampledAnswer, width: int) -> Iterator[str]:
     from traceconv.cli.tables import lines
 
     titles, cells = answer.shown()
-    yield answer.title()
+    yield from textwrap.wrap(answer.title(), width)
     for _, line in lines(list(titles), cells, list(titles.values()), width, first=True):
         yield line
-    yield answer.not_yet()
+    yield from textwrap.wrap(answer.not_yet(), width)
 
 
 def _console_width() -> int:

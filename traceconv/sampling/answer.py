@@ -83,6 +83,7 @@ GROUP BY block, name
 _OTHER_TASKS = """
 SELECT count(*) FROM store.main.task AS t LEFT JOIN event AS e ON e.id = t.id WHERE e.is_complete IS DISTINCT FROM true
 """
+_STEPS = "SELECT count(DISTINCT step_id) FROM store.main.step"
 _CHANGED_EXPORT = f"SELECT count(*) FROM import_log WHERE code = '{Code.CHANGED_EXPORT.text}'"  # noqa: S608 - ours
 
 #: Names that events on sampled tracks lack: (tracks without the name of their process, tracks without their own).
@@ -211,6 +212,8 @@ class _Answer:
         everything = _merged(label, lambda key: ())
         for item in everything.values():
             yield EstimatedRow(_line("run", "tasks"), self._count(item, _most(everything)), _NOTHING, UNKNOWN_SHARE)
+        if steps := self._number(_STEPS):
+            yield EstimatedRow(_line("steps", "mean"), self._seen(steps), _NOTHING, UNKNOWN_SHARE)
         for section, items in (("category", category), ("kernel", label)):
             most = _most(items)
             for key, item in self._largest(items)[:_ROWS_OF_SECTION]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.diagnostics import ImportLog
+from traceconv.events.trace import EventColumns
 from traceconv.formats.chrome_json.decode import BLANKS, MalformedText, decode_events
 from traceconv.formats.chrome_json.scan import EVENT_START, end_of_bracketed
 from traceconv.formats.common.files import TextSource, container_of, encoding_of, file_size
@@ -36,6 +37,9 @@ _AHEAD_BYTES, _MOST_AHEAD_BYTES = 4 << 10, 4 << 20
 _MOST_TAIL_BYTES = 8 << 20
 #: Bytes before a block: a separator, and what is between it and the event.
 _BEFORE_BYTES = 64
+#: How much text between blocks is searched for names of processes that are not in the sample.
+_MOST_SEARCHED_BYTES = 96 << 20
+_NAME = re.compile(rb'"(?:process|thread)_name"')
 #: If more of the drawn blocks can't be used, the file is not a sound trace of many small events.
 _MOST_MISSING = 0.05
 _EVENTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\[|\{(?:[^\0]*?[,{\s])??"traceEvents"\s*:\s*\[)')
@@ -108,6 +112,9 @@ class BlockReader:
         self._block_of: list[NDArray[np.int32]] = []
         self._is_complete: list[NDArray[np.bool_]] = []
         self._found = SampledText(path, size_bytes=self._size)
+        self._named: set[object] = set()
+        #: Kind of event (process, category, phase) → where the first block with it begins.
+        self._first_of: dict[tuple[object, ...], int] = {}
 
     def sample(self, wanted: int, rng: random.Random) -> SampledText:
         """Draw `wanted` blocks. Raises NotSampled."""
@@ -119,15 +126,21 @@ class BlockReader:
             raise NotSampled("it is so small that all of it can be read")
         found.texts.append(head)
         found.drawn = wanted
+        edges = [first]
         for number, drawn in enumerate(_drawn(found.blocks, wanted, rng)):
             start = first + drawn * self._block_bytes
-            text = self.events_between(start, min(start + self._block_bytes, last))
-            if text is None or not self._note(text, number - found.missing):
+            end = min(start + self._block_bytes, last)
+            text = self.events_between(start, end)
+            if text is None or not self._note(text, number - found.missing, start):
                 found.missing += 1
             elif text:
                 found.texts += (b",\n", text)
+                edges += (start, end)
         if found.missing > _MOST_MISSING * wanted:
             raise NotSampled(f"{found.missing} of {wanted} blocks have no events that can be found on their own")
+        names = self._names(edges)
+        if names and self._note(names, CERTAIN):
+            found.texts += (b",\n", names)
         found.texts += (b",\n", tail)
         found.block_of = np.concatenate(self._block_of)
         found.is_complete = np.concatenate(self._is_complete)
@@ -174,8 +187,32 @@ class BlockReader:
                 return None
             ahead *= 16
 
-    def _note(self, text: bytes, block: int) -> bool:
-        """Note the events of a block; False if the text is not a sequence of sound events."""
+    def _names(self, edges: Sequence[int]) -> bytes:
+        """Find names of processes and threads between blocks, if the sample lacks those of processes.
+
+        A program writes them next to the first events that they are for, or between parts of the file that differ in
+        their events: so before a block that is the first with events of a kind.
+
+        edges  where the text between two blocks begins and ends, in turn
+        """
+        if all(process in self._named for process, *_ in self._first_of):
+            return b""
+        gaps = dict(zip(edges[1::2], edges[::2], strict=False))
+        found, searched = [], 0
+        for end in sorted(set(self._first_of.values()) & gaps.keys()):
+            searched += end - gaps[end]
+            if searched > _MOST_SEARCHED_BYTES:
+                break
+            base = gaps[end] - _BEFORE_BYTES
+            text = os.pread(self._descriptor, end - base + _AHEAD_BYTES, base)
+            starts = (text.rfind(b"{", 0, match.start()) for match in _NAME.finditer(text))
+            found += [
+                text[at : end_of_bracketed(text, at)] for at in starts if _event_at(text, at, 0) == at < end - base
+            ]
+        return b",\n".join(found)
+
+    def _note(self, text: bytes, block: int, start: int = 0) -> bool:
+        """Note the events of a block, which begins at `start`; False if the text is not a sequence of sound events."""
         if not text:
             return True
         try:
@@ -186,10 +223,23 @@ class BlockReader:
         used = np.unique(phases.codes).tolist()
         if decoded.non_objects or any(not phases.distinct[code] for code in used):
             return False
+        self._note_kinds(decoded.columns, start)
         complete = np.array([phase == "X" for phase in phases.distinct], np.bool_)
         self._is_complete.append(complete[phases.codes])
         self._block_of.append(np.full(decoded.columns.count, block, np.int32))
         return True
+
+    def _note_kinds(self, events: EventColumns, start: int) -> None:
+        """Note processes with a name, and where kinds of events are first."""
+        labels = [events.label(field) for field in ("pid", "cat", "ph", "name")]
+        for kind in set(zip(*(label.codes.tolist() for label in labels[:3]), strict=True)):
+            process, category, phase = (label.distinct[code] for label, code in zip(labels, kind, strict=False))
+            if phase != "M":
+                self._first_of.setdefault((process, category, phase), start)
+        naming = [code for code, name in enumerate(labels[3].distinct) if name == "process_name"]
+        if naming:
+            processes = labels[0].codes[np.isin(labels[3].codes, naming)]
+            self._named.update(labels[0].distinct[code] for code in np.unique(processes).tolist())
 
 
 def _drawn(blocks: int, wanted: int, rng: random.Random) -> Iterator[int]:

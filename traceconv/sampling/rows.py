@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from traceconv.base.display import TextDisplay
@@ -35,18 +38,25 @@ _ESTIMATED = {
 _SUMMARY_KEYS = ("section", "item", "note")
 _SHOWN = {
     SUMMARY: ("section", "item"),
-    "kernels": ("device_id", "label", "category", "input_shapes"),
+    "kernels": ("device_id", "kernel", "category", "input_shapes"),
     "op_statistic": ("device_id", "op_type", "core_type"),
 }
+#: Columns that are left out of these tables if they are the same in all rows.
+_OPTIONAL = frozenset({"device_id", "core_type", "category", "input_shapes"})
 #: What a sample does not tell.
 _NOT_YET = {
-    SUMMARY: "span, steps, shares of each device, causes of idle time, gaps, self time of operators, memory, losses",
+    SUMMARY: "span, times of steps, shares of each device, causes of idle time, gaps, self time of operators, memory, "
+    "losses",
     "kernels": "unfinished_count, min_ns, avg_ns, max_ns, percentiles",
     "op_statistic": "unfinished_count, min_ns, avg_ns, max_ns",
 }
 #: Version of the JSON: it changes if a key is renamed, removed, or gets another meaning.
 _FORM, _VERSION = "traceconv-sample", 1
 _NOT_KNOWN = "not yet"
+#: Units of intervals, the largest first, each for limits from its size on.
+_COUNTS = ((10**9, " G"), (10**6, " M"), (1, ""))
+_TIMES = ((10**9, " s"), (10**6, " ms"), (10**3, " µs"), (1, " ns"))
+_PERCENTS = ((1, ""),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +139,24 @@ class SampledAnswer(TextDisplay):
             return f"{self.report}: exact, from all {size}"
         if not self.blocks:
             return f"{self.report}: read so far, {read} of {size}; the values are lower limits"
-        return f"{self.report}: estimate with 95 % intervals, from {self.blocks:,} blocks ({read} of {size})"
+        return f"{self.report}: 95 % intervals from {self.blocks:,} blocks ({read} of {size})"
 
     def shown(self) -> tuple[dict[str, bool], list[list[str]]]:
         """Return headings, with whether they are of numbers, and cells for people: an interval is one cell."""
         name = _sql_name(self.report)
         found = {column.name: column for column in reports()[name].columns}
-        keys = _SHOWN[name]
+        keys = [
+            key for key in _SHOWN[name] if key not in _OPTIONAL or len({row.key[key] for row in self.estimated}) > 1
+        ]
+        if "input_shapes" in keys and "category" in keys:  # both are too wide
+            keys.remove("category")
         titles = {heading(found[column]): is_number(found[column]) for column in (*keys, *_ESTIMATED[name])}
         rows = [
             [
                 *(human(row.key[key], found[key].unit) for key in keys),
-                _range(row.count, "{:,}".format),
-                _range(row.time, lambda value: human(value, "ns")),
-                _range(_percent(row.share), "{:.2f}".format),
+                _range(row.count, "{:,}".format, _COUNTS),
+                _range(row.time, lambda value: human(value, "ns"), _TIMES),
+                _range(_percent(row.share), "{:.2f}".format, _PERCENTS),
             ]
             for row in self.estimated
         ]
@@ -199,10 +213,16 @@ def _percent(share: ShareInterval) -> ShareInterval:
     return ShareInterval(*(None if value is None else 100 * value for value in (share.low, share.estimate, share.high)))
 
 
-def _range(interval: Interval | ShareInterval, text: Callable[[Any], str]) -> str:
+def _range(interval: Interval | ShareInterval, text: Callable[[Any], str], units: Sequence[tuple[int, str]]) -> str:
+    """Format an interval: both limits with the digits and the unit of the upper one, and rounded away from it."""
     if interval.low is None:
         return _NOT_KNOWN
     if interval.high is None:
         return f"≥ {text(interval.low)}"
-    low, high = text(interval.low), text(interval.high)
-    return low if low == high else f"{low} – {high}"
+    if text(interval.low) == text(interval.high):
+        return text(interval.low)
+    scale, unit = next((one for one in units if interval.high >= one[0]), units[-1])
+    places = 0 if scale == 1 and isinstance(interval.high, int) else max(0, 3 - len(str(int(interval.high // scale))))
+    power = 10**places
+    low, high = math.floor(Fraction(interval.low) * power / scale), math.ceil(Fraction(interval.high) * power / scale)
+    return f"{Decimal(low) / power:,.{places}f}–{Decimal(high) / power:,.{places}f}{unit}"
