@@ -7,7 +7,8 @@ import json
 import pytest
 
 from traceconv.normalize.operators.arguments import described
-from traceconv.normalize.operators.work import Work, work_of
+from traceconv.normalize.operators.registry import work_of
+from traceconv.normalize.operators.work import Work
 
 BF16, FP32, HALF, LONG, FP8 = "c10::BFloat16", "float", "c10::Half", "long int", "c10::Float8_e4m3fn"
 
@@ -130,7 +131,7 @@ def test_attention() -> None:
     q, k, v = ([2, 8, 16, 4], BF16), ([2, 8, 16, 4], BF16), ([2, 8, 16, 6], BF16)
     pairs = 2 * 8 * 16 * 16
     flash = work("aten::_scaled_dot_product_flash_attention", q, k, v, "0.", "False", "False", None)
-    assert flash == Work("attention", "bf16 matrix", 2 * pairs * (4 + 6), 2 * (1024 + 1024 + 1536), 2 * 1536)
+    assert flash == Work("attention", "bf16 matrix", 2 * pairs * (4 + 6), 2 * (1024 + 1024 + 1536), 2 * 1536, True)
     causal = work("aten::_scaled_dot_product_flash_attention", q, k, v, "0.", "True", "False", None)
     assert numbers(causal)[0] == pairs * 10
     bias = ([2, 8, 16, 16], BF16)
@@ -176,7 +177,7 @@ def test_normalization_and_softmax() -> None:
     assert numbers(unknown) == (None, 128, 96)
     image = ([2, 4, 3], FP32)
     backward = work("aten::cudnn_batch_norm_backward", image, image, *weights, ([4], FP32), "1e-5", ([0], "bool"))
-    assert numbers(backward) == (9 * 24, 2 * 96 + 3 * 16, 96)
+    assert numbers(backward) == (9 * 24, 2 * 96 + 3 * 16, 96 + 2 * 16)
     rows, scale = ([5, 8], BF16), ([8], BF16)
     assert numbers(work("_C::fused_add_rms_norm", rows, rows, scale, "1e-05")) == (5 * 40, 176, 160)
     assert numbers(work("aten::_softmax", ([5, 8], HALF), "-1", "False")) == (200, 80, 80)

@@ -9,7 +9,8 @@ import duckdb
 import pyarrow as pa
 
 from traceconv.normalize.operators.arguments import described
-from traceconv.normalize.operators.work import Work, names_with_formula, work_of
+from traceconv.normalize.operators.registry import names_with_formula, work_of
+from traceconv.normalize.operators.work import Work
 from traceconv.schema.ddl import quote_text
 from traceconv.store.catalogue import define
 

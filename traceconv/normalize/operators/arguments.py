@@ -60,11 +60,13 @@ class Tensor:
 class Arguments:
     """Arguments by position.
 
-    tensors  None for an argument that is not a tensor, and for lists of tensors, whose types are not recorded
+    tensors  None for an argument that is not a tensor
+    lists    shapes of a list of tensors, whose types are not recorded; empty for other arguments
     values   concrete values as text; empty for tensors and None; no items if the profiler didn't record values
     """
 
     tensors: tuple[Tensor | None, ...]
+    lists: tuple[tuple[Shape, ...], ...]
     values: tuple[str | None, ...]
 
     def __len__(self) -> int:
@@ -73,6 +75,10 @@ class Arguments:
     def tensor(self, place: int) -> Tensor | None:
         """Return the tensor at a place; None if there is none."""
         return self.tensors[place] if place < len(self.tensors) else None
+
+    def shapes(self, place: int) -> tuple[Shape, ...] | None:
+        """Return the shapes of a list of tensors; None if it is empty, or its shapes are unknown."""
+        return (self.lists[place] or None) if place < len(self.lists) else None
 
     def value(self, place: int) -> str | None:
         """Return a value that is not a tensor, as text; None if it is unknown or None."""
@@ -105,14 +111,17 @@ def parse_arguments(dims: str, types: str, values: str | None) -> Arguments | No
     if shapes is None or names is None or concrete is None or len(shapes) != len(names):
         return None
     tensors: list[Tensor | None] = []
+    lists: list[tuple[Shape, ...]] = []
     for shape, name in zip(shapes, names, strict=True):
         if not isinstance(name, str) or name not in _TYPES:
             tensors.append(None)
-        elif not _is_shape(shape):
+            lists.append(_shapes(shape) if name == "TensorList" else ())
+            continue
+        if not _is_shape(shape):
             return None
-        else:
-            tensors.append(Tensor(tuple(shape), _TYPES[name][0]))
-    return Arguments(tuple(tensors), tuple(None if value is None else str(value) for value in concrete))
+        tensors.append(Tensor(tuple(shape), _TYPES[name][0]))
+        lists.append(())
+    return Arguments(tuple(tensors), tuple(lists), tuple(None if value is None else str(value) for value in concrete))
 
 
 def described(dims: str, types: str) -> tuple[str | None, str | None]:
@@ -185,6 +194,12 @@ def _is_shape(shape: object) -> TypeGuard[list[int]]:
     if not isinstance(shape, list) or len(shape) > _MOST_DIMENSIONS:
         return False
     return all(type(extent) is int and 0 <= extent <= _LARGEST for extent in shape)
+
+
+def _shapes(shapes: object) -> tuple[Shape, ...]:
+    if not isinstance(shapes, list) or not all(_is_shape(shape) for shape in shapes):
+        return ()
+    return tuple(map(tuple, shapes))
 
 
 def _shape_text(shape: object) -> str:

@@ -1,0 +1,133 @@
+"""Scaled dot-product attention.
+
+Only its products count. Forward: query · key and scores · value. Backward: the scores again, as no implementation
+stores them, and the gradients of scores, value, query and key. A causal mask halves them, because implementations skip
+the masked half; where the part that is masked depends on the implementation, the operations are unknown. They are for
+packed sequences and paged keys, too: the lengths are a tensor's elements, which profiles don't contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from traceconv.normalize.operators.arguments import Arguments, promoted
+from traceconv.normalize.operators.work import Formula, Work, bytes_as, bytes_of, matrix_type, with_options
+
+
+def _attention(
+    of: Arguments, *, causal: int, backward: bool = False, heads: int = 1, more: int | None = None,
+    window: int | None = None,
+) -> Work | None:  # fmt: skip
+    """Attention of query, key and value; in a backward pass they follow the gradient.
+
+    heads   dimension of the heads: 1, before the sequence, or 2, after it
+    causal  argument with the flag
+    more    another argument that is read, such as a bias
+    window  the first of two arguments with the reach of a sliding window, -1 if it is unlimited
+    """
+    is_causal = of.flag(causal)
+    is_known = is_causal is not None and not _is_limited(of, window, is_causal)
+    return _work(of, heads, is_causal if is_known else None, backward=backward, more=more)
+
+
+def _is_limited(of: Arguments, window: int | None, is_causal: bool) -> bool:
+    """Whether a sliding window limits the attention more than the causal mask."""
+    if window is None:
+        return False
+    left, right = of.integers(window), of.integers(window + 1)
+    return left not in (None, [-1]) or right not in (None, [-1], *([[0]] if is_causal else []))
+
+
+def _work(
+    of: Arguments, heads: int, is_causal: bool | None, *, backward: bool = False, more: int | None = None
+) -> Work | None:
+    """The work with a causal mask, without one, or with an unknown one."""
+    first = 1 if backward else 0
+    q, k, v = (of.tensor(first + place) for place in range(3))
+    if q is None or k is None or v is None or not len(q.shape) == len(k.shape) == len(v.shape) == 4:
+        return None
+    order = (0, 1, 2, 3) if heads == 1 else (0, 2, 1, 3)
+    batch, q_heads, rows, depth = (q.shape[place] for place in order)
+    v_batch, k_heads, columns, v_depth = (v.shape[place] for place in order)
+    if tuple(k.shape[place] for place in order) != (v_batch, k_heads, columns, depth) or v_batch != batch:
+        return None
+    if k_heads == 0 or q_heads % k_heads:
+        return None
+    flops: int | None = batch * q_heads * rows * columns * (3 * depth + 2 * v_depth if backward else depth + v_depth)
+    if is_causal is None or (is_causal and rows != columns):
+        flops = None
+    elif not is_causal:
+        flops = 2 * (flops or 0)
+    dtype, also = promoted([q, k, v]), None if more is None else of.tensor(more)
+    if backward:
+        # The gradient, the forward pass's result and the sums of its softmax.
+        read = bytes_of(*(of.tensor(place) for place in range(6)), also)
+        write = bytes_as(q.count + k.count + v.count, dtype)
+    else:
+        read = bytes_of(q, k, v, also)
+        write = bytes_as(batch * q_heads * rows * v_depth, dtype)
+    return Work("attention", matrix_type(q, k), flops, read, write, is_composite=True)
+
+
+def _packed(of: Arguments) -> Work | None:
+    """Sequences of several lengths, packed into one dimension: query, key and value of tokens, heads and depth."""
+    q, k, v = of.tensor(0), of.tensor(1), of.tensor(2)
+    if q is None or k is None or v is None or not len(q.shape) == len(k.shape) == len(v.shape) == 3:
+        return None
+    write = bytes_as(prod(q.shape[:2]) * v.shape[2], promoted([q, k, v]))
+    return Work("attention", matrix_type(q, k), None, bytes_of(q, k, v), write, is_composite=True)
+
+
+def _flash_kernel(of: Arguments) -> Work | None:
+    """_flash_attention_forward: packed if argument 3 has the ends of sequences; the window's reach is last."""
+    if of.tensor(3) is not None or of.tensor(4) is not None:
+        return _packed(of)
+    reach = [of.integers(place) for place in (11, 12)]
+    is_known = all(one in (None, [-1]) for one in reach) and of.tensor(13) is None
+    return _work(of, 2, of.flag(8) if is_known else None)
+
+
+def _efficient_kernel(of: Arguments) -> Work | None:
+    """_efficient_attention_forward: the mask is a number, 1 and 2 causal, aligned at the start or the end."""
+    if of.tensor(4) is not None:
+        return None
+    mask = {"0": False, "1": True, "2": True}.get(of.value(9) or "")
+    is_known = of.tensor(12) is None and of.integers(13) is None
+    return _work(of, 2, mask if is_known else None, more=3)
+
+
+def _npu_attention(of: Arguments) -> Work | None:
+    """npu_fusion_attention: the layout is a value, which torch_npu doesn't record, so only the bytes are known."""
+    q, k, v = of.tensor(0), of.tensor(1), of.tensor(2)
+    if q is None or k is None or v is None or k.shape != v.shape or not len(q.shape) == len(k.shape) >= 3:
+        return None
+    read = bytes_of(q, k, v, of.tensor(5), of.tensor(7))
+    return Work("attention", matrix_type(q, k), None, read, bytes_as(q.count, promoted([q, k, v])))
+
+
+_FLASH = with_options(_attention, heads=2, causal=5, window=6)
+FORMULAS: Mapping[str, Formula] = {
+    "aten::_scaled_dot_product_flash_attention": with_options(_attention, causal=4),
+    "aten::_scaled_dot_product_efficient_attention": with_options(_attention, causal=6, more=3),
+    "aten::_scaled_dot_product_cudnn_attention": with_options(_attention, causal=6, more=3),
+    "aten::_scaled_dot_product_fused_attention_overrideable": with_options(_attention, causal=5, more=3),
+    "aten::_scaled_dot_product_flash_attention_backward": with_options(_attention, backward=True, causal=11),
+    "aten::_scaled_dot_product_efficient_attention_backward": with_options(
+        _attention, backward=True, causal=11, more=6
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": with_options(_attention, backward=True, causal=14, more=8),
+    "aten::_flash_attention_forward": _flash_kernel,
+    "aten::_efficient_attention_forward": _efficient_kernel,
+    "FlashAttnFunc": with_options(_attention, heads=2, causal=5),
+    "flash_attn::_flash_attn_forward": _FLASH,
+    "flash_attn::_flash_attn_backward": with_options(_attention, backward=True, heads=2, causal=11, window=12),
+    "flash_attn::_flash_attn_varlen_forward": _packed,
+    "aiter::_flash_attn_forward": _FLASH,
+    "aiter::_flash_attn_backward": with_options(_attention, backward=True, heads=2, causal=12, window=13),
+    "aiter::mha_fwd": _FLASH,
+    "aiter::fmha_v3_fwd": _FLASH,
+    "aiter::mha_bwd": with_options(_attention, backward=True, heads=2, causal=8, window=9),
+    "aiter::fmha_v3_bwd": with_options(_attention, backward=True, heads=2, causal=8, window=9),
+    "npu::npu_fusion_attention": _npu_attention,
+}

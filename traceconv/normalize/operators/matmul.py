@@ -1,0 +1,178 @@
+"""Products of matrices and vectors. The bias that addmm, baddbmm and linear add counts too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from traceconv.normalize.operators.arguments import Arguments, Shape, Tensor
+from traceconv.normalize.operators.work import (
+    Formula,
+    Work,
+    broadcast,
+    bytes_as,
+    bytes_of,
+    matrix_type,
+    same_type,
+    with_options,
+)
+
+
+def _product(
+    a: Tensor | None, b: Tensor | None, shape: Shape, inner: int, *, added: Tensor | None = None,
+    dtype: str | None = None, is_composite: bool = False,
+) -> Work | None:  # fmt: skip
+    """The product of a and b with a result of this shape, to which another tensor is added; dtype: of the result."""
+    if a is None or b is None:
+        return None
+    inner *= 2 if a.dtype == "fp4" else 1  # two numbers in a byte
+    count = prod(shape)
+    return Work(
+        "gemm", matrix_type(a, b), 2 * count * inner + (count if added else 0), bytes_of(a, b, added),
+        bytes_as(count, dtype), is_composite,
+    )  # fmt: skip
+
+
+def _mm(
+    of: Arguments, *, first: int = 0, batched: bool = False, added: int | None = None, beta: int | None = None,
+    result: int | None = None, dtype: str | None = None,
+) -> Work | None:  # fmt: skip
+    """A matrix product of the arguments `first` and the next.
+
+    added   argument that is added to it
+    beta    argument with its factor; 0: it is ignored
+    result  argument for the result, if the call has one
+    dtype   type of the result, if it is not that of both factors
+    """
+    a, b = of.tensor(first), of.tensor(first + 1)
+    rank = 3 if batched else 2
+    if a is None or b is None or len(a.shape) != rank or len(b.shape) != rank:
+        return None
+    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+        return None
+    is_ignored = beta is not None and of.value(beta) in ("0", "0.", "0.0")
+    bias = None if added is None or is_ignored else of.tensor(added)
+    out = None if result is None else of.tensor(result)
+    to = out.dtype if out else dtype or same_type(a, b)
+    return _product(a, b, (*a.shape[:-1], b.shape[-1]), a.shape[-1], added=bias, dtype=to)
+
+
+def _scaled_mm(of: Arguments) -> Work | None:
+    """Scales follow the factors, the bias is the fifth argument and the result's type the seventh, since PyTorch 2.5.
+
+    In older versions they are elsewhere: the bytes of the result are unknown then.
+    """
+    is_recent = len(of) == 8 and of.tensor(2) is not None and of.tensor(3) is not None
+    work = _mm(of, added=4 if is_recent else None, dtype=of.dtype(6) if is_recent else "")
+    if work is None or (is_recent and of.dtype(6)):
+        return work
+    return replace(work, write_bytes=None)
+
+
+def _scaled_mm_of_lists(of: Arguments) -> Work | None:
+    """_scaled_mm_v2: lists of scales follow the factors; bias and result's type are arguments 8 and 9."""
+    work = _mm(of, added=8, dtype=of.dtype(9) or "")
+    return work if work is None or of.dtype(9) else replace(work, write_bytes=None)
+
+
+def _grouped_mm(of: Arguments, *, ends: int, dtype: int) -> Work | None:
+    """Products of groups; ends: argument with the end of each group in the dimension that both ranks don't show.
+
+    What the last end leaves out is not computed. It is a tensor's element, which profiles don't contain, so only the
+    operations of groups with a dimension of their own on both sides are known.
+    """
+    a, b, groups = of.tensor(0), of.tensor(1), of.tensor(ends)
+    to = of.dtype(dtype)
+    if a is None or b is None:
+        return None
+    if len(a.shape) == len(b.shape) == 3 and groups is None:
+        return _mm(of, batched=True, dtype=to)
+    if groups is None or not {len(a.shape), len(b.shape)} <= {2, 3} or a.shape[-1] != b.shape[-2]:
+        return None
+    count = a.shape[-2] * b.shape[-1] * (groups.count if len(a.shape) == len(b.shape) == 2 else 1)
+    return Work("gemm", matrix_type(a, b), None, bytes_of(a, b), bytes_as(count, to or same_type(a, b)))
+
+
+def _scaled_mm_into(of: Arguments) -> Work | None:
+    """cutlass_scaled_mm of vLLM: result, a, b, scales of a and b, bias."""
+    out, a, b = of.tensor(0), of.tensor(1), of.tensor(2)
+    if out is None or a is None or b is None or len(a.shape) != 2 or out.shape != (a.shape[0], b.shape[-1]):
+        return None
+    if a.shape[1] != b.shape[0]:
+        return None
+    return _product(a, b, out.shape, a.shape[1], added=of.tensor(5), dtype=out.dtype)
+
+
+def _te_gemm(of: Arguments) -> Work | None:
+    """te_gemm_ts of Transformer Engine, as cuBLAS: a, transposed or not (4), b (5), the same (9), result (10)."""
+    a, b, out = of.tensor(0), of.tensor(5), of.tensor(10)
+    flags = {"1": True, "True": True, "0": False, "False": False}
+    a_transposed, b_transposed = flags.get(of.value(4) or ""), flags.get(of.value(9) or "")
+    if a is None or b is None or out is None or a_transposed is None or b_transposed is None:
+        return None
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        return None
+    m, k = a.shape if a_transposed else a.shape[::-1]
+    n, k_of_b = b.shape[::-1] if b_transposed else b.shape
+    if k != k_of_b or out.count != m * n:
+        return None
+    return _product(a, b, (n, m), k, dtype=out.dtype)
+
+
+def _mv(of: Arguments, *, first: int = 0) -> Work | None:
+    a, x = of.tensor(first), of.tensor(first + 1)
+    if a is None or x is None or len(a.shape) != 2 or x.shape != a.shape[1:]:
+        return None
+    return _product(a, x, a.shape[:1], a.shape[1], added=of.tensor(0) if first else None, dtype=a.dtype)
+
+
+def _dot(of: Arguments) -> Work | None:
+    a, b = of.tensor(0), of.tensor(1)
+    if a is None or b is None or len(a.shape) != 1 or a.shape != b.shape:
+        return None
+    return _product(a, b, (), a.count, dtype=a.dtype)
+
+
+def _matmul(of: Arguments) -> Work | None:
+    a, b = of.tensor(0), of.tensor(1)
+    if a is None or b is None or not a.shape or not b.shape:
+        return None
+    rows = a.shape if len(a.shape) > 1 else (1, *a.shape)
+    columns = b.shape if len(b.shape) > 1 else (*b.shape, 1)
+    batch = broadcast([rows[:-2], columns[:-2]])
+    if batch is None or rows[-1] != columns[-2]:
+        return None
+    return _product(a, b, (*batch, rows[-2], columns[-1]), rows[-1], dtype=same_type(a, b), is_composite=True)
+
+
+def _linear(of: Arguments) -> Work | None:
+    x, weight = of.tensor(0), of.tensor(1)
+    if x is None or weight is None or not x.shape or len(weight.shape) != 2 or x.shape[-1] != weight.shape[1]:
+        return None
+    return _product(
+        x, weight, (*x.shape[:-1], weight.shape[0]), x.shape[-1], added=of.tensor(2), dtype=same_type(x, weight),
+        is_composite=True,
+    )  # fmt: skip
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "aten::mm": with_options(_mm, result=2),
+    "aten::bmm": with_options(_mm, batched=True, result=2),
+    "aten::addmm": with_options(_mm, first=1, added=0, beta=3, result=5),
+    "aten::_addmm_activation": with_options(_mm, first=1, added=0, beta=3, result=6),
+    "aten::baddbmm": with_options(_mm, first=1, added=0, beta=3, batched=True, result=5),
+    "aten::mv": _mv,
+    "aten::addmv": with_options(_mv, first=1),
+    "aten::dot": _dot,
+    "aten::vdot": _dot,
+    "aten::matmul": _matmul,
+    "aten::linear": _linear,
+    "aten::_int_mm": with_options(_mm, dtype="int32"),
+    "aten::_scaled_mm": _scaled_mm,
+    "aten::_scaled_mm_v2": _scaled_mm_of_lists,
+    "aten::_grouped_mm": with_options(_grouped_mm, ends=2, dtype=4),
+    "aten::_scaled_grouped_mm": with_options(_grouped_mm, ends=4, dtype=7),
+    "_C::cutlass_scaled_mm": _scaled_mm_into,
+    "tex_ts::te_gemm_ts": _te_gemm,
+}
