@@ -90,5 +90,11 @@ def test_runs_that_are_read_at_once_share_the_line(monkeypatch: pytest.MonkeyPat
 
 def test_nothing_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr("traceconv.cli.progress._SECONDS_BETWEEN_LINES", 0)
     with ingest_progress() as observer:
-        assert observer is None
+        observer.plan(1, 100)
+        run = observer.of_run()
+        run.start("rank0", 100)
+        run.advance(100)
+        run.done()
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

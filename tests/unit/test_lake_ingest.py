@@ -12,6 +12,7 @@ from trace_files import write_trace
 import traceconv
 from traceconv.base.errors import OutputError, TraceconvError, UsageError
 from traceconv.cli.app import run
+from traceconv.cli.progress import ingest_progress
 from traceconv.lake.entries import read_lake
 from traceconv.lake.folder import lake_folder
 from traceconv.pipeline import lake_ingest
@@ -96,7 +97,7 @@ def test_tasks_of_spark(traces: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     traceconv.lake_ingest(traces, into=tmp_path / "expected")
     (traces / "rank9.json").write_bytes(b"")
 
-    def run_tasks(work: object, tasks: list[object], master: str) -> list[object]:
+    def run_tasks(work: object, tasks: list[object], master: str, *_: object) -> list[object]:
         assert (work, master) == (lake_ingest._on_executor, "spark://host:7077")
         sent = [pickle.dumps(task) for task in tasks]
         results = {number: work(pickle.loads(sent[number])) for number in reversed(range(len(sent)))}  # type: ignore[operator]
@@ -118,6 +119,18 @@ def test_tasks_of_spark(traces: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         raise OutputError("can't write lake: No space left on device")
 
     monkeypatch.setattr(lake_ingest, "add_run", full)
-    monkeypatch.setattr("traceconv.spark.session.run_tasks", lambda work, tasks, _: [work(task) for task in tasks])
+    monkeypatch.setattr("traceconv.spark.session.run_tasks", lambda work, tasks, *_: [work(task) for task in tasks])
     with pytest.raises(TraceconvError, match="none of 4 files and folders can be used"):
         traceconv.lake_ingest(traces, into=tmp_path / "empty", **spark)  # type: ignore[arg-type]
+
+
+def test_a_pipe_gets_a_line_about_executors_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter((0, 5, 11, 15, 22, 33))
+    monkeypatch.setattr("traceconv.cli.progress.time.monotonic", lambda: next(seconds))
+    with ingest_progress() as observer:
+        observer.plan(1200, 0)
+        for done, failed in ((10, 0), (20, 0), (30, 0), (40, 2), (40, 2)):
+            observer.remote(done, failed)
+    assert capsys.readouterr().err == "20/1,200 files\n40/1,200 files, 2 failed\n"

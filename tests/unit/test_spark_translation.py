@@ -63,6 +63,8 @@ def test_common_parts_are_computed_once() -> None:
         ("SELECT c.run_id, sum(c.value) AS x FROM counter AS c GROUP BY c.run_id", "may not be an integer"),
         ("SELECT t.run_id, r.id AS x FROM task AS t ASOF JOIN range AS r ON r.start_ns <= t.start_ns", "ASOF JOIN"),
         ("SELECT run_id, round(dur_ns / 3) AS x FROM task", "ROUND"),
+        ("SELECT run_id, round(dur_ns / 3, step_id) AS x FROM task", "ROUND"),
+        ("SELECT run_id, string_agg(name, ';') AS x FROM task GROUP BY run_id", "order of"),
         ("SELECT run_id, (dur_ns * 0.5)::BIGINT AS x FROM task", "may round"),
         ("SELECT run_id, regexp_matches(name, '.$') AS x FROM task", "may match other texts"),
         ("SELECT run_id, name || dur_ns AS x FROM task", "may not be texts"),

@@ -98,7 +98,7 @@ def ingest(
 
     store = store_path(db)
 
-    def run(observer: Observer | None) -> IngestedRuns:
+    def run(observer: Observer) -> IngestedRuns:
         return ingest_paths(
             paths,
             store,
@@ -125,7 +125,7 @@ def prepare_memory() -> None:
     limit_arenas()
 
 
-def show_result(run: Callable[[Observer | None], IngestedRuns]) -> None:
+def show_result(run: Callable[[Observer], IngestedRuns]) -> None:
     """Run an ingest, show its progress and its result; exit with code 3 if something was lost."""
     from traceconv.cli.output import print_message
     from traceconv.cli.progress import ingest_progress

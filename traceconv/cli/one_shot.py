@@ -39,7 +39,7 @@ def asked_store(
 
 
 @contextmanager
-def _observed(first: FirstAnswers | None) -> Iterator[Observer | None]:
+def _observed(first: FirstAnswers | None) -> Iterator[Observer]:
     from traceconv.base.malloc_tuning import limit_arenas, require_address_space
 
     require_address_space()

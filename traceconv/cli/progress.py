@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 #: How often the line is updated.
 _SECONDS_BETWEEN = 0.1
+#: How often a line is printed if stderr is not a terminal.
+_SECONDS_BETWEEN_LINES = 10
 _MEGA = 1e6
 
 
 @contextmanager
-def ingest_progress(above: ConsoleRenderable | None = None) -> Iterator[Observer | None]:
-    """Show a progress line if stderr is a terminal, else None. `above`: what is shown with it."""
+def ingest_progress(above: ConsoleRenderable | None = None) -> Iterator[Observer]:
+    """Show a progress line if stderr is a terminal. `above`: what is shown with it."""
     if not sys.stderr.isatty():
-        yield None
+        yield _RemoteProgress()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -50,6 +52,30 @@ def ingest_progress(above: ConsoleRenderable | None = None) -> Iterator[Observer
         yield IngestProgress(progress)
 
 
+class _RemoteProgress(Observer):
+    """Prints a line about the runs that executors read, if there is something new, every few seconds."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+        self._printed: tuple[float, tuple[int, int]] = (time.monotonic(), (0, 0))
+
+    def plan(self, run_count: int, total_bytes: int) -> None:
+        """Set the number of runs."""
+        self._runs = run_count
+
+    def remote(self, done: int, failed: int) -> None:
+        """Print how many are done, unless that was printed a moment ago."""
+        now = time.monotonic()
+        if (done, failed) != self._printed[1] and now - self._printed[0] >= _SECONDS_BETWEEN_LINES:
+            self._printed = (now, (done, failed))
+            sys.stderr.write(_done_text(done, failed, self._runs) + "\n")
+            sys.stderr.flush()
+
+
+def _done_text(done: int, failed: int, runs: int) -> str:
+    return f"{done:,}/{runs:,} files" + (f", {failed:,} failed" if failed else "")
+
+
 class IngestProgress(Observer):
     """Updates a rich progress line, about the run that is stored next and those that are read at the same time."""
 
@@ -71,6 +97,11 @@ class IngestProgress(Observer):
     def of_run(self) -> Observer:
         """Return the observer of one run."""
         return _RunProgress(self)
+
+    def remote(self, done: int, failed: int) -> None:
+        """Show how many of the runs that executors read are done. What they have read of the others is unknown."""
+        shown = _done_text(done, failed, self._runs)
+        self._progress.update(self._task, description=shown, total=self._runs, completed=done, numbers="")
 
     def begin(self, run: _RunProgress) -> None:
         """Show a run that begins."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path
@@ -99,7 +99,7 @@ def ingest_into_lake(  # noqa: PLR0913 - as on the command line
     added_ns = range(first_ns, first_ns + len(found.recordings))
     lake_path = into if is_s3(into) else into.absolute()
     job = _Job(lake_path, found.recordings, found.names, added_ns, replace)
-    outcomes = _by_spark(job, master) if engine == "spark" else _add(job, found.processes, observer)
+    outcomes = _by_spark(job, master, observer) if engine == "spark" else _add(job, found.processes, observer)
     added: list[tuple[str, IngestedRun]] = []
     for outcome, sure in zip(outcomes, found.sure, strict=True):
         if isinstance(outcome, Problem):
@@ -218,7 +218,7 @@ def _is_lossy(folder: LakeFolder, entry: Entry) -> bool:
 # -- on Spark --
 
 
-def _by_spark(job: _Job, master: str) -> list[Outcome]:
+def _by_spark(job: _Job, master: str, observer: Observer) -> list[Outcome]:
     """Add recordings to the lake, small ones together in a task; return what became of each."""
     from traceconv.spark.session import run_tasks
 
@@ -237,7 +237,16 @@ def _by_spark(job: _Job, master: str) -> list[Outcome]:
         )
         for some in places
     ]
-    return [outcome for outcomes in run_tasks(_on_executor, tasks, master) for outcome in outcomes]
+
+    def show(notes: Collection[tuple[int, int]]) -> None:
+        observer.remote(sum(done for done, _ in notes), sum(failed for _, failed in notes))
+
+    return [outcome for outcomes in run_tasks(_on_executor, tasks, master, _counts, show) for outcome in outcomes]
+
+
+def _counts(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+    """Return how many recordings a task has read, and how many of these can't be used."""
+    return len(outcomes), sum(isinstance(outcome, Problem) for outcome in outcomes)
 
 
 def _on_executor(job: _Job) -> list[Outcome]:

@@ -39,6 +39,9 @@ class Observer:
     def done(self) -> None:
         """The run is stored or can't be used."""
 
+    def remote(self, done: int, failed: int) -> None:
+        """Of the runs that Spark's executors read: how many are done, and how many of these can't be used."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -49,10 +49,10 @@ _SAME: frozenset[type[exp.Expr]] = frozenset(
     {
         exp.Abs, exp.Add, exp.Alias, exp.And, exp.Between, exp.Boolean, exp.Case, exp.Coalesce, exp.Column,
         exp.ConcatWs, exp.Count, exp.DataType, exp.DataTypeParam, exp.DenseRank, exp.Distinct, exp.EQ, exp.Exists,
-        exp.Filter, exp.FirstValue, exp.From, exp.Greatest, exp.Group, exp.GT, exp.GTE, exp.Having, exp.Identifier,
-        exp.If, exp.In, exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Min, exp.Mul,
+        exp.FirstValue, exp.From, exp.Greatest, exp.Group, exp.GT, exp.GTE, exp.Having, exp.Identifier,
+        exp.If, exp.In, exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Mul,
         exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Order,
-        exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Star, exp.Sub,
+        exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Sqrt, exp.Star, exp.Sub,
         exp.Subquery, exp.Table, exp.TableAlias, exp.Tuple, exp.Values, exp.Where, exp.Window, exp.WindowSpec, exp.With,
     }
 )  # fmt: skip
@@ -66,11 +66,15 @@ _COMMON_PARTS = frozenset(
 _PARTS: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.CTE: frozenset({"materialized"}),  # see _plain
     exp.Join: frozenset({"on", "side", "kind"}),
+    exp.GroupConcat: frozenset({"separator"}),
     exp.Max: frozenset({"count"}),
+    exp.Min: frozenset({"count"}),
+    exp.Round: frozenset({"decimals"}),
     exp.RegexpReplace: frozenset({"replacement", "single_replace"}),
     exp.Select: frozenset(
         {"with_", "from_", "joins", "where", "group", "having", "qualify", "windows", "order", "distinct"}
     ),
+    exp.TableAlias: frozenset({"columns"}),
     exp.Union: frozenset({"with_", "distinct"}),
     exp.Window: frozenset({"partition_by", "order", "spec", "over"}),
     exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side"}),
@@ -293,13 +297,19 @@ def _is_id(node: Node) -> bool:
 
 
 def _entry(node: Node) -> Node:
-    """An entry of a list, NULL beyond its end, or a member of a struct without names. (Spark refuses it for others.)"""
+    """An entry of a list, NULL beyond its ends, or a member of a struct without names, as Spark checks."""
     [index] = node.expressions
-    if not isinstance(node.this, exp.Column) or not isinstance(index, exp.Literal):
-        raise NotPortableError(f"it uses {_shown(node)}")
+    if not isinstance(index, exp.Literal):
+        # sqlglot leaves these places as they are: from 1, and from the end if negative.
+        if not _is_integer(index) or _kind(node.this) != exp.DType.ARRAY:
+            raise NotPortableError(f"it uses {_shown(node)}")
+        place = exp.Nullif(this=exp.cast(index.copy(), "INT"), expression=exp.Literal.number("0"))
+        return _call("try_element_at", node.this.copy(), place)
     # sqlglot counts from 0.
-    if _kind(node.this) == exp.DType.ARRAY:
+    if _kind(node.this) == exp.DType.ARRAY or isinstance(node.this, exp.Anonymous):
         return _call("get", node.this.copy(), index.copy())
+    if not isinstance(node.this, exp.Column):
+        raise NotPortableError(f"it uses {_shown(node)}")
     return exp.Dot(this=node.this.copy(), expression=exp.to_identifier(f"v{int(index.name) + 1}"))
 
 
@@ -307,13 +317,59 @@ def _call(name: str, *arguments: Node) -> Node:
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def _largest(node: Node) -> Node:
-    """max(x, n): a list of the largest."""
+def _extremes(node: Node) -> Node:
+    """max(x, n), min(x, n): a list of the largest or smallest."""
     count = node.args.get("count")
     if count is None:
         return node
-    values = _call("sort_array", _call("collect_list", node.this.copy()), exp.false())
+    ascending = exp.true() if isinstance(node, exp.Min) else exp.false()
+    values = _call("sort_array", _call("collect_list", node.this.copy()), ascending)
     return _call("slice", values, exp.Literal.number("1"), count.copy())
+
+
+def _texts(node: Node) -> Node:
+    """string_agg(x, separator ORDER BY a): NULL if there is no text."""
+    separator = node.args.get("separator")
+    order = node.this
+    if not isinstance(order, exp.Order) or not isinstance(separator, exp.Literal):
+        raise NotPortableError(f"the order of {_shown(node)} may differ")
+    joined = _call("array_join", _listed(node), separator.copy())
+    some = exp.GT(this=exp.Count(this=order.this.copy()), expression=exp.Literal.number("0"))
+    return exp.paren(exp.Case(ifs=[exp.If(this=some, true=joined)]))
+
+
+def _filtered(node: Node) -> Node:
+    """f(x) FILTER (WHERE a): f may have become a function of other aggregates. In DuckDB, an empty list is NULL."""
+    if isinstance(node.this, exp.AggFunc):
+        return node
+    found = node.this.copy()
+    for part in list(found.find_all(exp.Anonymous, exp.Count)):
+        if isinstance(part, exp.Count) or part.name == "collect_list":
+            part.replace(exp.Filter(this=part.copy(), expression=node.expression.copy()))
+        elif part.name in ("max_by", "min_by", "bool_or"):
+            return node
+    is_list = isinstance(found, exp.Anonymous)
+    return exp.Nullif(this=found, expression=_call("array")) if is_list else found
+
+
+#: round(x, n) as in DuckDB, where `y` is x · 10ⁿ: half away from zero, in DOUBLE.
+ROUNDED = """transform(array(x), y -> CASE WHEN abs(y) < 4503599627370496D
+  THEN signum(y) * (CAST(floor(abs(y)) AS DOUBLE)
+    + CASE WHEN abs(y) - CAST(floor(abs(y)) AS DOUBLE) >= 0.5D THEN 1D ELSE 0D END) ELSE y END)[0]"""
+
+
+def _rounded(node: Node) -> Node:
+    decimals = node.args.get("decimals")
+    if _kind(node.this.unnest()) not in _REALS and not isinstance(node.this.unnest(), (exp.Case, exp.Div)):
+        raise NotPortableError(f"it uses {_shown(node)}")
+    if not isinstance(decimals, exp.Literal):
+        raise NotPortableError(f"it uses {_shown(node)}")
+    scale = f"CAST({10 ** int(decimals.name)} AS DOUBLE)"
+    value = sqlglot.parse_one(f"(x) * {scale}", dialect="spark")
+    value = value.transform(lambda one: node.this.copy() if isinstance(one, exp.Column) and one.name == "x" else one)
+    return sqlglot.parse_one(f"({ROUNDED} / {scale})", dialect="spark").transform(
+        lambda one: value if isinstance(one, exp.Column) and one.name == "x" else one
+    )
 
 
 def _percentile(node: Node) -> Node:
@@ -418,7 +474,11 @@ _REWRITTEN: Mapping[type[exp.Expr], Callable[[Node], Node]] = {
     exp.JSONPathKey: _same,
     exp.JSONPathRoot: _same,
     exp.LogicalOr: _any,
-    exp.Max: _largest,
+    exp.Filter: _filtered,
+    exp.GroupConcat: _texts,
+    exp.Max: _extremes,
+    exp.Min: _extremes,
+    exp.Round: _rounded,
     exp.PercentileDisc: _percentile,
     exp.Mod: _remainder,
     exp.Paren: _paren,

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
@@ -41,6 +42,9 @@ _TYPES = {
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Note = TypeVar("Note")
+#: How often the progress of tasks is reported.
+_SECONDS_BETWEEN = 0.2
 
 
 @contextmanager
@@ -112,18 +116,54 @@ def _this_python(master: str) -> Iterator[None]:
         del os.environ["PYSPARK_PYTHON"]
 
 
-def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task], master: str) -> list[Result]:
+class _ByTask:
+    """Results of tasks in an accumulator: a task that runs twice counts once."""
+
+    def zero(self, _: object) -> dict[int, Any]:
+        return {}
+
+    def addInPlace(self, found: dict[int, Any], more: dict[int, Any]) -> dict[int, Any]:  # noqa: N802 - Spark's name
+        return found | more
+
+
+def run_tasks(
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    master: str,
+    note: Callable[[Result], Note],
+    on_progress: Callable[[Collection[Note]], None],
+) -> list[Result]:
     """Run a function of a module on Spark's executors for each task; return the results in order.
 
-    It may be called again for a task, also at the same time. Raises UsageError without PySpark or Java, or if the
-    executors lack a package; StoreError if a task fails repeatedly.
+    It may be called again for a task, also at the same time.
+
+    note         what `on_progress` gets of a result
+    on_progress  is called from a thread, several times per second, with the notes of all tasks that have ended
+
+    Raises UsageError without PySpark or Java, or if executors lack a package; StoreError if a task fails repeatedly.
     """
     with spark_session(master) as session:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        context = session.sparkContext
+        notes = context.accumulator({}, _ByTask())
+
+        def run(numbered: tuple[int, Task]) -> Result:
+            result = work(numbered[1])
+            notes.add({numbered[0]: note(result)})
+            return result
+
+        ended = Event()
+
+        def follow() -> None:
+            while not ended.wait(_SECONDS_BETWEEN):
+                on_progress(notes.value.values())
+
+        follower = Thread(target=follow, daemon=True)
+        follower.start()
         try:
-            found: list[Result] = session.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
+            found: list[Result] = context.parallelize(list(enumerate(tasks)), len(tasks)).map(run).collect()
             return found
         except (PySparkException, Py4JError) as error:
             if (missing := _MISSING.search(str(error))) is not None:
@@ -133,6 +173,9 @@ def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task], master: str
             java = getattr(error, "java_exception", None)
             reason = _first_line(error) if java is None else printable(str(java.getMessage()).partition("\n")[0], 300)
             raise StoreError(f"Spark can't run the tasks: {reason}; run the command again to continue") from None
+        finally:
+            ended.set()
+            follower.join()
 
 
 def spark_question(connection: duckdb.DuckDBPyConnection, path: Path, question: Question, master: str) -> Question:

@@ -53,8 +53,8 @@ WITH latency AS (
                               WHEN 2 * (part % divisor) = divisor THEN part // divisor % 2 ELSE 0 END AS value
   FROM fraction
 )
-SELECT run_id, any_value(ended)::BIGINT AS count, any_value(started - ended)::BIGINT AS unfinished_count,
-       any_value(shortest)::BIGINT AS min_ns, any_value(longest)::BIGINT AS max_ns,
+SELECT run_id, max(ended)::BIGINT AS count, max(started - ended)::BIGINT AS unfinished_count,
+       max(shortest)::BIGINT AS min_ns, max(longest)::BIGINT AS max_ns,
        max(value) FILTER (WHERE thousandths IS NULL)::BIGINT AS mean_ns,
        max(value) FILTER (WHERE thousandths = 500)::BIGINT AS median_ns,
        max(value) FILTER (WHERE thousandths = 900)::BIGINT AS p90_ns,

@@ -35,10 +35,12 @@ WITH launched AS (
   UNION ALL
   SELECT run_id, device_id, stream_id, start_ns, -1 FROM launched
 ), queue AS (
-  SELECT run_id, device_id, stream_id, (sum(by_one) OVER (so_far ROWS UNBOUNDED PRECEDING))::BIGINT AS queued,
-         lead(ts_ns) OVER so_far::HUGEINT - ts_ns AS lasts
+  SELECT run_id, device_id, stream_id, (sum(by_one) OVER so_far)::BIGINT AS queued,
+         lead(ts_ns) OVER (PARTITION BY run_id, device_id, stream_id ORDER BY ts_ns, by_one DESC)::HUGEINT - ts_ns AS lasts
   FROM change
-  WINDOW so_far AS (PARTITION BY run_id, device_id, stream_id ORDER BY ts_ns, by_one DESC)
+  WINDOW so_far AS (
+    PARTITION BY run_id, device_id, stream_id ORDER BY ts_ns, by_one DESC ROWS UNBOUNDED PRECEDING
+  )
 ), length AS (
   SELECT run_id, device_id, stream_id, queued, count(*)::HUGEINT AS changes, sum(lasts) AS lasts
   FROM queue
@@ -49,10 +51,10 @@ WITH launched AS (
   WHERE from_ns IS NULL AND to_ns IS NULL AND (run IS NULL OR run_id = run) AND (device IS NULL OR device_id = device)
   GROUP BY run_id, device_id, stream_id, queue_length
 ), counted AS (
-  SELECT *, sum(changes) OVER (of_stream ROWS UNBOUNDED PRECEDING) AS until,
+  SELECT *, sum(changes) OVER of_stream AS until,
          sum(changes) OVER (PARTITION BY run_id, device_id, stream_id) AS total
   FROM length
-  WINDOW of_stream AS (PARTITION BY run_id, device_id, stream_id ORDER BY queued)
+  WINDOW of_stream AS (PARTITION BY run_id, device_id, stream_id ORDER BY queued ROWS UNBOUNDED PRECEDING)
 ), ranked AS (
   -- A percentile p is at rank (total - 1) p from 0, interpolated between the two nearest.
   SELECT *, unnest([1, 2, 3]) AS quarter
@@ -62,11 +64,11 @@ WITH launched AS (
          min(queued) FILTER (WHERE until > (total - 1) * quarter // 4)
          + (min(queued) FILTER (WHERE until > ((total - 1) * quarter + 3) // 4)
             - min(queued) FILTER (WHERE until > (total - 1) * quarter // 4))
-           * (((any_value(total) - 1) * quarter % 4)::DOUBLE / 4) AS value
+           * (((max(total) - 1) * quarter % 4)::DOUBLE / 4) AS value
   FROM ranked
   GROUP BY run_id, device_id, stream_id, quarter
-), stream AS (
-  SELECT run_id, device_id, stream_id, any_value(total) AS total, sum(queued * changes) AS sum_1,
+), summed AS (
+  SELECT run_id, device_id, stream_id, max(total) AS total, sum(queued * changes) AS sum_1,
          sum(queued::HUGEINT * queued * changes) AS sum_2, min(queued) FILTER (WHERE changes > 0) AS low,
          max(queued) FILTER (WHERE changes > 0) AS high, sum(queued * lasts) AS area, sum(lasts) AS lasts,
          coalesce(sum(lasts) FILTER (WHERE queued = 0), 0) AS empty
@@ -79,7 +81,7 @@ SELECT s.run_id, s.device_id, s.stream_id, (s.total // 2)::BIGINT AS task_count,
        s.low AS min_length, p.value[1] AS p25_length, p.value[2] AS p50_length, p.value[3] AS p75_length,
        s.high AS max_length, round(s.area::DOUBLE / nullif(s.lasts, 0)::DOUBLE, 3) AS time_avg_length,
        100 * s.empty::DOUBLE / nullif(s.lasts, 0)::DOUBLE AS empty_percent
-FROM stream AS s
+FROM summed AS s
 JOIN (
   SELECT run_id, device_id, stream_id, list(value ORDER BY quarter) AS value
   FROM percentile

@@ -35,7 +35,7 @@ WITH bound AS (
 ), zone AS (
   -- The points of a stream between which only tasks of the chosen steps run. The first of all known gaps can be after
   -- another task.
-  SELECT p.run_id, p.device_id, p.stream_id, min_by(p.ts_ns, p.ts_ns, 2)[2] AS begin_ns, max(p.ts_ns) AS end_ns
+  SELECT p.run_id, p.device_id, p.stream_id, min(p.ts_ns, 2)[2] AS begin_ns, max(p.ts_ns) AS end_ns
   FROM steps_alone(run, device, step, first_step, last_step) AS a
   JOIN stream_busy AS p ON p.run_id = a.run_id AND p.device_id IS NOT DISTINCT FROM a.device_id
     AND p.ts_ns BETWEEN a.begin_ns AND a.end_ns
