@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from traceconv.schema import tables
+from traceconv.store.arrow_rows import execute_with
 from traceconv.store.busy_tables import busy_rows
 from traceconv.store.collective_table import fill_collectives
 from traceconv.store.memory_tables import memory_rows
@@ -42,6 +43,5 @@ def fill_derived_tables(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(f"DELETE FROM {table.name}")  # noqa: S608 - our names
     runs = [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()]
     for name, run_id, batch in derived_rows(connection, runs):
-        connection.register("derived_rows", batch)
-        connection.execute(f"INSERT INTO {name} BY NAME SELECT {run_id:d}::BIGINT AS run_id, * FROM derived_rows")  # noqa: S608 - our names
-        connection.unregister("derived_rows")
+        statement = f"INSERT INTO {name} BY NAME SELECT {run_id:d}::BIGINT AS run_id, * FROM derived_rows"  # noqa: S608 - our names
+        execute_with(connection, statement, "derived_rows", batch)

@@ -12,6 +12,7 @@ from traceconv.normalize.operators.arguments import described
 from traceconv.normalize.operators.registry import names_with_formula, work_of
 from traceconv.normalize.operators.work import Work
 from traceconv.schema.ddl import quote_text
+from traceconv.store.arrow_rows import execute_with
 from traceconv.store.catalogue import define
 
 #: Keys of the arguments in an event's args; older versions of PyTorch write the second.
@@ -275,7 +276,7 @@ def _make_operators(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(_DISTINCT)
     for name, columns in (("distinct_operator", _DISTINCT_COLUMNS), ("made_operator", _OPERATOR_COLUMNS)):
         empty = pa.schema(list(columns.items())).empty_table()
-        _append(connection, f"CREATE OR REPLACE TEMP TABLE {name} AS FROM made_rows", empty)
+        execute_with(connection, f"CREATE OR REPLACE TEMP TABLE {name} AS FROM made_rows", "made_rows", empty)
     ids: dict[_Row, int] = {}
     done = id_count = 0
     named: tuple[object, object] | None = None
@@ -310,11 +311,5 @@ def _make_operators(connection: duckdb.DuckDBPyConnection) -> None:
         ):
             values_of = zip(*rows, strict=True) if rows else [()] * len(columns)
             arrays = [pa.array(of, kind) for of, kind in zip(values_of, columns.values(), strict=True)]
-            _append(connection, f"INSERT INTO temp.{name} FROM made_rows", pa.Table.from_arrays(arrays, list(columns)))
-
-
-def _append(connection: duckdb.DuckDBPyConnection, statement: str, rows: pa.Table) -> None:
-    """Execute a statement that reads `made_rows`."""
-    connection.register("made_rows", rows)
-    connection.execute(statement)
-    connection.unregister("made_rows")
+            rows_of = pa.Table.from_arrays(arrays, list(columns))
+            execute_with(connection, f"INSERT INTO temp.{name} FROM made_rows", "made_rows", rows_of)

@@ -12,6 +12,7 @@ from traceconv import native
 from traceconv.base.int64 import LARGEST, Int64
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema.ddl import quote_text
+from traceconv.store.arrow_rows import execute_with
 from traceconv.store.catalogue import define
 from traceconv.store.time_chunks import time_chunks
 
@@ -276,9 +277,8 @@ class _Pass:
             arrays = [pa.array(column[known]) for column in (run_ids, ids, paths, classes)]
             places.append(pa.RecordBatch.from_arrays(arrays, _PLACE_NAMES))
         if places:
-            self._connection.register("places", pa.Table.from_batches(places))
-            self._connection.execute(f"INSERT INTO temp.{table} FROM places")
-            self._connection.unregister("places")
+            of_all = pa.Table.from_batches(places)
+            execute_with(self._connection, f"INSERT INTO temp.{table} FROM places", "places", of_all)
 
     def _take_linked(self) -> None:
         for run_ids, *numbers, paths in self._batches(_LINKED_TASKS):
@@ -307,15 +307,11 @@ class _Pass:
         columns["parent_path_id"] = pa.array(ids[of_host["parent"]], mask=of_host["depth"] == 0)
         columns["kind"] = kinds.take(pa.array(numbers))
         columns["is_other"] = pa.array(of_host["name"] == _OTHER_HASH)
-        self._connection.register("new_paths", pa.table(columns))
-        self._connection.execute(_INSERT_PATHS)
-        self._connection.unregister("new_paths")
+        execute_with(self._connection, _INSERT_PATHS, "new_paths", pa.table(columns))
         for sums in self._sums:
             columns = {name: pa.array(sums[name]) for name in _SUM_NAMES[1:]}
             columns |= {"run_id": pa.array(paths["run_id"][sums["path"]]), "path_id": pa.array(ids[sums["path"]])}
-            self._connection.register("new_times", pa.table(columns))
-            self._connection.execute(_INSERT_TIMES)
-            self._connection.unregister("new_times")
+            execute_with(self._connection, _INSERT_TIMES, "new_times", pa.table(columns))
 
     def _spill(self) -> None:
         self._sums.append(np.frombuffer(self._paths.sums(), _SUM_DTYPE))

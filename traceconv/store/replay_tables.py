@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from traceconv.base.int64 import Int64
 from traceconv.normalize.sequence_alignment import NOTHING, Pairs, Reference
+from traceconv.store.arrow_rows import execute_with
 from traceconv.store.catalogue import define
 from traceconv.store.operator_tables import TASK_RANK
 from traceconv.store.path_tables import PATH_NAME
@@ -403,6 +404,5 @@ def _fewer(pairs: Pairs, length: int) -> Pairs:
 
 def _make(connection: duckdb.DuckDBPyConnection, statement: str, **columns: Int64) -> None:
     """Make a table of columns, or add them to it."""
-    connection.register("made_rows", pa.table({name: pa.array(values) for name, values in columns.items()}))
-    connection.execute(f"{statement} SELECT * FROM made_rows")  # noqa: S608 - our own words
-    connection.unregister("made_rows")
+    rows = pa.table({name: pa.array(values) for name, values in columns.items()})
+    execute_with(connection, f"{statement} SELECT * FROM made_rows", "made_rows", rows)  # noqa: S608 - our own words

@@ -24,6 +24,7 @@ import pyarrow as pa
 from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
+from traceconv.store.arrow_rows import execute_with
 from traceconv.store.database import (
     OlderStoreError,
     attach_store,
@@ -243,12 +244,9 @@ class StoreWriter:
         """Insert rows; `run_id`: the value of the column of that name, if the rows don't have it."""
         names = ", ".join(quote_identifier(name) for name in rows.schema.names)
         run_column, run_value = ("", "") if run_id is None else ("run_id, ", f"{run_id}::BIGINT, ")
-        self._connection.register("incoming_rows", rows)
-        self._execute_at_once(
-            f"INSERT INTO {table} ({run_column}{names}) SELECT {run_value}{names} FROM incoming_rows",  # noqa: S608 - our own schemas
-            [],
-        )
-        self._connection.unregister("incoming_rows")
+        statement = f"INSERT INTO {table} ({run_column}{names}) SELECT {run_value}{names} FROM incoming_rows"  # noqa: S608 - our own schemas
+        with self._refusing():
+            execute_with(self._connection, statement, "incoming_rows", rows)
 
     def stage(self, table: str, batches: Iterator[pa.RecordBatch], columns: dict[str, str]) -> int:
         """Load batches into a new temporary table with these columns (name → SQL type); return the number of rows.

@@ -1,0 +1,26 @@
+"""Give Arrow rows to SQL statements."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+
+
+def execute_with(
+    connection: duckdb.DuckDBPyConnection,
+    statement: str,
+    name: str,
+    rows: pa.RecordBatchReader | pa.RecordBatch | pa.Table,
+) -> None:
+    """Execute a statement that reads `rows` once, as the view `name`.
+
+    DuckDB keeps what a view refers to until the transaction ends, even after the view was dropped. A stream is empty
+    once it was read, so that its rows don't fill the memory until then.
+    """
+    if not isinstance(rows, pa.RecordBatchReader):
+        batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
+        rows = pa.RecordBatchReader.from_batches(rows.schema, iter(batches))
+        del batches
+    connection.register(name, rows)
+    connection.execute(statement)
+    connection.unregister(name)
