@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from math import ceil, floor, prod
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +17,12 @@ BF16, FP32, HALF, LONG, FP8 = "c10::BFloat16", "float", "c10::Half", "long int",
 
 
 def work(name: str, *arguments: object, values: bool = True) -> Work | None:
-    """The work of a call: tensors are (shape, type), others their values as text."""
-    dims = [argument[0] if isinstance(argument, tuple) else [] for argument in arguments]
-    types = [argument[1] if isinstance(argument, tuple) else "Scalar" if argument else "" for argument in arguments]
-    texts = ["" if isinstance(argument, tuple) else argument or "" for argument in arguments]
+    """The work of a call: tensors are (shape, type), lists of them lists of shapes, others their values as text."""
+    dims = [argument[0] if isinstance(argument, tuple) else argument if isinstance(argument, list) else []
+            for argument in arguments]  # fmt: skip
+    types = [argument[1] if isinstance(argument, tuple) else "TensorList" if isinstance(argument, list)
+             else "Scalar" if argument else "" for argument in arguments]  # fmt: skip
+    texts = ["" if isinstance(argument, (tuple, list)) else argument or "" for argument in arguments]
     return work_of(name, json.dumps(dims), json.dumps(types), json.dumps(texts) if values else None)
 
 
@@ -217,6 +222,148 @@ def test_copies_and_rows_of_tables() -> None:
     assert numbers(work("aten::embedding", table, indices, "-1", "False", "False")) == (0, 96 + 48, 96)
     assert numbers(work("aten::index_select", table, "0", ([3], LONG))) == (0, 48 + 24, 48)
     assert numbers(work("aten::gather", table, "0", indices, "False")) == (0, 12 + 48, 12)
+
+
+X, Q, HALVES, I8 = ([4, 6], FP32), ([3, 2, 8], BF16), ([3, 8], BF16), ([3, 2], LONG)
+LISTS: list[object] = [[[4, 5], [3]]] * 4
+IMAGE = ([2, 3, 7, 9], FP32)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "flops", "read", "write"),
+    [
+        # Windows: ⌊(7 + 2 · 1 − 3) / 2⌋ + 1 = 4 and ⌊(9 + 2 · 1 − 3) / 2⌋ + 1 = 5, of 9 elements each; indices of int64
+        ("aten::max_pool2d_with_indices", [IMAGE, "[3, 3]", "[2, 2]", "[1, 1]", "[1, 1]", "False"],
+         6 * 20 * 9, 4 * 378, 6 * 20 * 12),
+        ("aten::max_pool2d_with_indices", [IMAGE, None, None, None, None, None], None, 4 * 378, None),
+        ("aten::max_pool2d_with_indices_backward",
+         [([2, 3, 4, 5], FP32), IMAGE, None, None, None, None, None, ([2, 3, 4, 5], LONG)], 120, 120 * 12, 4 * 378),
+        # Windows of 3 rows and 5 columns of 7 · 9: (7 + 3 − 1) · (9 + 5 − 1) elements
+        ("aten::_adaptive_avg_pool2d", [IMAGE, "[3, 5]"], 6 * 9 * 13, 4 * 378, 4 * 90),
+        ("aten::_adaptive_avg_pool2d", [IMAGE, None], None, 4 * 378, None),
+        ("aten::_adaptive_avg_pool2d_backward", [([2, 3, 3, 5], FP32), IMAGE], 6 * 9 * 13, 4 * 90, 4 * 378),
+        # 4 products and 3 sums per element of the result
+        ("aten::upsample_bilinear2d", [IMAGE, "[14, 9]", "False", None, None], 6 * 126 * 7, 4 * 378, 4 * 756),
+        ("aten::upsample_nearest2d", [IMAGE, None, "[2., 2.]"], None, None, None),
+        # Normalized input 2, products with the scale 1, sums 1 + 2, differences and products 4; scale 2, shift 1
+        ("aten::native_layer_norm_backward",
+         [X, X, "[6]", ([4, 1], FP32), ([4, 1], FP32), ([6], FP32), ([6], FP32), "[True, True, True]"],
+         13 * 24, 4 * (48 + 8 + 6), 4 * (24 + 12)),
+        ("aten::native_layer_norm_backward",
+         [X, X, "[6]", ([4, 1], FP32), ([4, 1], FP32), ([6], FP32), ([6], FP32), "[False, True, True]"],
+         5 * 24, 4 * (48 + 8 + 6), 4 * 12),
+        ("aten::native_layer_norm_backward", [X, X, None, ([4, 1], FP32), ([4, 1], FP32), None, None, None],
+         None, 4 * (48 + 8), None),
+        # Normalized input 1, product with the scale 1, of both 2, difference and products 3; scale 2
+        ("aten::_fused_rms_norm_backward", [X, X, "[6]", ([4, 1], FP32), ([6], FP32), "[True, True]"],
+         9 * 24, 4 * (48 + 4 + 6), 4 * (24 + 6)),
+        # With statistics that are given: input 1, scale 2 + 2, shift 1
+        ("aten::native_batch_norm_backward",
+         [([2, 4, 3], FP32), ([2, 4, 3], FP32), *[([4], FP32)] * 5, "False", "1e-5", "[True, True, True]"],
+         6 * 24, 4 * (48 + 12), 4 * (24 + 8)),
+        ("npu::npu_rms_norm", [Q, ([8], BF16), "1e-06"], 4 * 48, 2 * 56, 2 * 48),
+        # 14 per parameter, 2 for the decay, 1 for AMSGrad
+        ("aten::_fused_adamw_", [*LISTS, [], [[], []], "0.1", "0.9", "0.99", "0.01", "1e-8", "False", "False"],
+         16 * 23, None, None),
+        ("aten::_fused_adam_", [*LISTS, LISTS[0], [[], []], "0.1", "0.9", "0.99", "0.", "1e-8", "True", "False"],
+         15 * 23, None, None),
+        # Rate and difference 2, decay 2, momentum and dampening 3, Nesterov 2
+        ("aten::_fused_sgd_", [*LISTS[:3], "0.1", "0.9", "0.1", "0.2", "True", "False", "False"], 9 * 23, None, None),
+        ("aten::_fused_sgd_", [*LISTS[:2], [], "0.", "0.", "0.1", "0.", "False", "False", "False"], 2 * 23, None, None),
+        ("aten::_foreach_mul_", [LISTS[0], "2"], 23, None, None),
+        ("aten::_foreach_norm", [LISTS[0], "2"], 23, None, None),
+        # 3 · 2 rows of 8; bags that start at 3 places, the last of them the end
+        ("aten::_embedding_bag", [([9, 8], BF16), ([6], LONG), ([3], LONG), "False", "0", "False", None, "True", "-1"],
+         48, 2 * 48 + 8 * 9, 2 * 2 * 8),
+        ("aten::nll_loss_forward", [X, ([4], LONG), None, "1", "-100"], 4, 4 * 4 + 8 * 4, 4),
+        ("aten::cat", [[[4, 5], [3, 5]], "0"], 0, None, None),
+        ("aten::scatter_add_", [X, "0", I8, ([3, 2], FP32)], 6, 8 * 6 + 2 * 4 * 6, 4 * 6),
+        ("aten::index_add_", [X, "0", ([3], LONG), ([3, 6], FP32), "1"], 18, 8 * 3 + 2 * 4 * 18, 4 * 18),
+        # Packed sequences: lengths are not recorded. 3 tokens, 2 heads, depth 8
+        ("flash_attn::_flash_attn_varlen_forward", [Q, Q, Q, ([2], "int"), ([2], "int"), "3", "3"], None, 288, 96),
+        ("aten::_flash_attention_forward", [Q, Q, Q, ([2], "int"), ([2], "int"), "3", "3", "0.", "True", "False"],
+         None, 288, 96),
+        ("aten::_flash_attention_forward",
+         [*[([2, 16, 8, 4], BF16)] * 3, None, None, "16", "16", "0.", "True", "False", None, None, None],
+         2 * 8 * 256 * 8, 3 * 2048, 2048),
+        ("aten::_efficient_attention_forward",
+         [*[([2, 16, 8, 4], BF16)] * 3, None, None, None, None, None, "0.", "0", "False", None, None, None],
+         2 * 2 * 8 * 256 * 8, 3 * 2048, 2048),
+        ("npu::npu_fusion_attention", [*[([2, 16, 32], BF16)] * 3, "8", None], None, 3 * 2048, 2048),
+        # 4 rows and 6 columns in 2 groups: their extents are not recorded
+        ("aten::_grouped_mm", [([4, 6], BF16), ([2, 6, 5], BF16), ([2], "int"), None, None], None, 2 * 84, 2 * 20),
+        ("aten::_grouped_mm", [([2, 4, 6], BF16), ([2, 6, 5], BF16), None, None, None], 2 * 240, 2 * 108, 2 * 40),
+        # The gradient of the weight
+        ("aten::cudnn_convolution_backward", [([2, 4, 8], FP32), ([2, 6, 8], FP32), ([6, 4, 3], FP32)],
+         2 * 96 * 12, 4 * 160, 4 * 72),
+        # 2 tokens, heads of 8, of which 4 are rotated: 4 heads of the query, 1 of the key, in two products and a sum
+        ("_C::rotary_embedding", [([2], LONG), ([2, 32], BF16), ([2, 8], BF16), "8", ([99, 4], BF16), "True"],
+         3 * 2 * 5 * 4, 2 * 40 + 2 * 8 + 8 * 2, 2 * 40),
+        ("npu::npu_rotary_mul", [Q, ([1, 1, 8], BF16), ([1, 1, 8], BF16)], 3 * 48, 2 * 64, 2 * 48),
+        ("npu::npu_swiglu", [HALVES, "-1"], 12, 48, 24),
+        ("npu::_npu_dropout", [([3, 100], FP32), "0.5"], 300, 1200, 1200 + 3 * 16),
+        # 2 tokens of 3 have a slot in a cache of bytes
+        ("_C_cache_ops::reshape_and_cache_flash",
+         [([3, 1, 8], BF16), ([3, 1, 8], BF16), *[([5, 16, 1, 8], "unsigned char")] * 2, ([2], LONG), None],
+         0, 2 * 32 + 16, 32),
+        ("aten::max", [X, "0", "True"], 24, 96, 6 * 12),
+        ("aten::max", [X, X], None, None, None),
+    ],
+)  # fmt: skip
+def test_more_formulas(
+    name: str, arguments: list[object], flops: int | None, read: int | None, write: int | None
+) -> None:
+    found = work(name, *arguments)
+    assert (numbers(found) if found else (None, None, None)) == (flops, read, write)
+
+
+def test_lists_without_shapes_are_unknown() -> None:
+    """torch_npu doesn't record those of lists."""
+    assert work("aten::_foreach_mul_", [], "2") is None
+    assert work("aten::_fused_sgd_", [], [], [], "0.", "0.", "0.1", "0.", "False", "False", "False") is None
+
+
+REFERENCE = json.loads(Path(__file__).with_name("torch_operators.json").read_text())
+
+
+def without_bias(name: str, dims: list[Any], flops: int) -> int:
+    """Operations without the additions of a bias, which torch.utils.flop_counter doesn't count."""
+    if name == "aten::linear" and dims[2]:
+        return flops - prod(dims[0][:-1]) * dims[1][0]
+    rows, columns = {"aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}.get(name, (None, None))
+    return flops if rows is None or columns is None else flops - prod(dims[rows][:-1]) * dims[columns][-1]
+
+
+def counted_by_torch(name: str, dims: list[Any], values: list[str], flops: int) -> int:
+    """Its count for the gradient of a weight lacks the division by the number of groups: it is corrected here."""
+    if name != "aten::convolution_backward" or values[9] == "1":
+        return flops
+    of_x, of_weight, _ = json.loads(values[10].lower())
+    one = 2 * prod(dims[1] if values[7] == "True" else dims[0]) * prod(dims[2][1:])
+    assert flops == one * of_x + one * int(values[9]) * of_weight
+    return one * (of_x + of_weight)
+
+
+@pytest.mark.parametrize("call", REFERENCE["calls"], ids=lambda call: str(call[0]))
+def test_operations_and_results_as_pytorch_counts_them(call: list[Any]) -> None:
+    """See make_torch_operators.py. Forward passes of attention also return sums and seeds, which are not counted."""
+    name, dims, types, values, flops, result_bytes = call
+    found = work_of(name, json.dumps(dims), json.dumps(types), json.dumps(values))
+    assert found is not None
+    if flops is not None:
+        assert found.flops is not None
+        assert without_bias(name, dims, found.flops) == counted_by_torch(name, dims, values, flops)
+    if found.category == "attention" and not name.endswith("_backward"):
+        result_bytes = 4 * prod(dims[0])
+    assert found.write_bytes == result_bytes
+
+
+def test_elements_of_adaptive_windows_by_counting() -> None:
+    for extent in range(1, 12):
+        for result in range(1, 14):
+            ends = [(floor(i * extent / result), ceil((i + 1) * extent / result)) for i in range(result)]
+            found = work("aten::_adaptive_avg_pool2d", ([1, extent, 1], FP32), f"[{result}, 1]")
+            assert found is not None and found.flops == sum(end - start for start, end in ends)
 
 
 def test_unknown_operators_and_arguments() -> None:
