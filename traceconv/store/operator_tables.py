@@ -134,14 +134,20 @@ _PART = """
 SELECT number, run_id, name, dims, types, "values" FROM temp.distinct_call WHERE number > {done} AND number <= {last}
 ORDER BY number
 """
-# Of operators inside each other, the inner one does the work.
+# Of operators inside each other, the inner one does the work: the next product that starts does so before the end. A
+# join of each operator with those inside takes time quadratic in their number.
 _OUTER = """
 CREATE OR REPLACE TEMP TABLE outer_call AS
-SELECT DISTINCT o.run_id, o.id
-FROM temp.known_call AS o
-JOIN temp.known_call AS i ON i.run_id = o.run_id AND i.track_id = o.track_id AND i.start_ns >= o.start_ns
-  AND i.start_ns < o.start_ns + o.dur_ns
-WHERE o.is_composite AND i.is_matrix AND i.depth > o.depth
+SELECT run_id, id
+FROM (
+  SELECT run_id, id, is_composite, coalesce(TRY(start_ns + dur_ns), 9223372036854775807) AS end_ns,
+         min(CASE WHEN is_matrix THEN start_ns END) OVER later AS next_ns
+  FROM temp.known_call
+  WHERE is_composite OR is_matrix
+  WINDOW later AS (
+    PARTITION BY run_id, track_id ORDER BY start_ns, depth, id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
+)
+WHERE is_composite AND next_ns < end_ns
 """
 # One join each: the tables of several, with a row per distinct call, may exceed the memory limit together.
 _NUMBERED = """
