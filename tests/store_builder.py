@@ -15,7 +15,7 @@ import duckdb
 from traceconv.reports.catalog import install
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.database import create_store, create_tables, open_store
+from traceconv.store.database import create_store, create_tables, open_own_file, remember_valid
 from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.migrations import LINK_CALLS
 
@@ -31,7 +31,7 @@ def build_store(path: Path, **rows: Rows) -> Path:
     that rows speak of gets a row in `run` (start_ns 0, label run-N) unless `run` is given. Tasks get their calls.
     """
     shutil.copy(_empty_store(), path)
-    with open_store(path, read_only=False) as connection:
+    with open_own_file(path) as connection:
         for name, entries in rows.items():
             insert(connection, name, entries)
         if "run" not in rows:
@@ -39,6 +39,7 @@ def build_store(path: Path, **rows: Rows) -> Path:
             insert(connection, "run", [{"run_id": n, "label": f"run-{n}", "start_ns": 0} for n in runs])
         connection.execute(LINK_CALLS)
         fill_derived_tables(connection)
+    remember_valid(path)
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -330,3 +331,22 @@ def test_a_tilde_without_a_home_folder_is_a_file_name(monkeypatch: pytest.Monkey
     assert default_store_path() == Path("~nobody-of-this-name/s.duckdb")
     monkeypatch.setenv("TRACECONV_CACHE", "~nobody-of-this-name")
     assert cache_folder() is None
+
+
+def test_a_valid_store_is_checked_again_after_any_change(make_store: MakeStore) -> None:
+    store = make_store(task=[{"id": 1}])
+    open_store(store).close()
+    before = store.stat()
+    with duckdb.connect(store) as connection:
+        connection.execute("CREATE MACRO sum(x) AS 42")
+    os.utime(store, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(StoreError, match="its macro sum shadows a DuckDB function"):
+        open_store(store)
+    other = make_store(task=[{"id": 1}])
+    open_store(other).close()
+    with duckdb.connect(other) as connection:
+        connection.execute("SET checkpoint_threshold = '1TB'; PRAGMA disable_checkpoint_on_shutdown")
+        connection.execute("DROP TABLE task CASCADE")
+    assert other.with_name(other.name + ".wal").exists()  # and the file is as it was
+    with pytest.raises(StoreError, match="it has no table task"):
+        open_store(other)

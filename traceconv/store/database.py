@@ -47,6 +47,11 @@ _BUSY: tuple[type[duckdb.Error], ...] = tuple(filter(None, [getattr(duckdb, "Res
 #: Number of interrupts, one per millisecond, until every call has ended.
 _INTERRUPTS = 100
 
+#: States of the files that this process found to be valid stores, because checking takes half of the time of opening.
+_valid_files: set[tuple[int, ...]] = set()
+#: Maximum number of them.
+_MOST_VALID_FILES = 10_000
+
 _STORE_INFO = "CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR)"
 _STORE_INFO_COMMENTS = """
 COMMENT ON TABLE store_info IS 'Version of this store: one row.';
@@ -171,6 +176,26 @@ def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> du
     return connection
 
 
+def remember_valid(path: Path) -> None:
+    """Let this process open a store without a check until the file changes: it has just written or checked it."""
+    if (state := _file_state(path)) is not None:
+        if len(_valid_files) >= _MOST_VALID_FILES:
+            _valid_files.clear()
+        _valid_files.add(state)
+
+
+def _file_state(path: Path) -> tuple[int, ...] | None:
+    """Return numbers that differ after any change of the file; None if a log next to it has changes, too."""
+    if os.path.exists(f"{path}.wal"):
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    # The time of the last status change can't be set.
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def attach_store(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> None:
     """Attach another store for reading, as the database `name`. Raises StoreError as `open_store` does."""
     try:
@@ -290,8 +315,12 @@ def temporary_spill_folder() -> str:
 
 
 def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name: str = _ALIAS) -> None:
+    state = _file_state(path)
     try:
         with time_limit(connection):
+            if state in _valid_files:
+                _checked_version(path, connection, older, name)
+                return
             found = columns_of_tables(connection, name)
             if "store_info" not in found:
                 raise StoreError(
@@ -305,6 +334,8 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name:
         raise StoreError(
             f"{_shown(path)} is not a valid store: {wrong}; to replace it, ingest its sources again into a new store"
         )
+    if state == _file_state(path):
+        remember_valid(path)
 
 
 def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name: str) -> int:

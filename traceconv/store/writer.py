@@ -33,6 +33,7 @@ from traceconv.store.database import (
     open_own_file,
     open_store,
     raise_interrupt,
+    remember_valid,
     store_statements,
 )
 from traceconv.store.derived_tables import derived_rows
@@ -325,6 +326,7 @@ class StoreWriter:
                 raise StoreError(f"{shown} was created by another program in the meantime; ingest again") from None
             except OSError as error:
                 raise StoreError(f"can't write {printable(str(self._path))}: {error.strerror or error}") from error
+        remember_valid(self._target)
         self._lock.release()
 
     def _noted_runs(self, run_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
