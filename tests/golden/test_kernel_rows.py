@@ -140,6 +140,9 @@ CATEGORIES = {
         SigmoidGrad
         act_and_mul_kernel
         rotary_embedding_kernel
+        _C::rotary_embedding
+        upsample_bilinear2d_out_frame
+        ResizeNearestNeighborV2
         FusionOp_BiasAdd_ReluV2
     """,
     "reduction": """

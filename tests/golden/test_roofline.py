@@ -209,8 +209,8 @@ def test_known_devices(make_store: MakeStore) -> None:
         "NVIDIA A100-SXM4-80GB": 312, "NVIDIA A100 80GB PCIe": 312, "AMD Instinct MI300X": 1307.4,
         "AMD Instinct MI250X": 191.5, "AMD Instinct MI355X": 2516.6, "NVIDIA L4": 121, "NVIDIA L40S": 362.05,
         "NVIDIA GeForce RTX 3090": 71, "NVIDIA GeForce RTX 4090": 165.2, "Tesla V100-SXM2-16GB": 125, "Tesla T4": 65,
-        "Ascend910B3": 313, "NVIDIA GeForce RTX 4090 Laptop GPU": None, "NVIDIA A100-PG509-200": None,
-        "AMD Radeon Graphics": None, None: None,
+        "Ascend910A": 256, "Ascend910B3": None, "NVIDIA GeForce RTX 4090 Laptop GPU": None,
+        "NVIDIA A100-PG509-200": None, "AMD Radeon Graphics": None, None: None,
     }  # fmt: skip
     with open_store(store) as connection:
         found = connection.execute(

@@ -19,7 +19,7 @@ from traceconv.normalize.operators.work import (
 
 def _elementwise(
     of: Arguments, *, inputs: tuple[int, ...], length: int, dtype: str | None = None, in_place: bool = False,
-    divides: bool = False, values: tuple[int, ...] | None = None,
+    divides: bool = False, values: tuple[int, ...] | None = None, category: str = "elementwise",
 ) -> Work | None:  # fmt: skip
     """One operation per element of the result.
 
@@ -28,6 +28,7 @@ def _elementwise(
     dtype    of the result, if it doesn't depend on the inputs
     divides  the result of integers is fp32
     values   arguments whose types determine that of the result, if not all inputs do
+    category category of the work, such as loss
     """
     tensors = [one for place in inputs if (one := of.tensor(place))]
     shape = broadcast([one.shape for one in tensors])
@@ -45,7 +46,7 @@ def _elementwise(
             dtype = "fp32" if divides else None
     count = prod(shape)
     write = bytes_as(count, dtype)
-    return Work("elementwise", vector_type(tensors), count, bytes_of(*tensors), write)
+    return Work(category, vector_type(tensors), count, bytes_of(*tensors), write)
 
 
 def _gated(of: Arguments) -> Work | None:
@@ -179,8 +180,8 @@ def _list_formulas() -> dict[str, Formula]:
 FORMULAS: Mapping[str, Formula] = {
     **_elementwise_formulas(),
     **_list_formulas(),
-    "aten::mse_loss": with_options(_elementwise, inputs=(0, 1), length=3),
-    "aten::mse_loss_backward": with_options(_elementwise, inputs=(0, 1, 2), length=4),
+    "aten::mse_loss": with_options(_elementwise, inputs=(0, 1), length=3, category="loss"),
+    "aten::mse_loss_backward": with_options(_elementwise, inputs=(0, 1, 2), length=4, category="loss"),
     "aten::native_dropout": _dropout,
     "aten::native_dropout_backward": with_options(_elementwise, inputs=(0, 1), length=3, values=(0,)),
     "aten::glu": _gated_in_two,

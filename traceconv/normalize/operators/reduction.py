@@ -86,7 +86,7 @@ def _bag(of: Arguments) -> Work | None:
     bags = None if has_end is None else max(starts.count - has_end, 0) * table.shape[1]
     flops = rows.count * (2 if weights else 1)
     read = bytes_of(rows, indices, starts, weights)
-    return Work("reduction", vector_type([table]), flops, read, None if bags is None else bytes_as(bags, table.dtype))
+    return Work("indexing", vector_type([table]), flops, read, None if bags is None else bytes_as(bags, table.dtype))
 
 
 def _loss_of_classes(of: Arguments) -> Work | None:
