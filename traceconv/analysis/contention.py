@@ -50,7 +50,7 @@ FROM (
   JOIN device AS d ON d.run_id = t.run_id AND d.device_id = t.device_id
   LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
   LEFT JOIN task_pmu AS p ON p.run_id = t.run_id AND p.id = t.id
-  WHERE t.run_id = {run} AND (t.block_count > 0 OR t.kind = 'copy') AND d.ai_core_count > 0
+  WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND (t.block_count > 0 OR t.kind = 'copy') AND d.ai_core_count > 0
 ) AS t
 ORDER BY t.id
 """
@@ -94,18 +94,32 @@ class Contention:
 
         A task needs more bandwidth, the less of its time it would take alone, which depends on the other tasks' needs.
         """
-        work, previous = self.work, self.work
+        shares = np.flatnonzero(self.tasks != _NONE)
+        codes, at = self.tasks[shares], times[shares]
+        # Times without an idle device between them don't affect one another: [vertex], [task].
+        running = np.cumsum(np.where(codes >= 0, 1, -1))
+        periods = np.cumsum(running == 0) - (running == 0)
+        own_period = np.zeros(len(self.work), np.int64)
+        own_period[codes[codes >= 0]] = periods[codes >= 0]
+        first, work = self.cores.shape[1], self.work
+        demands = np.hstack((self.cores, np.zeros_like(self.busy_ns)))
+        tasks = np.arange(len(work))
         for _ in range(_ROUNDS):
-            alone_ns = np.maximum(work[:, None] // _CAPACITY, 1)
-            bandwidths = np.minimum(self.busy_ns * _CAPACITY // alone_ns, _CAPACITY)
-            demands = np.ascontiguousarray(np.hstack((self.cores, bandwidths)))
-            previous, work = work, np.zeros(len(work), np.int64)
+            alone_ns = np.maximum(work[tasks, None] // _CAPACITY, 1)
+            demands[tasks, first:] = np.minimum(self.busy_ns[tasks] * _CAPACITY // alone_ns, _CAPACITY)
+            previous, work = work[tasks], work.copy()
             if native.AVAILABLE:
-                native.work(self.tasks, times, self.devices, demands, demands.shape[1], work)
+                native.work(codes, at, self.devices, demands, demands.shape[1], work)
             else:
-                _work(self.tasks, times, self.devices, demands, work)
-            if (np.abs(work - previous) <= previous // _EXACT).all():
+                _work(codes, at, self.devices, demands, work)
+            change = np.abs(work[tasks] - previous)
+            if (change <= previous // _EXACT).all():
                 break
+            # What has not changed at all will not: the other periods remain.
+            changes = np.zeros(len(work) + 1, bool)
+            changes[own_period[tasks[change > 0]]] = True
+            tasks, kept = tasks[changes[own_period[tasks]]], changes[periods]
+            codes, at, periods = codes[kept], at[kept], periods[kept]
         return replace(self, work=work, demands=demands)
 
     def faster(self, chosen: Mask, factor: Fraction) -> Contention:
@@ -138,7 +152,8 @@ def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph)
     ends, starts = ends[fits], starts[fits]
     if not 1 < _at_once(len(graph.times), starts, ends) <= _MOST_AT_ONCE:
         return None
-    needs = Columns(connection, _DEMANDS.format(run=run_id, capacity=_CAPACITY))
+    window = {"low": graph.times[0], "high": graph.times[-1]}
+    needs = Columns(connection, _DEMANDS.format(run=run_id, capacity=_CAPACITY, **window))
     if not len(needs):
         return None
     ids = graph.ids[graph.slices[ends]]
