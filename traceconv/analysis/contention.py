@@ -50,7 +50,8 @@ FROM (
   JOIN device AS d ON d.run_id = t.run_id AND d.device_id = t.device_id
   LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
   LEFT JOIN task_pmu AS p ON p.run_id = t.run_id AND p.id = t.id
-  WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND (t.block_count > 0 OR t.kind = 'copy') AND d.ai_core_count > 0
+  WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high}
+    AND (t.block_count > 0 OR t.kind = 'copy') AND d.ai_core_count > 0
 ) AS t
 ORDER BY t.id
 """

@@ -204,8 +204,7 @@ def critical_path(
     steps = find_steps(connection, run_id, device=device, first_step=first_step, last_step=last_step)
     found = []
     for graph, group in graphs(connection, run_id, steps):
-        before = graph.delays.before(graph.cause)
-        found += [_parts(graph, step, before) for step in group]
+        found.append(_parts(graph, group, graph.delays.before(graph.cause)))
     connection.register("path_parts", pa.concat_tables(found))
     try:
         parts = connection.sql(_NAMED.format(run=run_id)).to_arrow_table()
@@ -222,20 +221,30 @@ def save_path(store: Path, path: CriticalPath) -> None:
         writer.commit()
 
 
-def _parts(graph: Graph, step: Step, before: Int64) -> pa.Table:
-    """Return the parts of one step's path."""
-    last = vertex_at(graph, step.end_ns, step.device_id, end=True)
-    path = chain(before, int(np.searchsorted(graph.times, step.start_ns, "right")), last)
+def _parts(graph: Graph, steps: Sequence[Step], before: Int64) -> pa.Table:
+    """Return the parts of the steps' paths, in order."""
+    paths = [
+        chain(
+            before,
+            int(np.searchsorted(graph.times, step.start_ns, "right")),
+            vertex_at(graph, step.end_ns, step.device_id, end=True),
+        )
+        for step in steps
+    ]
+    counts = np.array([len(path) for path in paths])
+    path = np.concatenate(paths)
+    of_step: Int64 = np.repeat(np.arange(len(steps)), counts)
+    step_starts, step_ends = (np.array(times) for times in zip(*((s.start_ns, s.end_ns) for s in steps), strict=True))
     cause = graph.cause[path]
     edges = cause >= 0
     kind = graph.kinds[path]
     kind[edges] = graph.edge_kinds[cause[edges]]
-    ends = graph.times[path]
-    starts = np.concatenate(([step.start_ns], ends[:-1])) if len(path) else ends
-    hosts = graph.host_count
-    slices = graph.slices[path]
-    names = np.full(len(path), KINDS.index("other"))
-    task = slices - hosts
+    ends: Int64 = graph.times[path]
+    begins = np.diff(of_step, prepend=-1) > 0
+    starts: Int64 = np.where(begins, step_starts[of_step], np.roll(ends, 1))
+    slices: Int64 = graph.slices[path]
+    names: Int64 = np.full(len(path), KINDS.index("other"))
+    task = slices - graph.host_count
     is_task = task >= 0
     names[is_task] = graph.task_kinds[task[is_task]]
     own_host = ~is_task & ~edges
@@ -244,31 +253,42 @@ def _parts(graph: Graph, step: Step, before: Int64) -> pa.Table:
     for edge_kind, name in _EDGE_PARTS.items():
         names[kind == edge_kind] = KINDS.index(name)
     names[(kind == kinds_of.STREAM) & (ends - starts >= _LONGEST_STREAM_NS)] = KINDS.index("gap")
-    inferred = np.isin(kind, kinds_of.INFERRED)
-    if not len(path):
-        starts, ends = np.array([step.start_ns]), np.array([step.end_ns])
-        names, slices, inferred = np.array([KINDS.index("gap")]), np.array([-1]), np.array([False])
-    ends[-1] = step.end_ns
+    inferred: Int64 = np.isin(kind, kinds_of.INFERRED).astype(np.int64)
+    # A step in which nothing starts or ends is a gap.
+    empty = np.flatnonzero(counts == 0)
+    places = (np.cumsum(counts) - counts)[empty]
+    of_step, starts, ends, names, slices, inferred = (
+        np.insert(values, places, added)
+        for values, added in (
+            (of_step, empty), (starts, step_starts[empty]), (ends, step_ends[empty]), (names, KINDS.index("gap")),
+            (slices, -1), (inferred, 0),
+        )
+    )  # fmt: skip
+    ends[np.cumsum(np.maximum(counts, 1)) - 1] = step_ends
     # Parts of one slice and kind that follow one another are one.
     keep = ends > starts
-    starts, ends, names, slices, inferred = starts[keep], ends[keep], names[keep], slices[keep], inferred[keep]
-    changes = np.concatenate(([True], (names[1:] != names[:-1]) | (slices[1:] != slices[:-1]) | inferred[1:]))
+    of_step, starts, ends, names, slices, inferred = (
+        values[keep] for values in (of_step, starts, ends, names, slices, inferred)
+    )
+    changes = (inferred > 0) | (np.diff(of_step, prepend=-1) > 0)
+    changes[1:] |= (names[1:] != names[:-1]) | (slices[1:] != slices[:-1])
     first = np.flatnonzero(changes)
-    last_of = np.concatenate((first[1:], [len(names)])) - 1
-    slices = np.where(names == KINDS.index("gap"), -1, slices)
-    ids = np.where(slices[first] >= 0, graph.ids[slices[first]] if len(graph.ids) else -1, -1)
-    count = len(first)
+    ends = ends[np.append(first[1:], len(names)) - 1]
+    of_step, starts, names, slices, inferred = (values[first] for values in (of_step, starts, names, slices, inferred))
+    known = (slices >= 0) & (names != KINDS.index("gap"))
+    ids = np.full(len(first), -1)
+    ids[known] = graph.ids[slices[known]]
     return pa.table(
         {
-            "step_id": pa.array([step.step_id] * count, pa.int64()),
-            "device_id": pa.array([step.device_id] * count, pa.int64()),
-            "offset_ns": starts[first] - step.start_ns,
-            "path_index": np.arange(count),
-            "kind": pa.DictionaryArray.from_arrays(names[first].astype(np.int8), list(KINDS)),
-            "slice_id": pa.array(ids, pa.int64(), mask=ids < 0),
-            "start_ns": starts[first],
-            "dur_ns": ends[last_of] - starts[first],
-            "dependency": pa.DictionaryArray.from_arrays(inferred[first].astype(np.int8), ["recorded", "inferred"]),
+            "step_id": pa.array([step.step_id for step in steps], pa.int64()).take(pa.array(of_step)),
+            "device_id": pa.array([step.device_id for step in steps], pa.int64()).take(pa.array(of_step)),
+            "offset_ns": starts - step_starts[of_step],
+            "path_index": np.arange(len(first)) - np.searchsorted(of_step, of_step),
+            "kind": pa.DictionaryArray.from_arrays(names.astype(np.int8), list(KINDS)),
+            "slice_id": pa.array(ids, pa.int64(), mask=~known),
+            "start_ns": starts,
+            "dur_ns": ends - starts,
+            "dependency": pa.DictionaryArray.from_arrays(inferred.astype(np.int8), ["recorded", "inferred"]),
         }
     )
 

@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.analysis.replay import Delays, Lines, latest
+from traceconv.analysis.replay import Delays, latest
 from traceconv.base.errors import InputError
 from traceconv.base.int64 import Int64, Mask
 
@@ -216,8 +216,7 @@ class _Builder:
         self.slices, self.is_end = slices[kept], is_end[kept]
         self.is_host = self.slices < self.hosts
         _, lines = np.unique(np.concatenate((self.host["line"], self.tasks["line"])), return_inverse=True)
-        is_few = len(lines) == 0 or lines.max() < 2**15
-        self.lines: Lines = lines.astype(np.int16 if is_few else np.int64)
+        self.lines: Int64 = lines.astype(np.int64, copy=False)
 
     def add(self, sources: Int64, targets: Int64, kind: int) -> None:
         """Add edges between vertices (slice, or count + slice for its end), without those that point backwards."""

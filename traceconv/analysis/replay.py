@@ -7,16 +7,11 @@ predecessor on its own line (a thread or a stream) and any number of edges from 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.base.int64 import Int64, Mask
-
-#: Numbers of threads and streams; numpy sorts short ones faster.
-Lines: TypeAlias = NDArray[np.int16] | Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +59,10 @@ class Delays:
         The cause is the predecessor that would allow the vertex last by the delays given, none of which may be longer
         than measured. Its delay becomes the measured one: a part that nothing explains stays a fixed delay after it.
         """
+        if native.AVAILABLE:
+            line_ns, edge_ns, cause = self.delay_ns.copy(), self.edge_ns.copy(), np.empty(len(times), np.int64)
+            native.fit(self.previous, line_ns, self.offsets, self.sources, edge_ns, times, cause)
+            return replace(self, delay_ns=line_ns, edge_ns=edge_ns), cause
         targets, has_line = self.targets, self.previous >= 0
         measured = np.where(has_line, times - times[self.previous], 0)
         line_ns = np.where(has_line, np.minimum(self.delay_ns, measured), 0)
@@ -105,8 +104,12 @@ def chain(before: Int64, first: int, last: int) -> Int64:
     return out[:count][::-1]
 
 
-def latest(lines: Lines, wanted: Mask) -> Int64:
-    """Return for each vertex the last wanted one before it on its line, -1 if there is none."""
+def latest(lines: Int64, wanted: Mask) -> Int64:
+    """Return for each vertex the last wanted one before it on its line (from 0), -1 if there is none."""
+    result = np.empty(len(lines), np.int64)
+    if native.AVAILABLE:
+        native.latest(lines, wanted, int(lines.max(initial=-1)) + 1, result)
+        return result
     order = np.argsort(lines, kind="stable")
     count = len(order)
     places = np.arange(count)
@@ -115,6 +118,5 @@ def latest(lines: Lines, wanted: Mask) -> Int64:
     sorted_lines = lines[order]
     begins = np.concatenate(([True], sorted_lines[1:] != sorted_lines[:-1])) if count else np.zeros(0, bool)
     first = np.maximum.accumulate(np.where(begins, places, 0))
-    result = np.empty(count, np.int64)
     result[order] = np.where(before >= first, order[before], -1)
     return result

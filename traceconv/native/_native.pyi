@@ -23,6 +23,17 @@ def extend(
     offsets: Bytes, data: Bytes, lead: bytes, added: tuple[tuple[Bytes, Bytes, Bytes], ...], /
 ) -> tuple[bytes, bytes] | None: ...
 def fields(data: bytes, bounds: NDArray[np.int64], /) -> tuple[bytes, bytes]: ...
+def fit(
+    previous: NDArray[np.int64],
+    delays: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    sources: NDArray[np.int64],
+    edge_delays: NDArray[np.int64],
+    times: NDArray[np.int64],
+    causes: NDArray[np.int64],
+    /,
+) -> None: ...
+def latest(lines: NDArray[np.int64], wanted: NDArray[np.bool_], count: int, out: NDArray[np.int64], /) -> None: ...
 def members(
     offsets: Bytes, data: Bytes, rows: Bytes | None, keys: tuple[tuple[bytes, bool], ...], /
 ) -> list[tuple[bytes | None, bytes | None, bytes, list[bytes]]] | None: ...

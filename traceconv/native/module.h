@@ -17,6 +17,8 @@ PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_extend(PyObject *module, PyObject *args);
 PyObject *native_fields(PyObject *module, PyObject *args);
+PyObject *native_fit(PyObject *module, PyObject *args);
+PyObject *native_latest(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_merge(PyObject *module, PyObject *args);
 PyObject *native_messages(PyObject *module, PyObject *args);

@@ -76,6 +76,107 @@ PyObject *native_replay(PyObject *module, PyObject *args)
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
+/* Make the delays those that give the measured times; -1 if the graph is malformed. */
+static int fit(const Py_buffer *previous, const Py_buffer *delays, const Py_buffer *offsets, const Py_buffer *sources,
+    const Py_buffer *edge_delays, const Py_buffer *times, const Py_buffer *causes)
+{
+    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t count = previous->len / size, edges = sources->len / size;
+    if (delays->len / size != count || offsets->len / size != count + 1 || edge_delays->len / size != edges ||
+        times->len / size != count || causes->len / size != count)
+        return -1;
+    int64_t *line = delays->buf, *edge_ns = edge_delays->buf, *cause = causes->buf;
+    int64_t edge = count == 0 ? 0 : item(offsets, 0);
+    if (edge < 0)
+        return -1;
+    for (Py_ssize_t place = 0; place < count; place++) {
+        int64_t before = item(previous, place), stop = item(offsets, place + 1), time = item(times, place);
+        int64_t found = -2, left = INT64_MAX, measured = 0;
+        if (before >= place || stop < edge || stop > edges)
+            return -1;
+        if (before >= 0) {
+            measured = time - item(times, (Py_ssize_t)before);
+            left = line[place] < measured ? measured - line[place] : 0;
+            found = -1;
+        }
+        for (; edge < stop; edge++) {
+            int64_t source = item(sources, (Py_ssize_t)edge);
+            if (source < 0 || source >= place)
+                return -1;
+            int64_t of_edge = time - item(times, (Py_ssize_t)source);
+            edge_ns[edge] = edge_ns[edge] < of_edge ? edge_ns[edge] : of_edge;
+            if (of_edge - edge_ns[edge] < left) {
+                left = of_edge - edge_ns[edge];
+                found = edge;
+            }
+        }
+        cause[place] = found;
+        line[place] = found == -1 || line[place] > measured ? measured : line[place];
+        if (found >= 0)
+            edge_ns[found] = time - item(times, (Py_ssize_t)item(sources, (Py_ssize_t)found));
+    }
+    return 0;
+}
+
+PyObject *native_fit(PyObject *module, PyObject *args)
+{
+    Py_buffer all[7];
+    int failed;
+    (void)module;
+    /* previous, delays, offsets, sources, edge_delays, times, causes */
+    if (!PyArg_ParseTuple(args, "y*w*y*y*w*y*w*:fit", &all[0], &all[1], &all[2], &all[3], &all[4], &all[5], &all[6]))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    failed = fit(&all[0], &all[1], &all[2], &all[3], &all[4], &all[5], &all[6]);
+    Py_END_ALLOW_THREADS
+    for (size_t one = 0; one < sizeof all / sizeof *all; one++)
+        PyBuffer_Release(&all[one]);
+    if (failed)
+        PyErr_SetString(PyExc_ValueError, "a predecessor is not before its vertex");
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+/* The last wanted vertex before each on its line; -1 if a line is not below `count`. */
+static int find_latest(const Py_buffer *lines, const Py_buffer *wanted, int64_t *last, Py_ssize_t count, int64_t *out)
+{
+    const char *is_wanted = wanted->buf;
+    for (Py_ssize_t line = 0; line < count; line++)
+        last[line] = -1;
+    for (Py_ssize_t place = 0; place < wanted->len; place++) {
+        int64_t line = item(lines, place);
+        if (line < 0 || line >= count)
+            return -1;
+        out[place] = last[line];
+        if (is_wanted[place])
+            last[line] = place;
+    }
+    return 0;
+}
+
+PyObject *native_latest(PyObject *module, PyObject *args)
+{
+    Py_buffer lines, wanted, out;
+    Py_ssize_t count;
+    int failed = 1;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*nw*:latest", &lines, &wanted, &count, &out))
+        return NULL;
+    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
+    int64_t *last = count < 0 ? NULL : PyMem_Calloc((size_t)count + 1, sizeof *last);
+    if (last != NULL && lines.len / size == wanted.len && out.len / size == wanted.len) {
+        Py_BEGIN_ALLOW_THREADS
+        failed = find_latest(&lines, &wanted, last, count, out.buf);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(last);
+    PyBuffer_Release(&lines);
+    PyBuffer_Release(&wanted);
+    PyBuffer_Release(&out);
+    if (failed)
+        PyErr_SetString(PyExc_ValueError, "a vertex is on no line");
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
 PyObject *native_causes(PyObject *module, PyObject *args)
 {
     Py_buffer causes, out;
