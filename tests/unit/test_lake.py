@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -133,10 +134,14 @@ def test_reports_and_queries(lake: Path, capfd: pytest.CaptureFixture[str]) -> N
 
 
 def test_only_the_files_of_the_chosen_run_are_read(lake: Path) -> None:
-    next((lake / "task" / "group=__HIVE_DEFAULT_PARTITION__").rglob("*.parquet")).write_bytes(b"")
-    change_entry(lake, 1, lambda entry: [one.update(size_bytes=0) for one in entry["files"] if one["table"] == "task"])
+    file = next((lake / "task" / "group=__HIVE_DEFAULT_PARTITION__").rglob("*.parquet"))
+    content = file.read_bytes()
+    footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
+    file.write_bytes(content[:4] + b"\xff" * (len(content) - 4 - len(footer)) + footer)
     with traceconv.open_store(lake) as opened:
-        assert opened.query("SELECT count(*) FROM task WHERE run_id = 1").fetchall() == [(3,)]
+        assert opened.query("SELECT count(dur_ns) FROM task WHERE run_id = 1").fetchall() == [(3,)]
+        with pytest.raises(duckdb.Error):
+            opened.query("SELECT sum(dur_ns) FROM task").fetchall()
 
 
 def test_a_query_reads_nothing_else_and_writes_nothing(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +176,9 @@ def test_runs_are_added_once(lake: Path, tmp_path: Path, capfd: pytest.CaptureFi
     }
 
 
-def test_damage_is_listed_and_costs_its_run(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_listed_and_costs_its_run(
+    lake: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     question = ["lake", "report", "op-statistic", str(lake), "--run", "all", "--format", "csv"]
     file = next((lake / "task" / "group=job%201%2Fa").rglob("*.parquet"))
     content = file.read_bytes()
@@ -204,11 +211,18 @@ def test_damage_is_listed_and_costs_its_run(lake: Path, capfd: pytest.CaptureFix
     assert f"{file.name} is damaged; run run-1 is omitted" in err
     assert len(err.splitlines()) == 1
     assert run(["ingest", str(lake), "--db", str(lake.parent / "other.duckdb")]) == 3
-    # In another file, which is read by the question only.
+    # In another file.
     file.write_bytes(content)
     other = next((lake / "task" / "group=__HIVE_DEFAULT_PARTITION__").rglob("*.parquet"))
     other.write_bytes(other.read_bytes()[:-8] + b"\xff\xff\xff\x7fPAR1")
     capfd.readouterr()
+    assert run(question) == 3
+    out, err = capfd.readouterr()
+    assert out.count("\n") == 3
+    assert f"{other.name} is damaged; run run-2 is omitted" in err
+    assert len(err.splitlines()) == 1
+    # If there are too many files to read all footers when the lake is opened, it is an error.
+    monkeypatch.setattr("traceconv.lake.views._MOST_CHECKED", 1)
     assert run(question) == 1
     assert len(capfd.readouterr().err.splitlines()) == 1
 

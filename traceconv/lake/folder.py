@@ -43,6 +43,10 @@ class LakeFolder(Protocol):
     """
 
     @property
+    def is_local(self) -> bool:
+        """Whether it is on a disk of this machine."""
+
+    @property
     def shown(self) -> str:
         """The path for messages."""
 
@@ -100,6 +104,8 @@ def lake_folder(path: Path) -> LakeFolder:
 
 
 class _LocalFolder:
+    is_local = True
+
     def __init__(self, path: Path) -> None:
         self._path = Path(os.path.realpath(path))
         self.shown = printable(str(path))
@@ -200,6 +206,8 @@ class _LocalFolder:
 
 class _S3Folder:
     """Files on S3, through pyarrow. Credentials are those of the AWS tools: variables, ~/.aws, the machine's role."""
+
+    is_local = False
 
     def __init__(self, uri: str) -> None:
         from pyarrow import ArrowException, fs
