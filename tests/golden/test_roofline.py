@@ -106,7 +106,7 @@ def test_tasks_belong_to_the_innermost_operator_with_a_formula(
 
 
 def test_work_of_operators_inside_each_other_counts_once(make_store: MakeStore) -> None:
-    """The library's convolution has no formula and leaves the work to the operator around it; attention has two."""
+    """Kernels of a library inside have no formula, and leave the work to the operator around them."""
     image, filters, bias = ([1, 4, 8, 8], "float"), ([6, 4, 3, 3], "float"), ([6], "float")
     window = ["[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
     heads = ([2, 16, 8, 4], "c10::Half")
@@ -119,21 +119,18 @@ def test_work_of_operators_inside_each_other_counts_once(make_store: MakeStore) 
         return {**one, "args": json.dumps(args)}
 
     outer = [turned, turned, turned, "0.", "False", "False"]
-    inner = [heads, heads, heads, "", "", "16", "16", "0.", "False", "False"]
     ranges = [
         with_values(operator(1, None, 0, "aten::convolution", 0, 100), [image, filters, bias, *window]),
         operator(2, 1, 1, "aten::cudnn_convolution", 10, 40, image, filters),
         operator(3, 1, 1, "aten::add_", 60, 30, ([1, 6, 6, 6], "float"), ([1, 6, 1, 1], "float")),
         with_values(operator(4, None, 0, "aten::_scaled_dot_product_flash_attention", 200, 100), outer),
-        with_values(operator(5, 4, 1, "aten::_flash_attention_forward", 210, 80), inner),
+        operator(5, 4, 1, "aten::_flash_attention_forward", 210, 80, heads, heads, heads),
     ]
     calls = [call(21, 2, 20), call(22, 3, 70), call(23, 5, 220), call(24, 4, 295)]
     tasks = [task(31 + place, 21 + place, start, 10) for place, start in enumerate((20, 70, 220, 295))]
     store = make_store(track=TRACKS, range=ranges, api=calls, task=tasks, device=DEVICE)
     assert ask(store, "SELECT name, count, flops FROM roofline ORDER BY name, flops") == [
-        ("aten::_flash_attention_forward", 1, 2 * 2 * 8 * 16 * 16 * 8),
-        # The kernel next to those of the operator inside
-        ("aten::_scaled_dot_product_flash_attention", 1, None),
+        ("aten::_scaled_dot_product_flash_attention", 1, 2 * 2 * 8 * 16 * 16 * 8),
         ("aten::add_", 1, 216),
         ("aten::convolution", 1, 2 * 216 * 4 * 9),
     ]

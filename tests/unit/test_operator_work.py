@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from math import ceil, floor, prod
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from traceconv.normalize.operators.arguments import described
-from traceconv.normalize.operators.registry import work_of
+from traceconv.normalize.operators.registry import names_with_formula, work_of
 from traceconv.normalize.operators.work import Work
 
 BF16, FP32, HALF, LONG, FP8 = "c10::BFloat16", "float", "c10::Half", "long int", "c10::Float8_e4m3fn"
@@ -281,14 +282,6 @@ IMAGE = ([2, 3, 7, 9], FP32)
         ("aten::index_add_", [X, "0", ([3], LONG), ([3, 6], FP32), "1"], 18, 8 * 3 + 2 * 4 * 18, 4 * 18),
         # Packed sequences: lengths are not recorded. 3 tokens, 2 heads, depth 8
         ("flash_attn::_flash_attn_varlen_forward", [Q, Q, Q, ([2], "int"), ([2], "int"), "3", "3"], None, 288, 96),
-        ("aten::_flash_attention_forward", [Q, Q, Q, ([2], "int"), ([2], "int"), "3", "3", "0.", "True", "False"],
-         None, 288, 96),
-        ("aten::_flash_attention_forward",
-         [*[([2, 16, 8, 4], BF16)] * 3, None, None, "16", "16", "0.", "True", "False", None, None, None],
-         2 * 8 * 256 * 8, 3 * 2048, 2048),
-        ("aten::_efficient_attention_forward",
-         [*[([2, 16, 8, 4], BF16)] * 3, None, None, None, None, None, "0.", "0", "False", None, None, None],
-         2 * 2 * 8 * 256 * 8, 3 * 2048, 2048),
         ("npu::npu_fusion_attention", [*[([2, 16, 32], BF16)] * 3, "8", None], None, 3 * 2048, 2048),
         # 4 rows and 6 columns in 2 groups: their extents are not recorded
         ("aten::_grouped_mm", [([4, 6], BF16), ([2, 6, 5], BF16), ([2], "int"), None, None], None, 2 * 84, 2 * 20),
@@ -356,6 +349,29 @@ def test_operations_and_results_as_pytorch_counts_them(call: list[Any]) -> None:
     if found.category == "attention" and not name.endswith("_backward"):
         result_bytes = 4 * prod(dims[0])
     assert found.write_bytes == result_bytes
+
+
+def test_no_arguments_are_an_error() -> None:
+    """Random ones, many of them with mistakes: work is unknown or numbers of 64 bits."""
+    chance = random.Random(0)
+    numbers_of = [0, 1, 2, 3, 8, 2**31, 2**62, 10**30]
+    texts = ["", "True", "False", "0", "1", "-1", "0.5", "nan", "[]", "[2, 2]", "[0, -3]", "[1, 1, 1]", "[True, False]",
+             "[True, True, True]", "[1e9]", "{}", "15", str(10**40)]  # fmt: skip
+
+    def shape() -> list[int]:
+        return chance.choices(numbers_of[:5] if chance.random() < 0.8 else numbers_of, k=chance.randrange(5))
+
+    for name in names_with_formula():
+        for _ in range(30):
+            count = chance.randrange(12)
+            types = chance.choices([BF16, FP32, LONG, FP8, "bool", "", "Scalar", "TensorList", "other"], k=count)
+            dims = [[shape(), shape()] if one == "TensorList" else shape() for one in types]
+            if chance.random() < 0.3 and dims:
+                dims = [dims[0]] * count
+            values = chance.choices(texts, k=count if chance.random() < 0.9 else 2)
+            found = work_of(name, json.dumps(dims), json.dumps(types), json.dumps(values))
+            known = [] if found is None else [found.flops, found.read_bytes, found.write_bytes]
+            assert all(one is None or 0 <= one < 2**63 for one in known), (name, dims, types, values)
 
 
 def test_elements_of_adaptive_windows_by_counting() -> None:

@@ -79,24 +79,6 @@ def _packed(of: Arguments) -> Work | None:
     return Work("attention", matrix_type(q, k), None, bytes_of(q, k, v), write, is_composite=True)
 
 
-def _flash_kernel(of: Arguments) -> Work | None:
-    """_flash_attention_forward: packed if argument 3 has the ends of sequences; the window's reach is last."""
-    if of.tensor(3) is not None or of.tensor(4) is not None:
-        return _packed(of)
-    reach = [of.integers(place) for place in (11, 12)]
-    is_known = all(one in (None, [-1]) for one in reach) and of.tensor(13) is None
-    return _work(of, 2, of.flag(8) if is_known else None)
-
-
-def _efficient_kernel(of: Arguments) -> Work | None:
-    """_efficient_attention_forward: the mask is a number, 1 and 2 causal, aligned at the start or the end."""
-    if of.tensor(4) is not None:
-        return None
-    mask = {"0": False, "1": True, "2": True}.get(of.value(9) or "")
-    is_known = of.tensor(12) is None and of.integers(13) is None
-    return _work(of, 2, mask if is_known else None, more=3)
-
-
 def _npu_attention(of: Arguments) -> Work | None:
     """npu_fusion_attention: the layout is a value, which torch_npu doesn't record, so only the bytes are known."""
     q, k, v = of.tensor(0), of.tensor(1), of.tensor(2)
@@ -107,6 +89,7 @@ def _npu_attention(of: Arguments) -> Work | None:
 
 
 _FLASH = with_options(_attention, heads=2, causal=5, window=6)
+#: Not _flash_attention_forward and others inside PyTorch's operators: these may get heads that are padded.
 FORMULAS: Mapping[str, Formula] = {
     "aten::_scaled_dot_product_flash_attention": with_options(_attention, causal=4),
     "aten::_scaled_dot_product_efficient_attention": with_options(_attention, causal=6, more=3),
@@ -117,8 +100,6 @@ FORMULAS: Mapping[str, Formula] = {
         _attention, backward=True, causal=11, more=6
     ),
     "aten::_scaled_dot_product_cudnn_attention_backward": with_options(_attention, backward=True, causal=14, more=8),
-    "aten::_flash_attention_forward": _flash_kernel,
-    "aten::_efficient_attention_forward": _efficient_kernel,
     "FlashAttnFunc": with_options(_attention, heads=2, causal=5),
     "flash_attn::_flash_attn_forward": _FLASH,
     "flash_attn::_flash_attn_backward": with_options(_attention, backward=True, heads=2, causal=11, window=12),
