@@ -172,6 +172,44 @@ def test_exchanges_overlap_with_the_backward_pass_as_in_the_ground_truth(store: 
     assert peers and {line["task_type"] for line in peers} == {"HCCL"}
 
 
+def test_the_breakdown_is_that_of_the_ground_truth(store: Store) -> None:
+    """By a walk over all times at which a true task starts or ends, for each device and for each of its steps."""
+    named = {"HCCL": "collective", "SDMA": "copy"}
+    tasks = [line for line in store.truth if line["kind"] == "task" and not line["task_type"].startswith("EVENT")]
+    columns = "compute_ns, collective_ns, copy_ns, exposed_collective_ns, overlapped_collective_ns, exposed_copy_ns"
+    pairs = {(line["device_id"], line["step_id"]) for line in tasks if line["step_id"] is not None}
+    assert len(pairs) == 6
+    overlapped_ns = 0
+    for device, step in sorted(pairs | {(0, -1), (1, -1)}):
+        own = [line for line in tasks if line["device_id"] == device and step in (-1, line["step_id"])]
+        changes = sorted(
+            (line[f"{end}_ns"], change, named.get(line["task_type"], "compute"))
+            for line in own
+            for end, change in (("start", 1), ("end", -1))
+        )
+        running = dict.fromkeys(("compute", "collective", "copy"), 0)
+        true = dict.fromkeys(columns.split(", "), 0)
+        before_ns = changes[0][0]
+        for at_ns, change, kind in changes:
+            compute, collective, copy = (count > 0 for count in running.values())
+            for name, counts in (
+                ("compute", compute), ("collective", collective), ("copy", copy),
+                ("exposed_collective", collective and not compute),
+                ("overlapped_collective", collective and compute),
+                ("exposed_copy", copy and not compute and not collective),
+            ):  # fmt: skip
+                true[f"{name}_ns"] += counts * (at_ns - before_ns)
+            running[kind] += change
+            before_ns = at_ns
+        where = f"device := {device}" + ("" if step == -1 else f", step := {step}")
+        [row] = store.query(f"SELECT {columns} FROM breakdown({where})")
+        for found_ns, (name, true_ns) in zip(row, true.items(), strict=True):
+            # The rounding of the ends of each interval to the host's clock, as above.
+            assert abs(found_ns - true_ns) <= 2 * 22 * len(own) + true_ns // 1_000, (device, step, name)
+        overlapped_ns += true["overlapped_collective_ns"]
+    assert overlapped_ns > 100_000
+
+
 def test_collectives_wait_for_each_other_on_a_separate_stream(store: Store) -> None:
     tasks = [line for line in store.truth if line["kind"] == "task" and line["task_type"] == "HCCL"]
     by_device = [[line for line in tasks if line["device_id"] == device] for device in (0, 1)]
