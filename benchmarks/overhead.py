@@ -34,6 +34,8 @@ from traceconv.runtime.spec import reference_npu
 
 #: Level → largest accepted profiled ÷ plain.
 GOALS = {1: 1.03, 2: 1.08}
+#: Longest accepted span in a profile.
+SPAN_GOAL_NS = 1_000
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,11 @@ def main() -> None:
     if options.json:
         print(json.dumps(asdict(found)))
         return
-    print(f"span           {found.span_off_ns:,.0f} ns without a profile, {found.span_on_ns:,.0f} ns with one")
+    verdict = "met" if found.span_on_ns <= SPAN_GOAL_NS else "MISSED"
+    print(
+        f"span           {found.span_off_ns:,.0f} ns without a profile, {found.span_on_ns:,.0f} ns with one; "
+        f"goal {SPAN_GOAL_NS:,} ns: {verdict}"
+    )
     print(f"task record    {found.task_off_ns:,.0f} ns off, {found.task_on_ns:,.0f} ns on, without writing to files")
     for level, ratio in found.levels.items():
         verdict = "met" if ratio.wall <= GOALS[level] else "MISSED"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +24,5 @@ def turned_by_hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
     def monotonic_ns() -> int:
         return time.monotonic_ns() + hand.ns
 
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic_ns=monotonic_ns, sleep=time.sleep))
-    monkeypatch.setattr(clock.LiveClock.now, "__defaults__", (monotonic_ns,))
+    monkeypatch.setattr(clock, "SOURCE", monotonic_ns)
     return hand

@@ -38,7 +38,8 @@ from traceconv.normalize.trace.complete_nesting import (
 )
 from traceconv.normalize.trace.counters import samples_of
 from traceconv.normalize.trace.times import exact_ns
-from traceconv.schema.dtypes import RecordArray
+from traceconv.schema import record
+from traceconv.schema.dtypes import RecordArray, dtype_of
 from traceconv.wire import protobuf
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="no C compiler was there when traceconv was installed")
@@ -379,6 +380,7 @@ def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:
         ("Row", rows._ROW),
         ("Flow", rows._FLOW),
         ("Found", protobuf._FIELD),
+        ("Range", dtype_of(record("range"))),
     ],
 )
 def test_c_structs_have_the_layout_of_their_dtypes(name: str, dtype: np.dtype[np.void]) -> None:

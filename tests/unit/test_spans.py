@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import traceconv
+from traceconv import native
 from traceconv.base.errors import UsageError
 from traceconv.runtime.event_log import RangeBegin
 from traceconv.runtime.live import PROCESS
@@ -56,6 +57,68 @@ def test_without_a_profile_a_span_does_nothing() -> None:
     with traceconv.span("begun before"), traceconv.profile() as p, traceconv.span("inside"):
         pass
     assert [(row["name"], row["parent_span_id"]) for row in spans(p)] == [("inside", None)]
+
+
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
+def test_spans_pass_from_c_to_python_and_back_while_they_are_open(tmp_path: Path) -> None:
+    def in_c() -> list[str]:
+        return [name for _, _, name, *_ in PROCESS.span_log.opened()]
+
+    with traceconv.profile() as p:
+        with traceconv.span("outer", a=1), traceconv.span("first"):
+            assert in_c() == ["outer", "first"]
+            with traceconv.profile(tmp_path), traceconv.span("in both"):
+                assert in_c() == []
+            with traceconv.span("again"):
+                assert in_c() == ["again"]
+            p.pause()
+            with traceconv.span("paused"):
+                assert in_c() == []
+            p.resume()
+            with traceconv.Session("mini_resnet", compute=False) as session, traceconv.span("runs"):
+                session.run(session.random_inputs())
+                assert in_c() == ["runs"]
+            thread = threading.Thread(target=traceconv.span("thread").__enter__)
+            thread.start()
+            thread.join()
+            with pytest.raises(KeyError), traceconv.span("raises"):
+                assert in_c() == ["thread", "raises"]
+                raise KeyError
+            assert in_c() == []
+        rest = [traceconv.span(f"apart {number}") for number in range(2)]
+        for one in rest:
+            one.__enter__()
+        for one in rest:
+            one.__exit__(None, None, None)
+    rows = p.arrow(
+        "SELECT r.name, q.name AS parent, r.depth, r.dur_ns IS NULL AS open, r.exception, r.kind FROM range r "
+        "LEFT JOIN range q ON q.span_id = r.parent_span_id WHERE r.kind IN ('annotation', 'inference') "
+        "ORDER BY r.start_ns, r.id"
+    ).to_pylist()
+    assert [(row["name"], row["parent"], row["depth"], row["open"], row["exception"]) for row in rows] == [
+        ("outer", None, 0, False, None),
+        ("first", "outer", 1, False, None),
+        ("in both", "first", 2, False, None),
+        ("again", "first", 2, False, None),
+        ("outer", None, 0, False, None),
+        ("first", "outer", 1, False, None),
+        ("runs", "first", 2, False, None),
+        ("Inference", "runs", 3, False, None),
+        ("thread", None, 0, True, None),
+        ("raises", "first", 2, False, "KeyError"),
+        ("apart 0", None, 0, False, None),
+        ("apart 1", "apart 0", 0, False, None),
+    ]
+    assert p.arrow("FROM import_log WHERE severity <> 'info'").to_pylist() == []
+
+
+def test_a_span_takes_one_name() -> None:
+    assert traceconv.span(name="x", stream=None)._name == "x"
+    for wrong in ((), ("x", "y")):
+        with pytest.raises(TypeError, match="argument"):
+            traceconv.span(*wrong)  # type: ignore[arg-type, call-arg]
+    with pytest.raises(TypeError, match="multiple values"):
+        traceconv.span("x", name="y")  # type: ignore[misc]
 
 
 def test_one_span_entered_before_in_and_after_a_profile() -> None:

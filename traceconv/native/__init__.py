@@ -10,8 +10,11 @@ import os
 
 try:
     from traceconv.native._native import (
+        Clock,
         Nester,
         Paths,
+        Span,
+        SpanLog,
         apart,
         causes,
         end_of_bracketed,
@@ -44,8 +47,11 @@ else:
 
 __all__ = [
     "AVAILABLE",
+    "Clock",
     "Nester",
     "Paths",
+    "Span",
+    "SpanLog",
     "apart",
     "causes",
     "end_of_bracketed",

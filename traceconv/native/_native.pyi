@@ -1,4 +1,7 @@
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +122,12 @@ def work(
 ) -> None: ...
 def integers(offsets: Bytes, data: Bytes, /) -> bytes | None: ...
 
+class Clock:
+    source: Callable[[], int] | None
+    stopped_ns: int
+    is_stopped: bool
+    def now(self) -> int: ...
+
 class Nester:
     @property
     def overlaps(self) -> int: ...
@@ -148,3 +157,43 @@ class Paths:
     def sums(self) -> bytes: ...
     def paths(self) -> bytes: ...
     def missing(self) -> bytes: ...
+
+_S = TypeVar("_S", bound=Span)
+
+class Span:
+    _name: str
+    _attributes: dict[str, object] | None
+    _stream: object
+    _open: list[Any] | None
+    _before: int
+    def __init__(self, name: str, *, stream: object = None, **attributes: object) -> None: ...
+    def __enter__(self: _S) -> _S: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+class SpanLog:
+    @property
+    def is_on(self) -> bool: ...
+    def __init__(
+        self,
+        clock: Clock,
+        ids: Iterator[int],
+        current: ContextVar[int],
+        begin_thread: Callable[[], int],
+        parent: Callable[[int], int],
+        /,
+    ) -> None: ...
+    def aim(
+        self,
+        is_on: bool,
+        inside: dict[int, int] = ...,
+        records: bytearray = ...,
+        text: Callable[[str], int] = ...,
+        templates: bytes = ...,
+        /,
+    ) -> None: ...
+    def close(self) -> None: ...
+    def forget(self, span_id: int, /) -> bool: ...
+    def holds(self, span_id: int, /) -> bool: ...
+    def opened(self) -> list[tuple[int, int, str, str | None, int]]: ...

@@ -1,6 +1,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
 
+#include "clock.h"
 #include "distinct.h"
 
 static PyMethodDef methods[] = {
@@ -58,7 +59,10 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec)
 PyMODINIT_FUNC PyInit__native(void)
 {
     PyObject *module = seed_distinct() < 0 ? NULL : PyModule_Create(&definition);
-    if (module != NULL && (add_type(module, "Nester", &native_nester) < 0 || add_type(module, "Paths", &native_paths) < 0))
+    if (module != NULL
+        && (add_clock(module) < 0 || add_type(module, "Nester", &native_nester) < 0
+            || add_type(module, "Paths", &native_paths) < 0 || add_type(module, "Span", &native_span) < 0
+            || add_type(module, "SpanLog", &native_span_log) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -36,6 +36,6 @@ PyObject *native_track_events(PyObject *module, PyObject *args);
 PyObject *native_integers(PyObject *module, PyObject *args);
 PyObject *native_work(PyObject *module, PyObject *args);
 
-extern PyType_Spec native_nester, native_paths;
+extern PyType_Spec native_nester, native_paths, native_span, native_span_log;
 
 #endif

@@ -18,6 +18,7 @@ from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.recorder import LoadedModel, Recorder
+from traceconv.runtime.span_base import SpanLog
 from traceconv.runtime.threads import FIRST_TASK_THREAD
 
 
@@ -154,14 +155,32 @@ class Capture:
         with self._lock:
             if self.closed:
                 return
-            span = OpenSpan(span_id, name, args, thread_id, parent_id, cut, 0)
-            self._spans[span_id] = span
-            # Spans that a signal handler begins meanwhile have ended by now, with their lane.
-            lane = self._lanes.get(thread_id, [])
-            lane.append(span)
-            self._lanes[thread_id] = lane
+            span = self._add(OpenSpan(span_id, name, args, thread_id, parent_id, cut, 0))
             if self.recording:
                 self._open(span, self._now())
+
+    def _add(self, span: OpenSpan) -> OpenSpan:
+        self._spans[span.span_id] = span
+        # Spans that a signal handler begins meanwhile have ended by now, with their lane.
+        lane = self._lanes.get(span.thread_id, [])
+        lane.append(span)
+        self._lanes[span.thread_id] = lane
+        return span
+
+    def adopt(self, log: SpanLog) -> None:
+        """Take over the open spans that only C knows; their begins are in the log."""
+        with self._lock:
+            for span_id, parent_id, name, args, thread_id in log.opened():
+                span = self._add(OpenSpan(span_id, name, args or "", thread_id, parent_id, False, span_id))
+                if not log.forget(span_id):  # it has ended meanwhile
+                    self._remove(span)
+
+    def _remove(self, span: OpenSpan) -> None:
+        del self._spans[span.span_id]
+        lane = self._lanes[span.thread_id]
+        lane.remove(span)
+        if not lane:
+            self._lanes.pop(span.thread_id, None)
 
     def span_end(self, span_id: int, exception: str, thread_id: int) -> None:
         """End a span that began during this capture; `exception` is the type of the exception that ended it, if any.
@@ -169,15 +188,12 @@ class Capture:
         thread_id  a thread on which only spans are open; 0: unknown
         """
         with self._lock:
-            span = self._spans.pop(span_id, None)
+            span = self._spans.get(span_id)
             if span is None:
                 return
-            lane = self._lanes[span.thread_id]
             only_spans = span.thread_id == thread_id or span.thread_id >= FIRST_TASK_THREAD
-            apart = lane[-1] is not span or not only_spans
-            lane.remove(span)
-            if not lane:
-                self._lanes.pop(span.thread_id, None)
+            apart = self._lanes[span.thread_id][-1] is not span or not only_spans
+            self._remove(span)
             self._close(span, self._pause_ns if self.paused else self._now(), exception, apart)
 
     def parent(self, span_id: int) -> int:

@@ -6,15 +6,20 @@ is converted to its first nanosecond.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from traceconv import native
 from traceconv.runtime.cost import ceil_div
 
 _PER_BILLION = 1_000_000_000
+#: Returns monotonic ns; None: C reads them itself.
+SOURCE: Callable[[], int] | None = None if native.AVAILABLE and sys.platform == "linux" else time.monotonic_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,52 +59,63 @@ class DeviceClock:
         return self.origin_ns + ceil_div((ticks - self.offset_ticks) * 10**18, self._rate)
 
 
-class LiveClock:
-    """Monotonic time minus the time that emulation took; it can't be read while emulation runs.
+if TYPE_CHECKING or native.AVAILABLE:
+    from traceconv.native import Clock
+else:
 
-    The clock is read several times per op, so reading takes no lock: a reading is valid if the sum of all stops is the
-    same object before and after it, since then no stop began or ended meanwhile.
-    """
+    class Clock:
+        """The same without the C extension."""
 
-    __slots__ = ("_lock", "_stopped_ns", "_total_ns", "is_wall")
+        __slots__ = ("is_stopped", "source", "stopped_ns")
+
+        def now(self) -> int:
+            """Return the clock in ns. Takes no lock: a reading is valid if no stop began or ended meanwhile."""
+            while True:
+                stopped_ns = self.stopped_ns
+                if not self.is_stopped:
+                    read_ns = self.source()
+                    if self.stopped_ns is stopped_ns and not self.is_stopped:
+                        return read_ns - stopped_ns
+                else:
+                    self.wait()
+
+
+class LiveClock(Clock):
+    """Monotonic time minus the time that emulation took; it can't be read while emulation runs."""
+
+    __slots__ = ("_lock", "is_wall")
 
     def __init__(self, *, is_wall: bool = False) -> None:
         #: Whether the clock goes on during emulation, as the wall clock does; changed only while nothing runs.
         self.is_wall = is_wall
         self._lock = threading.Lock()
-        self._total_ns = 0
-        #: The sum of all stops; None during one.
-        self._stopped_ns: int | None = 0
+        self.source = SOURCE
+        self.stopped_ns, self.is_stopped = 0, False
 
-    def now(self, _monotonic_ns: Callable[[], int] = time.monotonic_ns) -> int:
-        """Return the host clock in ns."""
-        while True:
-            stopped_ns = self._stopped_ns
-            if stopped_ns is not None:
-                read_ns = _monotonic_ns()
-                if self._stopped_ns is stopped_ns:
-                    return read_ns - stopped_ns
-            with self._lock:
-                pass  # until the clock runs again
+    def wait(self) -> None:
+        """Wait until the clock runs again."""
+        with self._lock:
+            pass
 
     def after_fork(self) -> None:
         """In the child of a fork, where nobody else can have stopped the clock."""
         self._lock = threading.Lock()
-        self._stopped_ns = self._total_ns
+        self.is_stopped = False
 
     @contextmanager
     def stopped(self, log: Callable[[int, int], None] = lambda host_ns, dur_ns: None) -> Iterator[None]:
         """Stop the clock for all threads within a block. `log` gets the time that it showed, and for how long."""
+        read = self.source or time.monotonic_ns
         with self._lock:
-            self._stopped_ns = None
-            began = time.monotonic_ns()
+            self.is_stopped = True
+            began = read()
             try:
                 yield
             finally:
-                dur_ns = time.monotonic_ns() - began
-                log(began - self._total_ns, dur_ns)
-                self._total_ns += dur_ns
-                self._stopped_ns = self._total_ns
+                dur_ns = read() - began
+                log(began - self.stopped_ns, dur_ns)
+                self.stopped_ns += dur_ns
+                self.is_stopped = False
 
 
 class LiveThread:

@@ -6,6 +6,7 @@ log contains a run completely or not at all. Pending events are written to the f
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import threading
@@ -26,6 +27,7 @@ from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.rwlock import Gate
+from traceconv.runtime.span_base import SpanLog
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.stream_spans import StreamSpan, StreamSpans
 from traceconv.runtime.threads import Threads
@@ -54,6 +56,7 @@ class Process:
         #: Runs with the same number form one step; None: each run is a step.
         self.step_group: int | None = None
         self.stream_spans = StreamSpans(self._new_id)
+        self.span_log = SpanLog(self.clock, self.ids.spans, CURRENT_SPAN, self._begin_thread, self._parent_span)
         self._step_groups = itertools.count(1)
         self._identity: Identity | None = None
         self._free_devices: list[Device] = []
@@ -102,7 +105,10 @@ class Process:
 
     def refresh(self) -> None:
         """Set the kinds of events to keep: those that at least one recording capture selects."""
+        self._leave_spans_to_python()
         self.recording = tuple(capture for capture in self.captures if capture.recording)
+        if len(self.captures) == 1 and self.recording:
+            self.span_log.aim(True, self.gate.inside, *self.recording[0].recorder.span_target())
         active = [capture.options.selection for capture in self.recording]
         store = self.store
         store.on = bool(active)
@@ -112,6 +118,15 @@ class Process:
         store.tasks_on = any(one.tasks or one.pmu or one.counters for one in active)
         store.memory_on = any(one.memory for one in active)
         store.steps_on = any(one.steps for one in active)
+
+    def _leave_spans_to_python(self) -> None:
+        """Until the next refresh: C logs spans only while the one profile there is records."""
+        self.span_log.aim(bool(self.captures))
+        self._adopt_spans()
+
+    def _adopt_spans(self) -> None:
+        for capture in self.captures:  # one, if there are any such spans
+            capture.adopt(self.span_log)
 
     def deliver(self) -> None:
         """Write pending events to the files of all captures."""
@@ -139,6 +154,7 @@ class Process:
             capture = Capture(options, parent, self.clock.now, self._new_id, self.threads.describe)
             try:
                 self._settle(sessions)
+                self._leave_spans_to_python()
                 self.captures = (*self.captures, capture)
                 self.refresh()
                 self._set_options()
@@ -157,6 +173,7 @@ class Process:
             if capture.paused or capture.closed:
                 return
             self._stop(capture)
+            self._leave_spans_to_python()
             capture.pause_spans()
             capture.paused = True
             self.refresh()
@@ -184,6 +201,7 @@ class Process:
             if capture.closed:
                 return
             try:
+                self._leave_spans_to_python()
                 if capture.paused:
                     capture.write({}, self.store)
                 else:
@@ -308,6 +326,7 @@ class Process:
         captures = self.captures
         if not captures:
             return 0
+        self._adopt_spans()
         span_id, thread_id, parent_id = self._new_id(), self.threads.enter_lane(), CURRENT_SPAN.get()
         for capture in captures:
             capture.span_begin(span_id, parent_id, name, args, thread_id, cut)
@@ -317,10 +336,22 @@ class Process:
         """End a span; `exception` is the type of the exception that ended it, if any."""
         # Ranges of the runtime may be open on the span's thread if that is another one, or during a run, where the
         # garbage collector may finish a generator.
+        self._adopt_spans()
         thread_id = 0 if self.gate.is_inside() else self.threads.current()
         for capture in self.captures:
             capture.span_end(span_id, exception, thread_id)
         self.threads.leave_lane()
+
+    def _begin_thread(self) -> int:
+        """Describe this thread to the only capture, in which C is about to begin a span; return its number."""
+        thread_id = self.threads.current()
+        for capture in self.captures:
+            capture.recorder.describe_new_thread(thread_id)
+        return thread_id
+
+    def _parent_span(self, span_id: int) -> int:
+        """Return the open piece of a span in the only capture; 0 if it is not in its log."""
+        return next((capture.parent(span_id) for capture in self.captures), 0)
 
     def stream_span_begin(self, stream: object, name: str, args: str, cut: bool) -> StreamSpan:
         """Begin a span on a stream, given by number, name or a `Stream`. Raises UsageError when it is ambiguous."""
@@ -383,8 +414,10 @@ class SessionLog(EventLog):
 
     def range_begin(self, begin: RangeBegin, parent_id: int) -> None:
         if self.store.ranges_on:
+            log = self._process.span_log
             for capture in self._process.recording:
-                capture.recorder.range_begin(begin, capture.parent_of(begin.kind, parent_id))
+                parent = parent_id if log.holds(parent_id) else capture.parent_of(begin.kind, parent_id)
+                capture.recorder.range_begin(begin, parent)
 
     def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         self._process.stream_spans.add_task(device_id, stream_id, start, end, self._process.captures)
@@ -411,4 +444,6 @@ def _find_op(program: Program, name: str | None) -> int | None:
 PROCESS = Process()
 
 
+# Otherwise the extension would keep all that the process refers to alive until after the interpreter's end.
+atexit.register(PROCESS.span_log.close)
 os.register_at_fork(after_in_child=PROCESS.after_fork)

@@ -368,6 +368,17 @@ class Recorder(EventLog):
                 _END_APART if apart else _END, kind_value, 0, NONE32, NONE32, NONE32,
             )  # fmt: skip
 
+    def span_target(self) -> tuple[bytearray, Callable[[str | None], int], bytes]:
+        """Return where C appends the records of spans, the hashes of texts, and what a begin, an end and an end_apart
+        have in common.
+        """
+        kind, category = _RANGE_KINDS["annotation"], self.text("annotation")
+        shared = (
+            _pack_range(0, 0, 0, 0, 0, of, 0, 0, NONE32, half, kind, 0, NONE32, NONE32, NONE32)
+            for half, of in ((_BEGIN, category), (_END, 0), (_END_APART, 0))
+        )
+        return self._ranges, self.text, b"".join(shared)
+
     def stream_ranges(self, device_id: int, stream_id: int, events: Sequence[RangeEvent]) -> None:
         """Log begins and ends of spans on a stream, in order."""
         rows = [

@@ -16,7 +16,8 @@ class Gate:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._sharing: dict[int, int] = {}
+        #: Thread → how many times it is inside, in either way.
+        self.inside: dict[int, int] = {}
         self._waiting = 0
         self._owner: int | None = None
 
@@ -25,22 +26,18 @@ class Gate:
         """Enter once no other thread has, or waits for, exclusive access."""
         thread = threading.get_ident()
         with self._changed:
-            while thread not in self._sharing and self._owner != thread and (self._owner is not None or self._waiting):
+            while thread not in self.inside and (self._owner is not None or self._waiting):
                 self._changed.wait()
-            self._sharing[thread] = self._sharing.get(thread, 0) + 1
+            self._enter(thread)
         try:
             yield
         finally:
             with self._changed:
-                self._sharing[thread] -= 1
-                if not self._sharing[thread]:
-                    del self._sharing[thread]
-                self._changed.notify_all()
+                self._leave(thread)
 
     def is_inside(self) -> bool:
         """Whether this thread has entered."""
-        thread = threading.get_ident()
-        return thread in self._sharing or self._owner == thread
+        return threading.get_ident() in self.inside
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -49,15 +46,25 @@ class Gate:
         with self._changed:
             self._waiting += 1
             try:
-                while self._owner not in (None, thread) or self._sharing.keys() - {thread}:
+                while self._owner not in (None, thread) or self.inside.keys() - {thread}:
                     self._changed.wait()
             finally:
                 self._waiting -= 1
                 self._changed.notify_all()
             before, self._owner = self._owner, thread
+            self._enter(thread)
         try:
             yield
         finally:
             with self._changed:
                 self._owner = before
-                self._changed.notify_all()
+                self._leave(thread)
+
+    def _enter(self, thread: int) -> None:
+        self.inside[thread] = self.inside.get(thread, 0) + 1
+
+    def _leave(self, thread: int) -> None:
+        self.inside[thread] -= 1
+        if not self.inside[thread]:
+            del self.inside[thread]
+        self._changed.notify_all()

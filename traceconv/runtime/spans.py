@@ -3,6 +3,8 @@
 A span is on the host clock and on the thread where it begins or, with `stream=`, on a stream of the device. Spans of an
 asyncio task are on a track of their own, since the tasks of a thread alternate. The parent is the span around it, also
 across threads that run in a copy of the context. Without a profile a span costs next to nothing.
+
+The extension (native/spans.c) does the usual: a span on a thread, in one profile. Whatever else is true of it is here.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import Token, copy_context
-from types import CodeType, FrameType, TracebackType
-from typing import NamedTuple, TypeVar, cast
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, TypeVar, cast
 
 from traceconv.runtime.live import CURRENT_SPAN, PROCESS
+from traceconv.runtime.span_base import Span
 from traceconv.runtime.stream_spans import StreamSpan
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -40,36 +42,20 @@ class _Entry(NamedTuple):
     on_stream: StreamSpan | None = None
 
 
-_new_tuple = tuple.__new__
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 
 
-class span:  # noqa: N801 - used like a function
+class span(Span):  # noqa: N801 - used like a function
     """A labelled range around a `with` block, or around each call of a decorated function.
 
     Attributes are stored as JSON, or as text if JSON can't represent them. Functions may be coroutines and generators:
     the range is from their first step to their end.
     """
 
-    __slots__ = ("_args", "_before", "_name", "_open", "_stream")
-
-    def __init__(self, name: str, *, stream: object = None, **attributes: object) -> None:
-        self._name = name
-        self._args = attributes
-        self._stream = stream
-        #: Entries opened while or after there was a profile; None before the first, when a span costs nothing.
-        self._open: list[_Entry] | None = None
-        #: Number of open entries from before the first profile.
-        self._before = 0
-
-    def __enter__(self) -> span:
-        if PROCESS.captures or self._open is not None:
-            self._begin(sys._getframe(1))
-        else:
-            self._before += 1
-        return self
+    __slots__ = ()
 
     def _begin(self, frame: FrameType) -> None:
+        """Enter, with all that may be true of a span."""
         opened = self._open
         if opened is None:
             opened = self._open = []
@@ -78,7 +64,7 @@ class span:  # noqa: N801 - used like a function
             opened.append(_Entry(*place))
             return
         name, long_name = _cut_name(self._name)
-        args, long_args = args_text(self._args) if self._args else ("", False)
+        args, long_args = args_text(self._attributes) if self._attributes else ("", False)
         cut = long_name or long_args
         if self._stream is not None:
             on_stream = PROCESS.stream_span_begin(self._stream, name, args, cut)
@@ -86,17 +72,28 @@ class span:  # noqa: N801 - used like a function
             return
         span_id = PROCESS.span_begin(name, args, cut)
         unchanged = copy_context()  # see _reset
-        # As _Entry(…), without a Python call.
-        opened.append(_new_tuple(_Entry, (*place, span_id, CURRENT_SPAN.set(span_id) if span_id else None, None)))
+        opened.append(_Entry(*place, span_id, CURRENT_SPAN.set(span_id) if span_id else None))
         del unchanged
 
-    def _leave(self, frame: FrameType) -> _Entry | None:
+    def _keep(self, *entry: Any) -> None:
+        """Keep an entry made by C, to find the one to leave among several."""
+        opened = self._open
+        if opened is None:
+            opened = self._open = []
+        opened.append(_Entry(*entry))
+
+    def _args_text(self) -> str | None:
+        """Return the text of the attributes; None if it was cut."""
+        text, cut = args_text(self._attributes or {})
+        return None if cut else text
+
+    def _find(self, frame: FrameType) -> _Entry | None:
         """Remove and return the entry made by code in `frame`; others may be by other threads or generators.
 
         None: it was made before there was a profile. Without a `with` statement, as with an ExitStack, it is the latest
         one of this thread or task.
         """
-        entries = list(self._open or ())  # other threads may enter and leave meanwhile
+        entries: list[_Entry] = list(self._open or ())  # other threads may enter and leave meanwhile
         if not entries:
             self._before -= 1
             return None
@@ -119,28 +116,34 @@ class span:  # noqa: N801 - used like a function
         self._open.remove(entries[best[-1]])
         return entries[best[-1]]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        entry = self._leave(sys._getframe(1))
+    def _leave(self, frame: FrameType, kind: type[BaseException] | None) -> None:
+        """Leave one of several entries, or one that Python made."""
+        entry = self._find(frame)
         if entry is None:
             return
         span_id, token, on_stream = entry[3:]
-        exception = "" if kind is None else _cut_name(kind.__name__)[0]
         if token is not None:
             # Otherwise a generator was finished in another context, or spans do not nest.
             if CURRENT_SPAN.get() == span_id:
                 _reset(token)
-            PROCESS.span_end(span_id, exception)
+            self._end(span_id, kind)
         elif on_stream is not None:
-            PROCESS.stream_spans.end(on_stream, exception)
+            PROCESS.stream_spans.end(on_stream, _name_of(kind))
+
+    def _end(self, span_id: int, kind: type[BaseException] | None) -> None:
+        PROCESS.span_end(span_id, _name_of(kind))
 
     def _again(self) -> span:
         """Return a new span for a call, since calls may overlap."""
-        return span(self._name, stream=self._stream, **self._args)
+        return span(self._name, stream=self._stream, **self._attributes or {})
 
     def __call__(self, function: _F) -> _F:
         return wrap(function, self._again)
+
+
+def _name_of(kind: type[BaseException] | None) -> str:
+    """Return the name of an exception's type; "" for none."""
+    return "" if kind is None else _cut_name(kind.__name__)[0]
 
 
 def _reset(token: Token[int]) -> None:
