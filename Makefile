@@ -52,7 +52,7 @@ demo: $(READY) ## record ResNet-50, ingest it, report, and export its timeline (
 	@printf 'The store:    any DuckDB shell, such as: duckdb demo/trace.duckdb "FROM op_statistic"\n'
 
 test: $(READY) $(SHELLS) ## run the tests
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) -m "not long"
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m "not long"
 
 test-long: $(READY) ## run the tests that take minutes: complete networks, 10,000 nodes
 	@$(BIN)/python -m pytest -m long

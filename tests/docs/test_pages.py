@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -160,6 +161,7 @@ def test_check_reports_outdated_pages(tmp_path: Path, monkeypatch: pytest.Monkey
     generate = module("generate")
     shutil.copytree(generate.FOLDER, tmp_path / "reference")
     monkeypatch.setattr(generate, "FOLDER", tmp_path / "reference")
+    monkeypatch.setattr(generate, "pages", cache(generate.pages))
     assert generate.main(["--check"]) == 0
     with (tmp_path / "reference" / "tables.md").open("a") as page:
         page.write("more\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,39 +91,40 @@ def test_export_and_ingest_restore_all_rows(
         assert differences(folder / "first.duckdb", folder / "second.duckdb") == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda d: d["traceEvents"].append({"ph": "X", "name": "mine", "pid": 9, "tid": 9, "ts": 1, "dur": 1}),
-        lambda d: d["traceEvents"][-1].pop("args"),
-        lambda d: d["traceEvents"][-1]["args"].update(stranger=1),
-        lambda d: d["traceEvents"][-1]["args"].update(depth="deep"),
-        lambda d: d["traceEvents"][-1]["args"].update(id=None),
-        lambda d: d["traceEvents"][-1].update(ts=0.00001),
-        lambda d: d["traceEvents"][-1].update(ts="x"),
-        lambda d: d["traceEvents"][-1].update(ph="Q"),
-        lambda d: d["otherData"].update(base_ns="9" * 30),
-        lambda d: d["otherData"].update(track=[{"stranger": 1}]),
-        lambda d: d["otherData"].update(track=[{"track_id": []}]),
-        lambda d: d["otherData"].update(run=[]),
-        lambda d: d["otherData"].update(form=99),
-        lambda d: d.pop("otherData"),
-    ],
-)
-def test_a_modified_export_is_read_like_any_trace(change: Any, tmp_path: Path) -> None:
+MODIFICATIONS: list[Callable[[Any], object]] = [
+    lambda d: d["traceEvents"].append({"ph": "X", "name": "mine", "pid": 9, "tid": 9, "ts": 1, "dur": 1}),
+    lambda d: d["traceEvents"][-1].pop("args"),
+    lambda d: d["traceEvents"][-1]["args"].update(stranger=1),
+    lambda d: d["traceEvents"][-1]["args"].update(depth="deep"),
+    lambda d: d["traceEvents"][-1]["args"].update(id=None),
+    lambda d: d["traceEvents"][-1].update(ts=0.00001),
+    lambda d: d["traceEvents"][-1].update(ts="x"),
+    lambda d: d["traceEvents"][-1].update(ph="Q"),
+    lambda d: d["otherData"].update(base_ns="9" * 30),
+    lambda d: d["otherData"].update(track=[{"stranger": 1}]),
+    lambda d: d["otherData"].update(track=[{"track_id": []}]),
+    lambda d: d["otherData"].update(run=[]),
+    lambda d: d["otherData"].update(form=99),
+    lambda d: d.pop("otherData"),
+]
+
+
+def test_a_modified_export_is_read_like_any_trace(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
     ingest([tmp_path / "one.json"], tmp_path / "one.duckdb")
     with open_store(tmp_path / "one.duckdb") as connection:
         export_chrome(connection, 1, tmp_path / "export.json")
-    document = json.loads((tmp_path / "export.json").read_text())
-    change(document)
-    (tmp_path / "export.json").write_text(json.dumps(document))
-    [run] = ingest([tmp_path / "export.json"], tmp_path / "two.duckdb")
-    assert all(account.balanced for account in run.accounts.by_record.values())
+    paths = [tmp_path / f"{number}.json" for number in range(len(MODIFICATIONS))]
+    for path, change in zip(paths, MODIFICATIONS, strict=True):
+        document = json.loads((tmp_path / "export.json").read_text())
+        change(document)
+        path.write_text(json.dumps(document))
+    runs = ingest(paths, tmp_path / "two.duckdb")
+    assert all(account.balanced for run in runs for account in run.accounts.by_record.values())
     with open_store(tmp_path / "two.duckdb") as connection:
-        rows = connection.execute("SELECT track_id, json_extract(args, '$.run_id') FROM marker").fetchall()
-        assert connection.execute("SELECT source_format FROM run").fetchall() == [("chrome_json",)]
-    assert rows is not None
+        connection.execute("SELECT track_id, json_extract(args, '$.run_id') FROM marker").fetchall()
+        formats = connection.execute("SELECT source_format FROM run").fetchall()
+    assert formats == [("chrome_json",)] * len(paths)
 
 
 def test_a_truncated_export_yields_the_remaining_rows(tmp_path: Path) -> None:

@@ -150,7 +150,9 @@ def test_blocks_without_addresses_are_stacked_by_what_is_known(make_store: MakeS
     assert heights(paths["q8"].get("d", ""), bottom)[-4:] == pytest.approx([0, height * 4 / peak, 0, 0], abs=0.11)
 
 
-@pytest.mark.parametrize("at", range(0, 101, 5))
+@pytest.mark.parametrize(
+    "at", [n if n % 25 == 0 else pytest.param(n, marks=pytest.mark.long) for n in range(0, 101, 5)]
+)
 def test_the_label_of_the_peak_is_inside_the_picture(at: int, make_store: MakeStore, tmp_path: Path) -> None:
     segment = {**block(9, 0, 900 * MIB, 0, None), "kind": "segment"}
     blocks = [block(1, 0, MIB, 0, 1_000_000), block(2, MIB, MIB, at * 10_000, None), segment]

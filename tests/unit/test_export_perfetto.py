@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -258,38 +259,42 @@ def test_the_run_is_restored(everything: Path) -> None:
     assert query(everything.with_name("log.duckdb"), "SELECT count(*) FROM import_log") == [(0,)]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data + data,
-        lambda data: data + wire.packet(OTHER_SLICE),
-        lambda data: data + own_packet(ROWS, rows_text(["block_id"], [[]]), "memory"),
-        lambda data: data + own_packet(ROWS, rows_text(["block_id"], [1, 2]), "memory"),
-        lambda data: data + own_packet(ROWS, rows_text(["block_id", "pool"], [1]), "memory"),
-        lambda data: data + own_packet(ROWS, rows_text(["block_id", "block_id"], [1, 2]), "memory"),
-        lambda data: data + own_packet(ROWS, rows_text(["run_id"], [1]), "memory"),
-        lambda data: data + own_packet(ROWS, b'[{"block_id":1}]', "memory"),
-        lambda data: data + own_packet(ROWS, rows_text(["run_id"], [1]), "run"),
-        lambda data: data + own_packet(ROWS, b"[[[", "memory"),
-        lambda data: data + own_packet(ROWS, rows_text(["id"], [7], [8]), "marker"),
-        lambda data: data + own_packet(ROWS, rows_text(["name"], ["x"]), "marker"),
-        lambda data: data + own_packet(ROWS, rows_text(["id"], [7]), "task"),
-        lambda data: data + own_packet(ROWS, b"[0]", "drawn"),
-        lambda data: data + own_packet(HEADER, b'{"writer":"traceconv x","form":99}'),
-        lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","form":99}'),
-        lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","base_ns":0,"form":3,"run":[{}],'
-                                                 b'"device":[],"process":[],"track":[],"thread":[]}'),
-        lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv ' + b"[" * 100_000),
-        lambda data: drawn_of(data) + own_packet(ROWS, rows_text(["block_id"], [1]), "memory"),
-    ],
-)  # fmt: skip
-def test_a_modified_export_is_read_like_any_trace(change: Any, odd_trace: bytes, tmp_path: Path) -> None:
+#: Each returns the bytes of an export after a change.
+MODIFICATIONS: list[Callable[[bytes], bytes]] = [
+    lambda data: data + data,
+    lambda data: data + wire.packet(OTHER_SLICE),
+    lambda data: data + own_packet(ROWS, rows_text(["block_id"], [[]]), "memory"),
+    lambda data: data + own_packet(ROWS, rows_text(["block_id"], [1, 2]), "memory"),
+    lambda data: data + own_packet(ROWS, rows_text(["block_id", "pool"], [1]), "memory"),
+    lambda data: data + own_packet(ROWS, rows_text(["block_id", "block_id"], [1, 2]), "memory"),
+    lambda data: data + own_packet(ROWS, rows_text(["run_id"], [1]), "memory"),
+    lambda data: data + own_packet(ROWS, b'[{"block_id":1}]', "memory"),
+    lambda data: data + own_packet(ROWS, rows_text(["run_id"], [1]), "run"),
+    lambda data: data + own_packet(ROWS, b"[[[", "memory"),
+    lambda data: data + own_packet(ROWS, rows_text(["id"], [7], [8]), "marker"),
+    lambda data: data + own_packet(ROWS, rows_text(["name"], ["x"]), "marker"),
+    lambda data: data + own_packet(ROWS, rows_text(["id"], [7]), "task"),
+    lambda data: data + own_packet(ROWS, b"[0]", "drawn"),
+    lambda data: data + own_packet(HEADER, b'{"writer":"traceconv x","form":99}'),
+    lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","form":99}'),
+    lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv x","base_ns":0,"form":3,"run":[{}],'
+                                             b'"device":[],"process":[],"track":[],"thread":[]}'),
+    lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv ' + b"[" * 100_000),
+    lambda data: drawn_of(data) + own_packet(ROWS, rows_text(["block_id"], [1]), "memory"),
+]  # fmt: skip
+
+
+def test_a_modified_export_is_read_like_any_trace(odd_trace: bytes, tmp_path: Path) -> None:
     """Nothing is added to the restored run, and the slices are the drawn ones."""
-    output = tmp_path / "out.pftrace"
-    output.write_bytes(change(odd_trace))
-    store = restored(output)
+    paths = [tmp_path / f"{number}.pftrace" for number in range(len(MODIFICATIONS))]
+    for path, change in zip(paths, MODIFICATIONS, strict=True):
+        path.write_bytes(change(odd_trace))
+    store = tmp_path / "restored.duckdb"
+    runs = ingest(paths, store)
+    assert len(runs) == len(paths)
     assert query(store, "SELECT count(*) FROM task") == [(0,)]
-    assert query(store, "SELECT count(*) FROM range")[0][0] >= 10
+    slices = dict(query(store, "SELECT run_id, count(*) FROM range GROUP BY 1"))
+    assert all(slices[run.run_id] >= 10 for run in runs)
 
 
 @pytest.fixture

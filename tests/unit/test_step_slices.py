@@ -44,28 +44,31 @@ def stored(events: list[Any], tmp_path: Path) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True)
 
 
+THREAD = ("Step Trace(Model ID:2)", 2)
+
+
 @pytest.mark.parametrize(
-    ("thread", "model"),
+    ("thread", "model", "parts", "args", "moments"),
     [
-        ("Step Trace(Model ID:2)", 2),
-        ("Model ID:17", 17),
-        ("Step Trace (Model ID: 4294967294)", 4294967294),
-        ("x", None),
-    ],
-)
-@pytest.mark.parametrize(
-    ("parts", "args", "moments"),
-    [
-        (FULL, {}, (90_000, 100_000, 150_000, 180_000)),
-        (("Iteration Time",), {}, (90_000, None, None, 180_000)),
-        (("FP_BP Time",), {}, (None, 100_000, 150_000, None)),
-        (("FP_BP Time", "Iteration Refresh"), {}, (None, 100_000, 150_000, 180_000)),
+        (*THREAD, FULL, {}, (90_000, 100_000, 150_000, 180_000)),
+        (*THREAD, ("Iteration Time",), {}, (90_000, None, None, 180_000)),
+        (*THREAD, ("FP_BP Time",), {}, (None, 100_000, 150_000, None)),
+        (*THREAD, ("FP_BP Time", "Iteration Refresh"), {}, (None, 100_000, 150_000, 180_000)),
         # Args are more precise. Some versions write them as text, some in nanoseconds.
-        (FULL, {"FP Start": 100.001, "BP End": "149.999"}, (90_000, 100_001, 149_999, 180_000)),
-        (("Iteration Time",), {"FP Start": 100_003, "BP End": 149_997}, (90_000, 100_003, 149_997, 180_000)),
+        (*THREAD, FULL, {"FP Start": 100.001, "BP End": "149.999"}, (90_000, 100_001, 149_999, 180_000)),
+        (*THREAD, ("Iteration Time",), {"FP Start": 100_003, "BP End": 149_997}, (90_000, 100_003, 149_997, 180_000)),
         # An inference has no FP and BP. Times outside the iteration are ignored.
-        (("Iteration Time",), {"FP Start": "N/A", "BP End": 0}, (90_000, None, None, 180_000)),
-        (("Iteration Time",), {"FP Start": True, "BP End": [1], "Iteration End": 9e99}, (90_000, None, None, 180_000)),
+        (*THREAD, ("Iteration Time",), {"FP Start": "N/A", "BP End": 0}, (90_000, None, None, 180_000)),
+        (
+            *THREAD,
+            ("Iteration Time",),
+            {"FP Start": True, "BP End": [1], "Iteration End": 9e99},
+            (90_000, None, None, 180_000),
+        ),
+        # The model is in the name of the thread.
+        ("Model ID:17", 17, FULL, {}, (90_000, 100_000, 150_000, 180_000)),
+        ("Step Trace (Model ID: 4294967294)", 4294967294, FULL, {}, (90_000, 100_000, 150_000, 180_000)),
+        ("x", None, FULL, {}, (90_000, 100_000, 150_000, 180_000)),
     ],
 )
 def test_slices_of_an_iteration_define_the_times_of_its_step(
