@@ -141,32 +141,6 @@ def test_128_bit_numbers_become_the_same_doubles(session: Any) -> None:
     assert found == [value for (value,) in expected]
 
 
-def test_rounding_is_that_of_duckdb(session: Any) -> None:
-    import duckdb
-
-    from traceconv.spark.constructs import ROUNDED
-
-    numbers = [
-        0.0,
-        0.49999999999999994,
-        0.5,
-        1.5,
-        2.5,
-        1234.5005,
-        0.0005,
-        1.0015,
-        8.3333,
-        4503599627370495.5,
-        2.0**52,
-        1e300,
-    ]
-    numbers += [-number for number in numbers] + [number / 7 for number in range(1, 400)]
-    frame = session.createDataFrame([(number,) for number in numbers], "x DOUBLE")
-    found = [row[0] for row in frame.selectExpr(f"{ROUNDED.replace('array(x)', 'array(x * 1000D)')} / 1000D").collect()]
-    expected = duckdb.sql("SELECT round(n, 3) FROM (SELECT unnest($1) AS n)", params=[numbers]).fetchall()
-    assert found == [value for (value,) in expected]
-
-
 def test_the_progress_of_tasks_is_followed(session: Any) -> None:
     seen: list[int] = []
     found = run_tasks(abs, [-1, -22, -333], MASTER, str, lambda notes: seen.append(sum(map(len, notes))))

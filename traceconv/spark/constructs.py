@@ -52,7 +52,7 @@ _SAME: frozenset[type[exp.Expr]] = frozenset(
         exp.FirstValue, exp.From, exp.Greatest, exp.Group, exp.GT, exp.GTE, exp.Having, exp.Identifier,
         exp.If, exp.In, exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Mul,
         exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Order,
-        exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Sqrt, exp.Star, exp.Sub,
+        exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Star, exp.Sub,
         exp.Subquery, exp.Table, exp.TableAlias, exp.Tuple, exp.Values, exp.Where, exp.Window, exp.WindowSpec, exp.With,
     }
 )  # fmt: skip
@@ -69,7 +69,6 @@ _PARTS: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.GroupConcat: frozenset({"separator"}),
     exp.Max: frozenset({"count"}),
     exp.Min: frozenset({"count"}),
-    exp.Round: frozenset({"decimals"}),
     exp.RegexpReplace: frozenset({"replacement", "single_replace"}),
     exp.Select: frozenset(
         {"with_", "from_", "joins", "where", "group", "having", "qualify", "windows", "order", "distinct"}
@@ -352,26 +351,6 @@ def _filtered(node: Node) -> Node:
     return exp.Nullif(this=found, expression=_call("array")) if is_list else found
 
 
-#: round(x, n) as in DuckDB, where `y` is x · 10ⁿ: half away from zero, in DOUBLE.
-ROUNDED = """transform(array(x), y -> CASE WHEN abs(y) < 4503599627370496D
-  THEN signum(y) * (CAST(floor(abs(y)) AS DOUBLE)
-    + CASE WHEN abs(y) - CAST(floor(abs(y)) AS DOUBLE) >= 0.5D THEN 1D ELSE 0D END) ELSE y END)[0]"""
-
-
-def _rounded(node: Node) -> Node:
-    decimals = node.args.get("decimals")
-    if _kind(node.this.unnest()) not in _REALS and not isinstance(node.this.unnest(), (exp.Case, exp.Div)):
-        raise NotPortableError(f"it uses {_shown(node)}")
-    if not isinstance(decimals, exp.Literal):
-        raise NotPortableError(f"it uses {_shown(node)}")
-    scale = f"CAST({10 ** int(decimals.name)} AS DOUBLE)"
-    value = sqlglot.parse_one(f"(x) * {scale}", dialect="spark")
-    value = value.transform(lambda one: node.this.copy() if isinstance(one, exp.Column) and one.name == "x" else one)
-    return sqlglot.parse_one(f"({ROUNDED} / {scale})", dialect="spark").transform(
-        lambda one: value if isinstance(one, exp.Column) and one.name == "x" else one
-    )
-
-
 def _percentile(node: Node) -> Node:
     """The smallest value that at least this part of the values does not exceed, as in DuckDB; one, or a list."""
     parts = node.expression.expressions if isinstance(node.expression, exp.Array) else [node.expression]
@@ -478,7 +457,6 @@ _REWRITTEN: Mapping[type[exp.Expr], Callable[[Node], Node]] = {
     exp.GroupConcat: _texts,
     exp.Max: _extremes,
     exp.Min: _extremes,
-    exp.Round: _rounded,
     exp.PercentileDisc: _percentile,
     exp.Mod: _remainder,
     exp.Paren: _paren,
