@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TypeAlias
 
 import duckdb
@@ -115,14 +116,14 @@ WHERE CASE WHEN first_id IS NULL THEN by_op ELSE by_formula END
 """
 # Only formulas need the values, of which some calls have a new one each.
 _CALLS = f"""
-CREATE OR REPLACE TEMP TABLE operator_call AS
 SELECT run_id, id, track_id, start_ns, dur_ns, name, coalesce(given[1], given[2])::VARCHAR AS dims,
        given[3]::VARCHAR AS types, CASE WHEN name IN ({{names}}) THEN given[4]::VARCHAR END AS "values", depth
 FROM (
   SELECT r.run_id, r.id, r.track_id, r.start_ns, r.dur_ns, r.depth, r.name, json_extract(r.args, {_KEYS}) AS given
   FROM "range" AS r
-  SEMI JOIN temp.found AS f ON f.run_id = r.run_id AND f.range_id = r.id
-  WHERE r.run_id IN ({{runs}})
+  SEMI JOIN (FROM (SELECT run_id, range_id AS id FROM temp.found) WHERE {{part}}) AS f
+    ON f.run_id = r.run_id AND f.id = r.id
+  WHERE r.run_id IN ({{runs}}) AND r.{{part}}
 )
 """  # noqa: S608 - our own words
 _DISTINCT = """
@@ -149,39 +150,45 @@ FROM (
 )
 WHERE is_composite AND next_ns < end_ns
 """
-# One join each: the tables of several, with a row per distinct call, may exceed the memory limit together.
 _NUMBERED = """
-CREATE OR REPLACE TEMP TABLE numbered_call AS
 SELECT c.run_id, c.id, c.track_id, c.start_ns, c.dur_ns, c.depth, n.number
-FROM temp.operator_call AS c
-JOIN temp.distinct_call AS n ON n.run_id = c.run_id AND n.name IS NOT DISTINCT FROM c.name
+FROM (FROM temp.operator_call WHERE {part}) AS c
+JOIN (FROM temp.distinct_call WHERE {part}) AS n ON n.run_id = c.run_id AND n.name IS NOT DISTINCT FROM c.name
   AND n.dims IS NOT DISTINCT FROM c.dims AND n.types IS NOT DISTINCT FROM c.types
   AND n."values" IS NOT DISTINCT FROM c."values"
 """
 _KNOWN = """
-CREATE OR REPLACE TEMP TABLE known_call AS
 SELECT c.* EXCLUDE (number), d.operator_id, d.bare_id, d.is_composite, d.is_matrix
-FROM temp.numbered_call AS c
-JOIN temp.distinct_operator AS d ON d.number = c.number
+FROM (FROM temp.numbered_call WHERE {part}) AS c
+JOIN (FROM temp.distinct_operator WHERE {part}) AS d ON d.number = c.number
 """
 #: Place of the call_kind that a task `t` gives its call.
 TASK_RANK = """
 CASE WHEN coalesce(t.kind, 'compute') = 'compute' THEN 0 WHEN t.kind = 'collective' THEN 1
      WHEN regexp_matches(t.name, '(?i)DtoD|device.to.device|memset') THEN 2 ELSE 3 END
 """
+# Operators around the call before those that a flow links.
+_BY_CALL = """
+SELECT l.run_id, l.task_id, f.range_id
+FROM (FROM (SELECT run_id, id AS task_id, api_id AS id FROM temp.launched) WHERE {part}) AS l
+JOIN (FROM (SELECT run_id, slice_id AS id, range_id FROM temp.found) WHERE {part}) AS f
+  ON f.run_id = l.run_id AND f.id = l.id
+"""
+_BY_FLOW = """
+INSERT INTO temp.placed
+SELECT l.run_id, l.id, f.range_id
+FROM (FROM temp.launched WHERE slice_id IS NOT NULL) AS l
+JOIN temp.found AS f ON f.run_id = l.run_id AND f.slice_id = l.slice_id
+ANTI JOIN temp.placed AS p ON p.run_id = l.run_id AND p.task_id = l.id
+"""
 _TASKS = """
 INSERT INTO task_operator BY NAME
-WITH placed AS (
-  -- Operators before other ranges, and those around the call before those linked by a flow.
-  SELECT l.run_id, l.id, coalesce(c.range_id, f.range_id) AS range_id
-  FROM temp.launched AS l
-  LEFT JOIN temp.found AS c ON c.run_id = l.run_id AND c.slice_id = l.api_id
-  LEFT JOIN temp.found AS f ON f.run_id = l.run_id AND f.slice_id = l.slice_id
-), called AS (
-  SELECT p.run_id, p.id, p.range_id, CASE WHEN o.id IS NULL THEN k.operator_id ELSE k.bare_id END AS operator_id
-  FROM placed AS p
-  JOIN temp.known_call AS k ON k.run_id = p.run_id AND k.id = p.range_id
-  LEFT JOIN temp.outer_call AS o ON o.run_id = p.run_id AND o.id = p.range_id
+WITH called AS (
+  SELECT p.run_id, p.task_id AS id, k.id AS range_id,
+         CASE WHEN o.id IS NULL THEN k.operator_id ELSE k.bare_id END AS operator_id
+  FROM (FROM (SELECT run_id, task_id, range_id AS id FROM temp.placed) WHERE {part}) AS p
+  JOIN (FROM temp.known_call WHERE {part}) AS k ON k.run_id = p.run_id AND k.id = p.id
+  LEFT JOIN (FROM temp.outer_call WHERE {part}) AS o ON o.run_id = p.run_id AND o.id = p.id
 ), kinds AS (
   SELECT c.run_id, c.id, c.operator_id, c.range_id, t.device_id, t.step_id, t.op_id, t.kind, t.start_ns, t.dur_ns,
          {rank} AS rank
@@ -207,6 +214,10 @@ SEMI JOIN task_operator AS t ON t.run_id = m.run_id AND t.operator_id = m.operat
 """
 #: Distinct calls whose work is computed at once.
 _PART_ROWS = 1 << 14
+#: Rows that are joined at once. A join of all may exceed the memory limit, although DuckDB spills.
+_JOINED_ROWS = 1 << 18
+#: Bits of an ID that don't matter for that.
+_PLACE_BITS = 16
 _DISTINCT_COLUMNS = {
     "number": pa.int64(), "operator_id": pa.int64(), "bare_id": pa.int64(), "is_composite": pa.bool_(),
     "is_matrix": pa.bool_(),
@@ -218,7 +229,7 @@ _OPERATOR_COLUMNS = {
 }  # fmt: skip
 _TEMPORARY = (
     "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_call",
-    "distinct_operator", "made_operator", "numbered_call", "known_call", "outer_call",
+    "distinct_operator", "made_operator", "numbered_call", "known_call", "outer_call", "placed",
 )  # fmt: skip
 
 _UNKNOWN_WORK = Work(None)
@@ -240,18 +251,50 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes), "rank": TASK_RANK}
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
-    connection.execute(_CALLS.format(**within, names=_quoted_names()))
+    calls = _CALLS.format(**within, names=_quoted_names(), part="{part}")
+    _create_in_parts(connection, "operator_call", calls, _parts_by_id(connection, "range_id", "found"))
     _make_operators(connection)
     define(connection, "kernel_category")
-    connection.execute(_NUMBERED)
+    [(distinct_count,)] = connection.execute("SELECT count(*) FROM temp.distinct_call").fetchall()
+    part_count = -(-distinct_count // _JOINED_ROWS) or 1
+    by_hash = [f'hash(name, dims, types, "values") % {part_count} = {part}' for part in range(part_count)]
+    _create_in_parts(connection, "numbered_call", _NUMBERED, by_hash)
     # The rest needs the memory.
     connection.execute("DROP TABLE temp.operator_call; DROP TABLE temp.distinct_call")
-    connection.execute(_KNOWN)
+    by_number = _parts_by_id(connection, "number", "numbered_call")
+    _create_in_parts(connection, "known_call", _KNOWN, by_number)
     connection.execute("DROP TABLE temp.numbered_call; DROP TABLE temp.distinct_operator")
-    for statement in (_OUTER, _TASKS, _OPERATORS):
-        connection.execute(statement.format(**within))
+    connection.execute(_OUTER)
+    _create_in_parts(connection, "placed", _BY_CALL, _parts_by_id(connection, "api_id", "launched"))
+    connection.execute(_BY_FLOW)
+    for part in _parts_by_id(connection, "range_id", "placed"):
+        connection.execute(_TASKS.format(**within, part=part))
+    connection.execute(_OPERATORS)
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def _parts_by_id(connection: duckdb.DuckDBPyConnection, column: str, table: str) -> list[str]:
+    """Return conditions on `id`, or `number`, for parts of a temporary table with some _JOINED_ROWS rows each."""
+    counts = connection.execute(
+        f"SELECT {column} >> {_PLACE_BITS}, count(*) FROM temp.{table} WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY 1"  # noqa: S608 - our own words
+    ).fetchall()
+    bounds, size = [-1 << 63], 0
+    for place, count in counts:
+        if size and size + count > _JOINED_ROWS:
+            bounds.append(place << _PLACE_BITS)
+            size = 0
+        size += count
+    name = "number" if column == "number" else "id"
+    return [f"{name} BETWEEN {low} AND {high - 1}" for low, high in pairwise([*bounds, 1 << 63])]
+
+
+def _create_in_parts(connection: duckdb.DuckDBPyConnection, table: str, query: str, parts: Iterable[str]) -> None:
+    """Create a temporary table from the rows of a query, one part after another."""
+    statement = f"CREATE OR REPLACE TEMP TABLE {table} AS "
+    for part in parts:
+        connection.execute(statement + query.replace("{part}", part))
+        statement = f"INSERT INTO temp.{table} "
 
 
 def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
