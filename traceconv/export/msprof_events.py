@@ -1,15 +1,20 @@
-"""SQL for the events of msprof's timeline as JSON text, with msprof's keys in msprof's order.
+"""The events of msprof's timeline, with msprof's keys in msprof's order: queries of columns and templates.
 
-Timestamps are strings of microseconds with three decimals, durations are numbers; both are exact. Rows have the members
-`pid` and `tid` of their thread as `head`. Every text starts with a comma and a line break.
+Timestamps are strings of microseconds with three decimals, durations are numbers; both are exact. Every event starts
+with a comma and a line break. SQL builds the text of the few events of steps and of Overlap Analysis, whose rows have
+the members `pid` and `tid` of their thread as `head`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from traceconv.export.json_sql import double, json_object, microseconds, text
+import pyarrow as pa
+
+from traceconv.export.json_sql import double, json_object, microseconds
 from traceconv.export.msprof_layout import OVERLAPS
+from traceconv.export.records import Kind, Template
 
 #: msprof's names of the levels of calls.
 _LAYERS = {
@@ -37,21 +42,10 @@ def _number(ns: str) -> str:
     )
 
 
-def _object(members: Mapping[str, str], more: str = "NULL") -> str:
-    """An object of these members, without those whose value is NULL. `more`: further members as text."""
+def _object(members: Mapping[str, str]) -> str:
+    """An object of these members, without those whose value is NULL."""
     texts = ", ".join(f"""'"{key}":' || {value}""" for key, value in members.items())
-    return f"concat('{{', concat_ws(',', {', '.join(filter(None, (texts, more)))}), '}}')"
-
-
-def _args(members: Mapping[str, str], key: str) -> str:
-    """The source's own args if they contain `key`, otherwise these members and then the source's."""
-    own = json_object("s.args")
-    inner = "nullif(trim(substr(s.args, 2, length(s.args) - 2)), '')"
-    return (
-        f"(CASE WHEN s.args IS NULL THEN {_object(members)} "
-        f"WHEN {own} IS NULL THEN {_object({**members, 'args': text('s.args')})} "
-        f"WHEN contains(s.args, '\"{key}\"') THEN s.args ELSE {_object(members, inner)} END)"
-    )
+    return f"concat('{{', concat_ws(',', {texts}), '}}')"
 
 
 def _event(name: str, start: str, length: str, *rest: str) -> str:
@@ -65,77 +59,146 @@ def _length(dur: str) -> str:
     return f"""coalesce(',"dur":' || {_number(dur)} || ',"ph":"X"', ',"ph":"B"')"""
 
 
-def task_events() -> str:
-    """Tasks on streams, and collectives."""
-    shared = {"connection_id": "s.correlation_id"}
-    on_stream = {
-        "Model Id": "o.model_id",
-        "Task Type": text(f"coalesce(s.task_type, '{_NO_VALUE}')"),
-        "Physic Stream Id": "s.stream_id",
-        "Task Id": "s.source_task_id",
-        "Subtask Id": f"coalesce(s.context_id, {_NO_CONTEXT})",
-        **shared,
-        "size(B)": "CASE WHEN s.kind = 'copy' THEN s.size_bytes END",
-    }
-    collective = {**shared, "model id": f"coalesce(o.model_id, {_NO_MODEL})", "size(Byte)": "s.size_bytes"}
-    args = (
-        f"CASE WHEN s.kind = 'collective' THEN {_args(collective, 'model id')} ELSE {_args(on_stream, 'Task Type')} END"
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The events of a table: the columns of a query of its rows `s`, with their ops `o`, and the template of an event.
+
+    The template refers to the lists `head`, the members of each thread, and `label`, the names of counters.
+    """
+
+    columns: tuple[str, ...]
+    template: Template
+
+
+def _slice(lists: Mapping[str, pa.Array], time: str, name: Template, length: Template) -> Template:
+    """Return the start of an event: its name, thread, timestamp, and what follows that."""
+    event = Template(lists).literal(',\n{"name":').extend(name).lookup("place", "head")
+    return event.put(Kind.MICROSECONDS, time, ',"ts":"').literal('"').extend(length)
+
+
+def _named() -> Template:
+    return Template().put(Kind.STRING, "_name")
+
+
+def _lasting() -> Template:
+    """The duration and the phase; a slice without a known end is a begin event."""
+    length = Template().put(Kind.SHORT_MICROSECONDS, "dur_ns", ',"dur":')
+    length.unless_null("dur_ns", Template().literal(',"ph":"X"'))
+    return length.when_null("dur_ns", Template().literal(',"ph":"B"'))
+
+
+def _put_args(event: Template, members: Template) -> Template:
+    """Append the source's own args, `_args`, or these members and then the source's, `_more` or `_invalid`."""
+    members = Template().literal("{").extend(members).put(Kind.RAW, "_more", ",")
+    members.put(Kind.STRING, "_invalid", ',"args":').literal("}")
+    event.literal(',"args":').put(Kind.RAW, "_args").when_null("_args", members)
+    return event.literal("}")
+
+
+def _own_args(has_all: str) -> tuple[str, ...]:
+    """Return the columns with args of the source; `has_all`: the condition that they have all members."""
+    own = json_object("s.args")
+    inner = "nullif(trim(substr(s.args, 2, length(s.args) - 2)), '')"
+    return (
+        f"CASE WHEN {has_all} THEN {own} END AS _args",
+        f"CASE WHEN {own} IS NOT NULL THEN {inner} END AS _more",
+        f"CASE WHEN {own} IS NULL THEN s.args END AS _invalid",
     )
-    # As in the tables: tasks of several trips of a loop have the name of their op.
-    name = text(f"coalesce(o.name, s.name, s.task_type, '{_NO_VALUE}')")
-    return _event(name, "s.start_ns", _length("s.dur_ns"), "',\"args\":'", args)
 
 
-def api_events() -> str:
+def _integer(template: Template, member: str, column: str) -> Template:
+    return template.put(Kind.INTEGER, column, f',"{member}":', number=1)
+
+
+def task_events(lists: Mapping[str, pa.Array]) -> Events:
+    """Tasks on streams, and collectives."""
+    on_stream = _integer(Template(), "Model Id", "model_id").put(Kind.STRING, "_type", ',"Task Type":')
+    for member, column in (
+        ("Physic Stream Id", "stream_id"), ("Task Id", "source_task_id"), ("Subtask Id", "_context"),
+        ("connection_id", "correlation_id"), ("size(B)", "_copy_bytes"),
+    ):  # fmt: skip
+        _integer(on_stream, member, column)
+    collective = Template()
+    for member, column in (("connection_id", "correlation_id"), ("model id", "_model"), ("size(Byte)", "size_bytes")):
+        _integer(collective, member, column)
+    members = Template().unless_null("_is_collective", collective).when_null("_is_collective", on_stream)
+    has_all = "contains(s.args, CASE WHEN s.kind = 'collective' THEN '\"model id\"' ELSE '\"Task Type\"' END)"
+    columns = (
+        # As in the tables: tasks of several trips of a loop have the name of their op.
+        f"coalesce(o.name, s.name, s.task_type, '{_NO_VALUE}') AS _name", "s.start_ns", "s.dur_ns", "o.model_id",
+        f"coalesce(s.task_type, '{_NO_VALUE}') AS _type", "s.stream_id", "s.source_task_id",
+        f"coalesce(s.context_id, {_NO_CONTEXT}) AS _context", "s.correlation_id", "s.size_bytes",
+        "CASE WHEN s.kind = 'copy' THEN s.size_bytes END AS _copy_bytes",
+        f"coalesce(o.model_id, {_NO_MODEL}) AS _model",
+        "CASE WHEN s.kind = 'collective' THEN 1::BIGINT END AS _is_collective", *_own_args(has_all),
+    )  # fmt: skip
+    return Events(columns, _put_args(_slice(lists, "start_ns", _named(), _lasting()), members))
+
+
+def api_events(lists: Mapping[str, pa.Array]) -> Events:
     """Calls: LAYER@NAME, unless the source has the name in this form."""
     layers = " ".join(f"WHEN '{level}' THEN '{layer}@'" for level, layer in _LAYERS.items())
     plain = f"coalesce(s.name, '{_NO_VALUE}')"
     layer = f"CASE WHEN s.made THEN CASE s.level {layers} ELSE '' END ELSE '' END"
-    members = {
-        "Thread Id": "s.tid",
-        "Mode": text(plain),
-        "level": text("s.level"),
-        "id": text(plain),
-        "item_id": text("coalesce(o.name, '0')"),
-        "connection_id": "s.correlation_id",
-    }
-    name = text(f"coalesce(s.source_name, {layer} || {plain})")
-    return _event(name, "s.start_ns", _length("s.dur_ns"), "',\"args\":'", _args(members, "level"))
+    members = _integer(Template(), "Thread Id", "tid").put(Kind.STRING, "_plain", ',"Mode":')
+    members.put(Kind.STRING, "level", ',"level":').put(Kind.STRING, "_plain", ',"id":')
+    _integer(members.put(Kind.STRING, "_item", ',"item_id":'), "connection_id", "correlation_id")
+    columns = (
+        f"coalesce(s.source_name, {layer} || {plain}) AS _name", "s.start_ns", "s.dur_ns", "s.tid",
+        f"{plain} AS _plain", "s.level", "coalesce(o.name, '0') AS _item", "s.correlation_id",
+        *_own_args("contains(s.args, '\"level\"')"),
+    )  # fmt: skip
+    return Events(columns, _put_args(_slice(lists, "start_ns", _named(), _lasting()), members))
 
 
-def range_events() -> str:
+def range_events(lists: Mapping[str, pa.Array]) -> Events:
     """Ranges of the program, and the source's slices in msprof's layout that are in no other table."""
-    built = {"event_type": "CASE WHEN s.made THEN '\"push/pop\"' END"}
-    own = f"coalesce({json_object('s.args')}, {_object({'args': text('s.args')})})"
-    category = f"""',"cat":' || {text("s.category")}"""
-    args = f"CASE WHEN s.args IS NULL THEN {_object(built)} ELSE {own} END"
-    name = text(f"coalesce(s.name, '{_NO_VALUE}')")
-    return _event(name, "s.start_ns", _length("s.dur_ns"), category, "',\"args\":'", args)
+    event = _slice(lists, "start_ns", _named(), _lasting()).put(Kind.STRING, "category", ',"cat":')
+    own = json_object("s.args")
+    columns = (
+        f"coalesce(s.name, '{_NO_VALUE}') AS _name", "s.start_ns", "s.dur_ns", "s.category",
+        "CASE WHEN s.made AND s.args IS NULL THEN 1::BIGINT END AS _is_made", f"{own} AS _args",
+        "NULL::VARCHAR AS _more", f"CASE WHEN {own} IS NULL THEN s.args END AS _invalid",
+    )  # fmt: skip
+    pushed = Template().literal(',"event_type":"push/pop"')
+    return Events(columns, _put_args(event, Template().unless_null("_is_made", pushed)))
 
 
-def marker_events() -> str:
+def marker_events(lists: Mapping[str, pa.Array]) -> Events:
     """Markers with a time: slices without a duration, as msprof has them."""
-    name = text(f"coalesce(s.name, '{_NO_VALUE}')")
-    return _event(name, "s.ts_ns", '\',"dur":0.0,"ph":"X","args":{"event_type":"marker"}\'')
+    rest = Template().literal(',"dur":0.0,"ph":"X","args":{"event_type":"marker"}}')
+    return Events((f"coalesce(s.name, '{_NO_VALUE}') AS _name", "s.ts_ns"), _slice(lists, "ts_ns", _named(), rest))
 
 
-def counter_events() -> str:
+def counter_events(lists: Mapping[str, pa.Array]) -> Events:
     """Samples: the number is in args under its series or unit."""
-    value = f"coalesce(s.value_int::VARCHAR, {double('s.value')}, 'null')"
-    parts = ('\',"ph":"C","args":{\'', text("coalesce(s.series, s.unit, 'value')"), "':'", value, "'}'")
-    return _event(text("s.label"), "s.ts_ns", *parts)
+    value = f"CASE WHEN s.value_int IS NULL THEN coalesce({double('s.value')}, 'null') END AS _value"
+    args = Template().literal(',"ph":"C","args":{').put(Kind.STRING, "_series").literal(":")
+    args.put(Kind.INTEGER, "value_int", number=1).put(Kind.RAW, "_value").literal("}}")
+    columns = ("s.ts_ns", "coalesce(s.series, s.unit, 'value') AS _series", "s.value_int", value)
+    return Events(columns, _slice(lists, "ts_ns", Template().lookup("place", "label"), args))
 
 
-def flow_events() -> str:
-    """Both events of a flow `f` between the threads of `a` and `b`. Its ID is unique in the run."""
-    name = f"'\"HostToDevice' || f.flow_id || '\"' ELSE {text('coalesce(f.name, f.category, f.kind)')}"
-    category = f"'\"HostToDevice\"' ELSE {text('coalesce(f.category, f.kind)')}"
-    name, category = (f"CASE WHEN f.kind = 'launch' THEN {value} END" for value in (name, category))
-    ends = []
-    for end, phase, time, last in (("a", "s", "src_ns", ""), ("b", "f", "dst_ns", ',"bp":"e"')):
-        ends += ["',\n{\"name\":'", name, f"{end}.head", f'\',"ph":"{phase}","cat":\'', category]
-        ends += ['\',"id":"\'', "f.flow_id", '\'","ts":\'', _stamp(f"f.{time}"), f"'{last}}}'"]
-    return f"concat({', '.join(ends)})"
+#: Columns of a flow's query for the places of its ends.
+SOURCE_PLACE, TARGET_PLACE = "_source_place", "_target_place"
+
+
+def flow_events(lists: Mapping[str, pa.Array]) -> Events:
+    """Both events of a flow `s` between the threads at SOURCE_PLACE and TARGET_PLACE. Its ID is unique in the run."""
+    columns = (
+        "s.src_id", "s.dst_id", "s.src_ns", "s.dst_ns", "s.flow_id",
+        "CASE WHEN s.kind = 'launch' THEN 1::BIGINT END AS _is_launch",
+        "CASE WHEN s.kind IS DISTINCT FROM 'launch' THEN coalesce(s.name, s.category, s.kind) END AS _name",
+        "CASE WHEN s.kind IS DISTINCT FROM 'launch' THEN coalesce(s.category, s.kind) END AS _category",
+    )  # fmt: skip
+    launch = Template().literal('"HostToDevice').put(Kind.INTEGER, "flow_id", number=1).literal('"')
+    event = Template(lists)
+    for place, phase, time, last in ((SOURCE_PLACE, "s", "src_ns", "}"), (TARGET_PLACE, "f", "dst_ns", ',"bp":"e"}')):
+        event.literal(',\n{"name":').unless_null("_is_launch", launch).put(Kind.STRING, "_name").lookup(place, "head")
+        event.literal(f',"ph":"{phase}","cat":').unless_null("_is_launch", Template().literal('"HostToDevice"'))
+        event.put(Kind.STRING, "_category").put(Kind.INTEGER, "flow_id", ',"id":"', number=1)
+        event.put(Kind.MICROSECONDS, time, '","ts":"').literal(f'"{last}')
+    return Events(columns, event)
 
 
 def step_events() -> str:

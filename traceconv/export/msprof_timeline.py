@@ -1,16 +1,17 @@
 """msprof's timeline of a run, msprof_*.json, and its step trace, step_trace_*.json.
 
-SQL builds the text, one time window after another, so memory doesn't grow with the run.
+Events are written from the columns of one time window after another, so memory doesn't grow with the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import duckdb
+import numpy as np
+import pyarrow as pa
 
 from traceconv.export import msprof_events as events
 from traceconv.export.chrome import check_written
+from traceconv.export.json_sql import json_text
 from traceconv.export.msprof_layout import (
     APPLICATION,
     CANN,
@@ -24,8 +25,11 @@ from traceconv.export.msprof_layout import (
     Track,
     head,
 )
-from traceconv.export.output import CountedFile, text_bytes
-from traceconv.export.windows import condition, time_windows
+from traceconv.export.output import CountedFile
+from traceconv.export.records import Kind, RecordFile, Template, record_file
+from traceconv.export.row_lookup import look_up
+from traceconv.export.row_order import Places, order_of, ordered_batches, rows_of_window
+from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.reports.catalog import define_report
 from traceconv.reports.run import find_report
 
@@ -45,10 +49,6 @@ _ROWS = {
     "marker": ("ts_ns", events.marker_events),
     "counter": ("ts_ns", events.counter_events),
 }
-#: Rows fetched at once: some MB of text.
-_BATCH_ROWS = 16_384
-#: Flows of a window. Only their ids and times are in memory, no texts.
-_FLOW_WINDOW_ROWS = 400_000
 _HAS_OP = ("task", "api")
 
 
@@ -59,7 +59,8 @@ class Timeline:
         self._connection = connection
         self._run_id = run_id
         self._layout = Layout(connection, run_id)
-        self._places: list[tuple[str, int | None, str, str, int, bool, str | None, str | None]] = []
+        self._places: list[tuple[str, int | None, str, int, str, int, bool, str | None]] = []
+        self._labels: list[str | None] = []
         self._heads: dict[tuple[int, object], tuple[str, int]] = {}
         self._steps = self._step_source()
         [(self.steps,)] = self._fetch(f"SELECT count(*) FROM {self._steps}")
@@ -68,20 +69,22 @@ class Timeline:
 
     def write(self, file: CountedFile) -> tuple[dict[str, int], dict[str, int]]:
         """Write msprof_*.json; return how many rows of each table were written, and omitted. Raises StoreError."""
-        file.write(("[\n" + ",\n".join(self._layout.metadata())).encode())
-        counts = {name: self._write_rows(file, name) for name in _ROWS}
-        if self._overlaps:
-            _write_query(self._connection, file, self._overlap_texts())
-        counts["step"] = self._write_steps(file)
-        counts["flow"] = sum(self._write_flows(file))
-        file.write(b"\n]\n")
+        with record_file(file) as records:
+            records.write(("[\n" + ",\n".join(self._layout.metadata())).encode())
+            counts = {name: self._write_rows(records, name) for name in _ROWS}
+            if self._overlaps:
+                self._write_texts(records, self._overlap_texts())
+            counts["step"] = self._write_steps(records)
+            counts["flow"] = self._write_flows(records)
+            records.write(b"\n]\n")
         return counts, self._omitted(counts)
 
     def write_steps(self, file: CountedFile) -> None:
         """Write step_trace_*.json."""
-        file.write(("[\n" + ",\n".join(self._layout.metadata("Step Trace"))).encode())
-        self._write_steps(file)
-        file.write(b"\n]\n")
+        with record_file(file) as records:
+            records.write(("[\n" + ",\n".join(self._layout.metadata("Step Trace"))).encode())
+            self._write_steps(records)
+            records.write(b"\n]\n")
 
     # -- rows --
 
@@ -114,21 +117,30 @@ class Timeline:
             kind = "CASE WHEN s.kind = 'collective' THEN 'collective' ELSE 'task' END"
             detail = "CASE WHEN s.kind = 'collective' THEN coalesce(s.comm_group, '') ELSE '' END"
         joined = f"p.source = {kind} AND p.track_id IS NOT DISTINCT FROM s.track_id AND p.detail = {detail}"
-        columns = "s.*, p.head, p.tid, p.made, p.label, p.unit"
+        columns = "s.*, p.place, p.tid, p.made, p.unit"
         return f"(SELECT {columns} FROM {self._sources[name]} AS s LEFT JOIN export_place AS p ON {joined})"
 
-    def _write_rows(self, file: CountedFile, name: str) -> int:
+    def _write_rows(self, file: RecordFile, name: str) -> int:
         time, make = _ROWS[name]
         source = self._sources[name]
         joined = f"{self._placed(name)} AS s"
         if name in _HAS_OP:
             joined += f" LEFT JOIN (SELECT * FROM op WHERE run_id = {self._run_id}) AS o ON o.op_id = s.op_id"
-        last = "s.track_id, s.series" if name == "counter" else "s.id"
-        query = f"SELECT {make()} AS text FROM {joined} WHERE {{}} ORDER BY s.{time}, {last}"
-        written = sum(
-            _write_query(self._connection, file, query.replace("{}", condition(f"s.{time}", window), 1))
-            for window in time_windows(self._connection, source, time)
-        )
+        found = make(self._lists)
+        columns = [*found.columns, "s.place"]
+        # Series are text, so samples are sorted in SQL.
+        rest = f" ORDER BY s.{time}, s.track_id, s.series" if name == "counter" else ""
+        if name != "counter":
+            columns.append("s.id AS _id")
+        size = WINDOW_ROWS if name == "counter" else rows_of_window(self._connection, source)
+        written = 0
+        for window in time_windows(self._connection, source, time, size):
+            query = f"SELECT {', '.join(columns)} FROM {joined} WHERE {condition(f's.{time}', window)}{rest}"
+            if name == "counter":
+                written += file.query(self._connection, found.template, query)
+                continue
+            for batch, places in ordered_batches(self._connection, query, lambda rows: _by_time(rows, time, "_id")):
+                written += file.rows(found.template, batch, places)
         check_written(self._connection, name, source, written)
         return written
 
@@ -139,35 +151,44 @@ class Timeline:
             "AND p.detail = o.place::VARCHAR) AS s ORDER BY s.device_id, s.start_ns, s.place"
         )
 
-    def _write_steps(self, file: CountedFile) -> int:
+    def _write_steps(self, file: RecordFile) -> int:
         source = (
             f"(SELECT t.*, p.head FROM {self._steps} AS t JOIN export_place AS p ON p.source = 'step' "
             "AND p.track_id IS NOT DISTINCT FROM t.device_id AND p.detail = coalesce(t.model_id::VARCHAR, ''))"
         )
         query = f"SELECT {events.step_events()} AS text FROM {source} AS s ORDER BY s.number"
-        return _write_query(self._connection, file, query) if self.steps else 0
+        return self._write_texts(file, query) if self.steps else 0
 
-    def _write_flows(self, file: CountedFile) -> Iterator[int]:
+    def _write_texts(self, file: RecordFile, query: str) -> int:
+        """Write the column `text` of a query; return the number of rows."""
+        return file.query(self._connection, Template().put(Kind.RAW, "text"), query)
+
+    def _write_flows(self, file: RecordFile) -> int:
         source = (
             f"(SELECT * FROM flow WHERE run_id = {self._run_id} AND src_id IS NOT NULL AND dst_id IS NOT NULL "
             f"AND src_ns IS NOT NULL AND dst_ns IS NOT NULL AND {self._own_flow})"
         )
-        slices = " UNION ALL ".join(f"SELECT id, head FROM {self._placed(name)}" for name in _ROWS if name != "counter")
-        ids = "SELECT src_id FROM export_flow_window UNION ALL SELECT dst_id FROM export_flow_window"
-        for window in time_windows(self._connection, source, "src_ns", _FLOW_WINDOW_ROWS):
-            self._connection.execute(
-                "CREATE OR REPLACE TEMP TABLE export_flow_window AS "
-                f"SELECT * FROM {source} WHERE {condition('src_ns', window)}"
-            )
-            self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE export_flow_end AS SELECT * FROM ({slices}) WHERE id IN ({ids})"
-            )
-            yield _write_query(
-                self._connection,
-                file,
-                f"SELECT {events.flow_events()} AS text FROM export_flow_window AS f JOIN export_flow_end AS a "
-                "ON a.id = f.src_id JOIN export_flow_end AS b ON b.id = f.dst_id ORDER BY f.src_ns, f.flow_id",
-            )
+        slices = " UNION ALL ".join(
+            f"SELECT id, place FROM {self._placed(name)}" for name in _ROWS if name != "counter"
+        )
+        flow = events.flow_events(self._lists)
+        written = 0
+        for window in time_windows(self._connection, source, "src_ns"):
+            query = f"SELECT {', '.join(flow.columns)} FROM {source} AS s WHERE {condition('s.src_ns', window)}"
+            for batch, places in ordered_batches(
+                self._connection, query, lambda rows: _by_time(rows, "src_ns", "flow_id")
+            ):
+                order = np.arange(batch.num_rows) if places is None else places
+                for end, column in (("src_id", events.SOURCE_PLACE), ("dst_id", events.TARGET_PLACE)):
+                    is_known, [found] = look_up(
+                        self._connection,
+                        lambda wanted: f"SELECT * FROM ({slices}) WHERE {wanted}",
+                        batch.column(end).to_numpy(),
+                    )
+                    batch = batch.append_column(column, pa.array(found, pa.int64()))
+                    order = order[is_known[order]]
+                written += file.rows(flow.template, batch, order)
+        return written
 
     @property
     def _own_flow(self) -> str:
@@ -200,11 +221,13 @@ class Timeline:
             detail = "" if model_id is None else str(model_id)
             self._add("step", device_id, detail, self._layout.steps(device_id, model_id))
         self._connection.execute(
-            "CREATE OR REPLACE TEMP TABLE export_place (source VARCHAR, track_id BIGINT, detail VARCHAR, head VARCHAR, "
-            "tid BIGINT, made BOOLEAN, label VARCHAR, unit VARCHAR)"
+            "CREATE OR REPLACE TEMP TABLE export_place (source VARCHAR, track_id BIGINT, detail VARCHAR, place BIGINT, "
+            "head VARCHAR, tid BIGINT, made BOOLEAN, unit VARCHAR)"
         )
         if self._places:
             self._connection.executemany("INSERT INTO export_place VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._places)
+        heads = [head for _, _, _, _, head, *_ in self._places]
+        self._lists = {"head": pa.array(heads, pa.string()), "label": pa.array(self._labels, pa.string())}
 
     def _place_rows(self, name: str) -> None:
         """Place the rows of a table; processes of the source come first, since they keep their numbers."""
@@ -238,7 +261,8 @@ class Timeline:
         self, source: str, track_id: int | None, detail: str, place: tuple[str, int], *, made: bool = False,
         label: str | None = None, unit: str | None = None,
     ) -> None:  # fmt: skip
-        self._places.append((source, track_id, detail, *place, made, label, unit))
+        self._places.append((source, track_id, detail, len(self._places), *place, made, unit))
+        self._labels.append(None if label is None else json_text(label))
 
     def _on(self, process: Process, track: Track, name: str | None, tid: int | None = None) -> tuple[str, int]:
         """Return the thread of a track in a process."""
@@ -282,10 +306,5 @@ class Timeline:
         return self._layout.of_device(_COUNTER_PROCESSES.get(name, memory), track.device_id)
 
 
-def _write_query(connection: duckdb.DuckDBPyConnection, file: CountedFile, query: str) -> int:
-    """Write the single text column of a query; return the number of rows."""
-    written = 0
-    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-        file.write(text_bytes(batch.column(0)))
-        written += batch.num_rows
-    return written
+def _by_time(rows: pa.Table, time: str, last: str) -> Places | None:
+    return order_of([rows.column(time).to_numpy(), rows.column(last).to_numpy()])

@@ -11,26 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from traceconv.base.errors import OutputError, printable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Fast rather than small: traces are so repetitive that higher levels gain little (level 6: 10 % less).
 _GZIP_LEVEL = 2
 #: Characters of a file's name in that of its partial file: names have 255 bytes at most, a character up to four.
 _NAME_PART = 50
-
-
-def text_bytes(column: pa.Array) -> memoryview:
-    """Return the joined texts of a text or binary column, from its buffer."""
-    import numpy as np
-
-    _, ends, data = column.buffers()
-    bounds = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
-    return memoryview(data or b"")[int(bounds[0]) : int(bounds[-1])] if len(column) else memoryview(b"")
 
 
 class CountedFile:

@@ -61,6 +61,7 @@ class Kind(IntEnum):
     NOTE, NOTE_BYTES    a length, bytes of the part, then a varint, or a text and its length
     FIXED64             eight bytes
     OPEN, CLOSE         the length of what is between them, in two bytes or more
+    SHORT_MICROSECONDS  nanoseconds as microseconds with one to three decimals; with three from 10^15 ns on
     SKIP_IF_NULL, SKIP_UNLESS_NULL  skip as many parts as the part's number
     """
 
@@ -81,6 +82,7 @@ class Kind(IntEnum):
     CLOSE = 14
     SKIP_IF_NULL = 15
     SKIP_UNLESS_NULL = 16
+    SHORT_MICROSECONDS = 17
 
 
 _SKIPS = (Kind.SKIP_IF_NULL, Kind.SKIP_UNLESS_NULL)
@@ -386,6 +388,13 @@ def _microseconds(ns: int, base_ns: int, _: bytes) -> bytes:
     return b"%s%d.%03d" % (b"-" if ns < base_ns else b"", whole, rest)
 
 
+def _short_microseconds(ns: int, *_: object) -> bytes:
+    text = _microseconds(ns, 0, b"")
+    if abs(ns) >= 10**15:
+        return text
+    return text.rstrip(b"0") + (b"0" if text.endswith(b"000") else b"")
+
+
 def _string(text: bytes, *_: object) -> bytes:
     return json.dumps(text.decode(), ensure_ascii=False).encode()
 
@@ -425,6 +434,7 @@ _FORMS: Mapping[Kind, Callable[[Any, int, bytes], bytes]] = {
     Kind.UNSIGNED: lambda value, number, inner: _integer(_unsigned(value), number, inner),
     Kind.BOOLEAN: lambda value, *_: b"true" if value else b"false",
     Kind.MICROSECONDS: _microseconds,
+    Kind.SHORT_MICROSECONDS: _short_microseconds,
     Kind.STRING: _string,
     Kind.JSON: _json,
     Kind.RAW: lambda text, *_: text,

@@ -11,12 +11,14 @@
 /* The kinds of parts; `Kind` in traceconv/export/records.py describes them. */
 enum {
     LITERAL, INTEGER, UNSIGNED, BOOLEAN, MICROSECONDS, STRING, JSON, RAW, LOOKUP, VARINT, NOTE, NOTE_BYTES, FIXED64,
-    OPEN, CLOSE, SKIP_IF_NULL, SKIP_UNLESS_NULL, KINDS
+    OPEN, CLOSE, SKIP_IF_NULL, SKIP_UNLESS_NULL, SHORT_MICROSECONDS, KINDS
 };
 /* Short bytes are copied 16 at a time, so up to 15 more are read and written after them (SLACK). */
 enum { MOST_OPEN = 8, LENGTH_ROOM = 2, MOST_NUMBER = 26, MOST_ESCAPED = 6, STRIDE = 16, SLACK = 32 };
 
 static const int64_t EXACT = (int64_t)1 << 53;
+/* The largest number of nanoseconds that all doubles of microseconds can tell apart. */
+static const int64_t MOST_SHORT = 999999999999999;
 
 typedef struct {
     int kind, column, lookup;
@@ -132,6 +134,16 @@ static inline uint8_t *put_microseconds(uint8_t *out, int64_t ns, int64_t base_n
     *out++ = '.';
     *out++ = (uint8_t)('0' + rest / 100);
     return put(out, (Text)PAIRS + rest % 100 * 2, 2);
+}
+
+/* A duration without the zeros that a double doesn't print. */
+static inline uint8_t *put_short_microseconds(uint8_t *out, int64_t ns)
+{
+    out = put_microseconds(out, ns, 0);
+    if (ns < -MOST_SHORT || ns > MOST_SHORT)
+        return out;
+    out -= out[-1] == '0';
+    return out - (out[-1] == '0' && out[-2] != '.');
 }
 
 static uint8_t *put_string(uint8_t *out, Text at, Text end, Text last)
@@ -263,6 +275,9 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
             break;
         case MICROSECONDS:
             out = put_microseconds(out, number, part->number);
+            break;
+        case SHORT_MICROSECONDS:
+            out = put_short_microseconds(out, number);
             break;
         case STRING:
             out = put_string(out, at, end, past);
