@@ -42,7 +42,7 @@ def json_template(base_ns: int) -> Template:
     args = Template().put(Kind.INTEGER, "number", ',"number":').put(Kind.STRING, "text", ',"text":')
     args.put(Kind.JSON, "text", ',"json":').put(Kind.BOOLEAN, "flag", ',"flag":')
     args.put(Kind.INTEGER, "number", ',"exact":', number=1).put(Kind.UNSIGNED, "number", ',"unsigned":')
-    args.put(Kind.MICROSECONDS, "number", ',"ts":', number=base_ns)
+    args.put(Kind.MICROSECONDS, "number", ',"ts":', number=base_ns).put(Kind.SHORT_MICROSECONDS, "number", ',"short":')
     has_text = Template().literal(',"has_text":true').when_null("flag", Template().literal(',"unflagged":1'))
     args.when_null("number", Template().literal(',"none":1')).unless_null("text", has_text)
     event = Template({"list": PLACES}).literal('{"place":"').lookup("place", "list").literal('","args":{')
@@ -73,6 +73,7 @@ def test_json(rows: list[tuple[int | None, str | None, bool | None, int | None]]
         assert ("unflagged" in found) == (word is not None and flag is None)
         if number is not None:
             assert int(found["number"]) == number
+            assert found["short"] * 1000 == number
             assert isinstance(found["number"], str) == (abs(number) > 2**53)
             assert int(found["unsigned"]) == number % 2**64
             assert Decimal(found["ts"]) * 1000 == number - base_ns
