@@ -216,8 +216,9 @@ def _run(
 
     from traceconv.cli.output import print_message, write_parquet_file, write_rows, write_text
     from traceconv.reports.msprof_csv import msprof_csv
+    from traceconv.reports.no_rows import why_empty
     from traceconv.reports.render import Table
-    from traceconv.reports.run import answer, run_origins, statement, why_empty
+    from traceconv.reports.run import answer, run_origins, statement
     from traceconv.store.database import lock_down
 
     if form == "parquet":

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from traceconv.base.errors import TraceconvError, UsageError
 from traceconv.reports.columns import find_columns
+from traceconv.reports.no_rows import why_empty
 from traceconv.reports.render import Row, Table, headings, human_rows, is_number
-from traceconv.reports.run import Question, answer, reading, run_origins, statement, why_empty
+from traceconv.reports.run import Question, answer, reading, run_origins, statement
 from traceconv.reports.short_names import distinct
 
 if TYPE_CHECKING:
