@@ -27,7 +27,7 @@ from traceconv.reports.run import Question, find_report
 
 FOLDER = "mindstudio_profiler_output"
 #: DuckDB's limits. Next to the timeline's, the process has batches of its rows.
-_TIMELINE_MEMORY, _TABLES_MEMORY = "100MB", "200MB"
+_TIMELINE_MEMORY, _TABLES_MEMORY = "150MB", "200MB"
 _TABLES = {
     "op_summary": "Executed operators and collectives: times, shapes and hardware counters of each execution.",
     "op_statistic": "Device time by operator type and core: calls, total, shortest, mean and longest time, share.",
