@@ -82,13 +82,15 @@ def make(make_store: MakeStore) -> Path:
     return make_store(track=TRACKS, range=RANGES, api=CALLS, op=OPS, task=TASKS, device=DEVICE)
 
 
-@pytest.mark.parametrize(("few_levels", "part_rows"), [(4, 1 << 14), (0, 2)])
+@pytest.mark.parametrize(("few_levels", "part_rows", "place_bits"), [(4, 1 << 14, 16), (0, 2, 0)])
 def test_tasks_belong_to_the_innermost_operator_with_a_formula(
-    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, few_levels: int, part_rows: int
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, few_levels: int, part_rows: int, place_bits: int
 ) -> None:
-    """Also if slices without an operator around them are dropped at once, and calls are taken two at a time."""
+    """Also if slices without an operator around them are dropped at once, and calls are joined two at a time."""
     monkeypatch.setattr(operator_tables, "_FEW_LEVELS", few_levels)
     monkeypatch.setattr(operator_tables, "_PART_ROWS", part_rows)
+    monkeypatch.setattr(operator_tables, "_JOINED_ROWS", part_rows)
+    monkeypatch.setattr(operator_tables, "_PLACE_BITS", place_bits)
     store = make(make_store)
     columns = "t.id, o.name, t.range_id, t.is_first, t.call_kind, o.flops, o.read_bytes + o.write_bytes"
     joined = "task_operator AS t JOIN operator AS o USING (run_id, operator_id)"

@@ -252,7 +252,7 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
     calls = _CALLS.format(**within, names=_quoted_names(), part="{part}")
-    _create_in_parts(connection, "operator_call", calls, _parts_by_id(connection, "range_id", "found"))
+    _create_in_parts(connection, "operator_call", calls, _parts(connection, "range_id", "found"))
     _make_operators(connection)
     define(connection, "kernel_category")
     [(distinct_count,)] = connection.execute("SELECT count(*) FROM temp.distinct_call").fetchall()
@@ -261,21 +261,21 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     _create_in_parts(connection, "numbered_call", _NUMBERED, by_hash)
     # The rest needs the memory.
     connection.execute("DROP TABLE temp.operator_call; DROP TABLE temp.distinct_call")
-    by_number = _parts_by_id(connection, "number", "numbered_call")
+    by_number = _parts(connection, "number", "numbered_call", "number")
     _create_in_parts(connection, "known_call", _KNOWN, by_number)
     connection.execute("DROP TABLE temp.numbered_call; DROP TABLE temp.distinct_operator")
     connection.execute(_OUTER)
-    _create_in_parts(connection, "placed", _BY_CALL, _parts_by_id(connection, "api_id", "launched"))
+    _create_in_parts(connection, "placed", _BY_CALL, _parts(connection, "api_id", "launched"))
     connection.execute(_BY_FLOW)
-    for part in _parts_by_id(connection, "range_id", "placed"):
+    for part in _parts(connection, "range_id", "placed"):
         connection.execute(_TASKS.format(**within, part=part))
     connection.execute(_OPERATORS)
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
-def _parts_by_id(connection: duckdb.DuckDBPyConnection, column: str, table: str) -> list[str]:
-    """Return conditions on `id`, or `number`, for parts of a temporary table with some _JOINED_ROWS rows each."""
+def _parts(connection: duckdb.DuckDBPyConnection, column: str, table: str, name: str = "id") -> list[str]:
+    """Return conditions on `name`, the column in statements, for parts of a table with some _JOINED_ROWS rows each."""
     counts = connection.execute(
         f"SELECT {column} >> {_PLACE_BITS}, count(*) FROM temp.{table} WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY 1"  # noqa: S608 - our own words
     ).fetchall()
@@ -285,7 +285,6 @@ def _parts_by_id(connection: duckdb.DuckDBPyConnection, column: str, table: str)
             bounds.append(place << _PLACE_BITS)
             size = 0
         size += count
-    name = "number" if column == "number" else "id"
     return [f"{name} BETWEEN {low} AND {high - 1}" for low, high in pairwise([*bounds, 1 << 63])]
 
 
