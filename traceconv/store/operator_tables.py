@@ -204,13 +204,14 @@ WINDOW of_call AS (PARTITION BY run_id, range_id, device_id)
 _OPERATORS = """
 INSERT INTO operator BY NAME
 SELECT m.* REPLACE (coalesce(m.category, c.category) AS category)
-FROM temp.made_operator AS m
+FROM (FROM temp.made_operator WHERE {part}) AS m
 LEFT JOIN (
   -- It takes longer than everything else here: once per name.
   SELECT name, kernel_category(name) AS category
-  FROM (SELECT DISTINCT name FROM temp.made_operator WHERE category IS NULL)
+  FROM (SELECT DISTINCT name FROM temp.made_operator WHERE category IS NULL AND {part})
 ) AS c ON c.name = m.name
-SEMI JOIN task_operator AS t ON t.run_id = m.run_id AND t.operator_id = m.operator_id
+SEMI JOIN (SELECT run_id, operator_id FROM task_operator WHERE run_id IN ({runs}) AND {part}) AS t
+  ON t.run_id = m.run_id AND t.operator_id = m.operator_id
 """
 #: Distinct calls whose work is computed at once.
 _PART_ROWS = 1 << 14
@@ -269,7 +270,9 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     connection.execute(_BY_FLOW)
     for part in _parts(connection, "range_id", "placed"):
         connection.execute(_TASKS.format(**within, part=part))
-    connection.execute(_OPERATORS)
+    connection.execute("DROP TABLE temp.known_call; DROP TABLE temp.placed")
+    for part in _parts(connection, "operator_id", "made_operator", "operator_id"):
+        connection.execute(_OPERATORS.format(**within, part=part))
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
 

@@ -47,6 +47,13 @@ from traceconv.store.template_cache import empty_store
 _LOAD_BYTES = 96_000_000
 #: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
 _DERIVE_BYTES = 160_000_000
+#: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes.
+_DERIVED_OPERATORS = 2_000_000
+_BYTES_PER_OPERATOR = 48
+_LAUNCHING = """
+SELECT least((SELECT count(*) FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'),
+             (SELECT count(*) FROM task WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync'))
+"""
 #: Storing a string takes 5 times its size; one of 12 MiB fits the default limit.
 _TIMES_A_TEXT, _SMALL_TEXT_BYTES = 5, 12 << 20
 _LOAD_THREADS = 2
@@ -344,11 +351,15 @@ class StoreWriter:
             return
         self._insert_small()
         load_bytes = _LOAD_BYTES + _TIMES_A_TEXT * self._text_bytes
-        self._execute_at_once(f"SET memory_limit = '{max(load_bytes, _DERIVE_BYTES)}B'", [])
+        runs = ", ".join(f"{run_id:d}" for run_id in self._new_runs)
+        [(launching,)] = self._fetch(_LAUNCHING.format(runs=runs), [])
+        derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - _DERIVED_OPERATORS)
+        self._execute_at_once(f"SET memory_limit = '{max(load_bytes, derive_bytes)}B'", [])
         with self._refusing():
             for table, run_id, batch in derived_rows(self._connection, sorted(self._new_runs)):
                 self.insert(table, run_id, iter([batch]))
-        self._execute_at_once(f"SET memory_limit = '{load_bytes}B'", [])
+        if derive_bytes <= _DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
+            self._execute_at_once(f"SET memory_limit = '{load_bytes}B'", [])
         self._new_runs.clear()
 
     def _insert_small(self) -> None:
