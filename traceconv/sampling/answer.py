@@ -221,7 +221,7 @@ class _Answer:
                 name = key[0] or ("-" if section == "kernel" else "unknown")
                 yield self._row(_line(section, name, note), item, whole[None], most)
         operators = self._items(self._sampled.execute(_OPERATORS).fetchall())
-        by_count = sorted(operators.items(), key=lambda one: -one[1].all_count)
+        by_count = sorted(operators.items(), key=lambda one: (-one[1].all_count, str(one[0])))
         for key, item in by_count[:_ROWS_OF_SECTION]:
             yield EstimatedRow(_line("operator", key[0]), self._count(item, _most(operators)), _NOTHING, UNKNOWN_SHARE)
 
