@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from traceconv.reports.values import human_duration
 from traceconv.sampling import sample as sampling
 from traceconv.sampling.blocks import BlockReader, NotSampled, sampled_text
 from traceconv.sampling.estimate import Interval
+from traceconv.sampling.process import first_answers
 from traceconv.sampling.rows import _COUNTS, _TIMES, SampledAnswer, _range
 from traceconv.sampling.sample import sample
 
@@ -387,6 +389,25 @@ def test_a_terminal_shows_estimates_until_the_exact_answer(large: Path) -> None:
     shown = in_terminal(waiting(large, 0.5), width=100)
     assert "kernels: 95 % intervals from 2,000 blocks" in shown
     assert "35000" in shown.rsplit("not yet:", 1)[1]
+
+
+def test_an_interrupt_at_the_start_ends_the_process(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            started.append(self)
+
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), first_answers(large, "summary", lambda _: None):
+        pytest.fail("the block is not entered")
+    (process,) = started
+    assert process.returncode is not None
 
 
 def test_an_interrupt_ends_the_command_and_its_process(large: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO
@@ -36,7 +36,7 @@ def first_answers(path: Path, report: str, on_answer: Callable[[SampledAnswer], 
     if not sys.executable or hasattr(sys, "frozen"):  # there is no interpreter: the program would start itself
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="traceconv-") as folder:
+    with tempfile.TemporaryDirectory(prefix="traceconv-") as folder, ExitStack() as stack:
         try:
             with interrupts_held():
                 program = subprocess.Popen(
@@ -46,25 +46,29 @@ def first_answers(path: Path, report: str, on_answer: Callable[[SampledAnswer], 
                     stderr=subprocess.DEVNULL,
                     env={**os.environ, "TMPDIR": folder},
                 )
+                assert program.stdin is not None
+                assert program.stdout is not None
+                receiver = Thread(target=_receive, args=(program.stdout, on_answer), daemon=True)
+                stack.callback(_end, program, receiver)  # before an interrupt can be raised
         except OSError:
             yield
             return
-        assert program.stdin is not None
-        assert program.stdout is not None
-        receiver = Thread(target=_receive, args=(program.stdout, on_answer), daemon=True)
         receiver.start()
-        try:
-            with suppress(OSError):  # it has ended already
-                pickle.dump((path.absolute(), report), program.stdin)
-                program.stdin.flush()
-            yield
-        finally:
-            program.kill()
-            program.wait()
-            receiver.join()
-            program.stdout.close()
-            with suppress(OSError):
-                program.stdin.close()
+        with suppress(OSError):  # it has ended already
+            pickle.dump((path.absolute(), report), program.stdin)
+            program.stdin.flush()
+        yield
+
+
+def _end(program: subprocess.Popen[bytes], receiver: Thread) -> None:
+    program.kill()
+    program.wait()
+    if receiver.is_alive():
+        receiver.join()
+    for pipe in (program.stdout, program.stdin):
+        with suppress(OSError):  # what it has not read can't be written
+            if pipe is not None:
+                pipe.close()
 
 
 def _receive(stream: IO[bytes], on_answer: Callable[[SampledAnswer], None]) -> None:
