@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -15,12 +18,16 @@ from ingest_checks import all_rows
 
 import traceconv
 from benchmarks.fleet import Fleet
+from traceconv.cli.app import run
 
 pytest.importorskip("pyspark", reason="needs traceconv[spark]")
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17"),
 ]
+
+from py4j.protocol import Py4JError  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
 
 MASTER = "local-cluster[2,1,1024]"
 
@@ -36,10 +43,11 @@ def kill_an_executor(has_begun: Callable[[], bool], killed: list[int]) -> None:
     while time.monotonic() < until and not has_begun():
         time.sleep(0.05)
     for process in psutil.Process().children(recursive=True):
-        if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
-            process.send_signal(signal.SIGKILL)
-            killed.append(process.pid)
-            return
+        with suppress(psutil.NoSuchProcess):  # one that has ended meanwhile, also a zombie
+            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                process.send_signal(signal.SIGKILL)
+                killed.append(process.pid)
+                return
 
 
 def test_the_lake_is_that_of_a_local_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +69,40 @@ def test_the_lake_is_that_of_a_local_ingest(tmp_path: Path, monkeypatch: pytest.
     assert rows_of(lake, tmp_path / "a.duckdb") == rows_of(tmp_path / "local", tmp_path / "b.duckdb")
     again = traceconv.lake_ingest(traces, into=lake, engine="spark", master=MASTER)
     assert [one.action for one in again] == ["kept"] * 48
+
+
+def test_only_errors_of_spark_are_shown(tmp_path: Path) -> None:
+    trace = Path(__file__).parents[2] / "sample_traces" / "pytorch"
+    words = [
+        "lake",
+        "ingest",
+        str(trace),
+        "--into",
+        str(tmp_path / "lake"),
+        "--engine",
+        "spark",
+        "--master",
+        "local[1]",
+    ]
+    # A process of its own, since one starts Java once.
+    done = subprocess.run([sys.executable, "-m", "traceconv", *words], capture_output=True, text=True, check=True)
+    # Java writes this line before it reads any configuration.
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")]
+    assert [line for line in lines if "log level" in line or "WARN" in line] == []
+
+
+def test_a_master_that_does_not_answer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark stops after a minute, with this error."""
+
+    def stop(_: object) -> None:
+        raise Py4JError("An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n: java.lang")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", stop)
+    trace = Path(__file__).parents[2] / "sample_traces" / "pytorch"
+    words = ["lake", "ingest", str(trace), "--into", str(tmp_path / "lake"), "--engine", "spark", "--master"]
+    assert run([*words, "spark://127.0.0.1:1"]) == 2
+    shown = capfd.readouterr().err
+    assert shown.startswith("traceconv: can't start Spark on spark://127.0.0.1:1: ")
+    assert shown.count("\n") == 1

@@ -447,3 +447,24 @@ def test_info_describes_and_checks_a_lake(lake: Path, capfd: pytest.CaptureFixtu
     assert problem in "\n".join(found.text)
     assert "is damaged; export run" in problem
     assert run(["info", str(lake)]) == 3
+
+
+def test_a_window_since_the_start_of_a_run_is_that_of_the_store(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The third run begins at another time than the others, and has tasks in the window; they are shorter."""
+    samples = Path(__file__).parents[2] / "sample_traces"
+    db, lake = tmp_path / "s.duckdb", tmp_path / "lake"
+    traces = [str(samples / name) for name in ("mini_resnet", "mini_transformer", "pytorch")]
+    assert run(["ingest", *traces, "--db", str(db)]) == 0
+    assert run(["lake", "ingest", *traces, "--into", str(lake)]) == 0
+    for number, rows in ((1, 0), (3, 1)):
+        window = ["--run", str(number), "--from", "10ms", "--to", "50ms", "--format", "csv"]
+        capfd.readouterr()
+        assert run(["report", "breakdown", "--db", str(db), *window]) == 0
+        expected = capfd.readouterr().out
+        assert expected.count("\n") == 1 + rows
+        assert run(["lake", "report", "breakdown", str(lake), *window]) == 0
+        assert capfd.readouterr().out == expected
+    # Counted from the JSON file: union of kernels, cut to the window since the first event.
+    assert "24072659" in expected

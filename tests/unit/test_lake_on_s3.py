@@ -80,8 +80,28 @@ def test_a_lake_on_s3(bucket: str, tmp_path: Path, capfd: pytest.CaptureFixture[
     assert "is missing; run run-1 is omitted" in err
 
 
+def test_the_result_of_an_ingest_names_the_lake(bucket: str, capfd: pytest.CaptureFixture[str]) -> None:
+    trace = Path(__file__).parents[2] / "sample_traces" / "pytorch"
+    assert run(["lake", "ingest", str(trace), "--into", bucket.format("new/lake")]) == 0
+    shown = capfd.readouterr()
+    assert " ingested as run 1 in s3://bucket/new/lake\n" in shown.out + shown.err
+    assert "endpoint_override" not in shown.out + shown.err
+
+
 def test_what_is_not_there(bucket: str, capfd: pytest.CaptureFixture[str]) -> None:
     """One line each."""
     for path in (bucket.format("none"), bucket.replace("bucket", "nobucket").format("lake"), "s3://bucket"):
         assert run(["lake", "list", path]) in (1, 2)
         assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("rest", ["bucket/lake?bad=1", "bu cket/lake"])
+def test_keys_in_an_address_are_not_shown(rest: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for keys in ("KEY:SECRET", "KEY:SEC/RET", "KEY:SEC:RET"):
+        assert run(["lake", "list", f"s3://{keys}@{rest}"]) == 2
+        err = capfd.readouterr().err
+        assert "s3://" + rest.partition("?")[0] in err
+        assert len(err.splitlines()) == 1
+        assert "KEY" not in err
+        assert "SEC" not in err
+        assert "RET" not in err

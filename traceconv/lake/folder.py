@@ -29,6 +29,8 @@ _PARTIAL = "_partial"
 _STALE_SECONDS = 24 * 3600
 #: `Path` joins repeated slashes.
 _S3 = re.compile(r"s3:/+(?=[^/])")
+#: KEY:SECRET@ before a bucket. No name of a bucket has a colon, and a secret may have slashes.
+_KEYS = re.compile(r"(?<=s3://)[^/@]*:[^@]*@")
 #: A partition above the lake, which DuckDB would take for one of the lake.
 _PARTITION = re.compile(r"(^|/)(run|group)=")
 #: Requests in flight while entries are read.
@@ -93,6 +95,14 @@ def is_lake(path: Path) -> bool:
 def is_s3(path: Path) -> bool:
     """Whether a path is one on S3."""
     return bool(_S3.match(str(path)))
+
+
+def shown_path(path: Path) -> str:
+    """The path of a lake or a store for messages: `Path` joins the slashes of s3://; options and keys are left out."""
+    text = str(path)
+    if match := _S3.match(text):
+        text = _KEYS.sub("", "s3://" + text[match.end() :].partition("?")[0])
+    return printable(text)
 
 
 def lake_folder(path: Path) -> LakeFolder:
@@ -212,11 +222,11 @@ class _S3Folder:
     def __init__(self, uri: str) -> None:
         from pyarrow import ArrowException, fs
 
-        self.shown = printable(uri.partition("?")[0])
+        self.shown = shown_path(Path(uri))
         try:
             self._files, path = fs.FileSystem.from_uri(uri)
         except (ArrowException, OSError, ValueError) as error:
-            raise UsageError(f"{printable(uri)} is not a path on S3: {_first_line(error)}") from None
+            raise UsageError(f"{self.shown} is not a path on S3: {_KEYS.sub('', _first_line(error))}") from None
         self._top = path.rstrip("/")
         self.spark_path = f"s3a://{self._top}"
         if "/" not in self._top:

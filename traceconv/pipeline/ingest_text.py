@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from traceconv.base.errors import printable
-from traceconv.lake.folder import is_lake
+from traceconv.lake.folder import is_lake, shown_path
 
 if TYPE_CHECKING:
     from traceconv.pipeline.result import IngestedRun, IngestedRuns, Problem
@@ -21,7 +21,7 @@ _SHOWN_RUNS = _SHOWN_PROBLEMS = 20
 
 def lines_of(result: IngestedRuns) -> Iterator[str]:
     """Describe each run with its accounting, or many runs with a line each; then the files without a run."""
-    shown = printable(str(result.store))
+    shown = shown_path(result.store)
     if len(result) <= _RUNS_WITH_ACCOUNTING:
         for run in result:
             yield from _with_accounting(run, shown)

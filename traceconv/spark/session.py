@@ -56,6 +56,7 @@ def spark_session(master: str) -> Iterator[Any]:
     Raises UsageError without PySpark or Java, or if the master can't be reached.
     """
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError:
@@ -93,10 +94,8 @@ def spark_session(master: str) -> Iterator[Any]:
     try:
         with _this_python(master):
             session = builder.getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise UsageError(
-            f"can't start Spark on {printable(master, 100)}: {_first_line(error)}; it needs Java 17 or newer"
-        ) from None
+    except (PySparkException, Py4JError, OSError) as error:
+        raise UsageError(f"can't start Spark on {printable(master, 100)}: {_first_line(error)}") from None
     try:
         yield session
     finally:
@@ -170,9 +169,9 @@ def run_tasks(
                 raise UsageError(
                     f"Spark's executors have no Python package {missing[1]}; install traceconv {__version__} on them"
                 ) from None
-            java = getattr(error, "java_exception", None)
-            reason = _first_line(error) if java is None else printable(str(java.getMessage()).partition("\n")[0], 300)
-            raise StoreError(f"Spark can't run the tasks: {reason}; run the command again to continue") from None
+            raise StoreError(
+                f"Spark can't run the tasks: {_first_line(error)}; run the command again to continue"
+            ) from None
         finally:
             ended.set()
             follower.join()
@@ -235,7 +234,9 @@ def spark_rows(session: Any, lake: Lake, report: Report, parameters: Mapping[str
 
 
 def _first_line(error: Exception) -> str:
-    return printable(next(iter(str(error).splitlines()), type(error).__name__), 300)
+    java = getattr(error, "java_exception", None)  # Py4J's own text begins with the call
+    text = str(error) if java is None else str(java.getMessage())
+    return printable(next(iter(text.splitlines()), type(error).__name__), 300)
 
 
 def _create_views(session: Any, lake: Lake, names: Collection[str]) -> None:
