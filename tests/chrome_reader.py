@@ -47,7 +47,7 @@ class ChromeReader:
         for event in self.events:
             if event["ph"] != "M":
                 self._read(event)
-            elif event["name"] in ("marker", "op", "fusion", "task_pmu"):
+            elif event["name"] in ("marker", "op", "fusion", "task_pmu", "event_wait"):
                 columns = event["args"]["columns"]
                 listed = [dict(zip(columns, row, strict=True)) for row in event["args"]["rows"]]
                 self.rows[event["name"]] += [_row(event["name"], row) for row in listed]

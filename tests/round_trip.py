@@ -14,8 +14,9 @@ from traceconv.wire.protobuf import fields
 #: Tables with IDs that other rows refer to.
 TITLED = ("range", "api", "task", "marker")
 #: Tables in an exported timeline (docs/how-to/export-a-timeline.md).
-CARRIED = (*TITLED, "step", "counter", "memory", "flow", "op", "fusion", "task_pmu", "device", "process", "track")
-_REFERENCES = ("parent_id", "src_id", "dst_id", "api_id")
+CARRIED = (*TITLED, "step", "counter", "memory", "flow", "op", "fusion", "task_pmu", "event_wait")
+CARRIED += ("device", "process", "track")
+_REFERENCES = ("parent_id", "src_id", "dst_id", "api_id", "event_id")
 
 
 def differences(one: Path, other: Path) -> list[str]:
@@ -55,7 +56,7 @@ def _rows(store: str, name: str) -> str:
     """SELECT of all columns, with what ids stand for in their place."""
     columns, joins = [], []
     for column in (c.name for c in table(name).columns):
-        if column in _REFERENCES or (column == "id" and name in (*TITLED, "task_pmu")):
+        if column in _REFERENCES or (column == "id" and name in (*TITLED, "task_pmu", "event_wait")):
             joins.append(
                 f"LEFT JOIN content_{store} AS {column}_content "
                 f"ON {column}_content.run_id = s.run_id AND {column}_content.id = s.{column}"

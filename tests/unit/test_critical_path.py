@@ -12,8 +12,11 @@ import pytest
 import traceconv
 from traceconv.base.errors import InputError, UsageError
 from traceconv.cli.app import run
+from traceconv.export.chrome import export_chrome
+from traceconv.export.perfetto import export_perfetto
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.truth import TRUTH
+from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
 TRACKS = [{"track_id": 1, "kind": "thread"}, {"track_id": 7, "kind": "stream"}, {"track_id": 8, "kind": "stream"}]
@@ -188,6 +191,27 @@ def test_dependencies_and_paths_are_those_of_the_truth(
             seen[kind] += 1
         then = task_id.get(slice_id)
     assert seen["launch"] > 1 and seen["stream"] > 50 and seen["event"] > 3
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.pftrace"])
+def test_a_run_from_an_export_has_the_same_events_and_path(
+    name: str, capture: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Without the events, waits would be inferred, and paths and predictions differ from those of the capture."""
+    with open_store(capture[0]) as connection:
+        (export_chrome if name.endswith("json") else export_perfetto)(connection, 1, tmp_path / name)
+    traceconv.ingest(tmp_path / name, db=tmp_path / "t.duckdb")
+    events = (
+        "SELECT w.source_task_id, e.source_task_id FROM event_wait AS p JOIN task AS w USING (run_id, id) "
+        "LEFT JOIN task AS e ON e.run_id = p.run_id AND e.id = p.event_id ORDER BY ALL"
+    )
+    found = []
+    for path in (capture[0], tmp_path / "t.duckdb"):
+        with traceconv.open_store(path) as store:
+            parts_of = store.critical_path(save=False).parts.select(["kind", "start_ns", "dur_ns", "dependency"])
+            found.append((store.query(events).fetchall(), parts_of.to_pylist()))
+    assert len(found[0][0]) > 10
+    assert found[0] == found[1]
 
 
 #: Models and op types that take much of their time, on several streams at once where the model has branches.

@@ -26,6 +26,7 @@ MakeStore = Callable[..., Path]
 
 BASE = 1_720_000_000_123_456_789
 TABLES = ("task", "api", "range", "step", "marker", "counter", "memory", "flow", "op", "fusion", "task_pmu")
+TABLES += ("event_wait",)
 HOSTILE = 'a"b\\c\x00\x01\x1f\x7f\u2028</script>\n\té😀' + "x" * 5000
 
 

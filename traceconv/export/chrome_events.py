@@ -20,7 +20,7 @@ from traceconv.export.load_counters import LoadCounter
 from traceconv.export.records import JSON_KINDS, Kind, Template, filled
 from traceconv.export.row_lookup import look_up
 from traceconv.export.timeline import device_memory, memory_changes
-from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY
+from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY, TASK_TABLES
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
 
@@ -178,7 +178,8 @@ def table_sources(run_id: int, sources: Mapping[str, str], *, filtered: bool) ->
     """Return the FROM clauses of the ROW_TABLES. `sources`: those of the timeline, by table, `filtered` by device."""
     found = {name: f'(SELECT * FROM "{name}" WHERE run_id = {run_id})' for name in ROW_TABLES}
     if filtered:
-        found["task_pmu"] = f"(SELECT * FROM {found['task_pmu']} WHERE id IN (SELECT id FROM {sources['task']}))"
+        tasks = f"(SELECT id FROM {sources['task']})"
+        found |= {name: f"(SELECT * FROM {found[name]} WHERE id IN {tasks})" for name in TASK_TABLES}
     return found
 
 

@@ -38,7 +38,7 @@ class TraceRows:
         """Return a row's evidence, and the rows that it was made from. InputError: a file is missing or has changed."""
         if table in EVENT_TABLES:
             return self._slice(table, row), []
-        if table == "task_pmu":
+        if table in ("task_pmu", "event_wait"):
             return self._completing(self._sources.row("task", "id", row["id"])), [
                 RowRef("task", int(row["id"]), "its task")
             ]

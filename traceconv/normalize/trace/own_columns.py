@@ -23,8 +23,10 @@ FORM = 3
 NO_NAME = "(no name)"
 #: Columns of an op that its tasks display; they are read from the op itself.
 OP_MEMBERS = ("op_name", "op_type", "input_shapes", "input_dtypes", "output_shapes", "output_dtypes")
+#: Tables whose rows each belong to the task with their ID.
+TASK_TABLES = ("task_pmu", "event_wait")
 #: Tables whose rows are in metadata events, each event with many rows.
-ROW_TABLES = ("op", "fusion", "task_pmu")
+ROW_TABLES = ("op", "fusion", *TASK_TABLES)
 #: The same for Perfetto traces; of marker and step only rows without a time.
 PACKET_TABLES = ("marker", "step", "counter", "memory", "flow", *ROW_TABLES)
 #: Name of the metadata event of Perfetto traces that has the number of counter events, which are only for viewers.
@@ -56,7 +58,7 @@ NO_CATEGORY = "no_category"
 #: Annotation of the events in Perfetto traces where flows back in time start.
 REVERSED_NOTE = "starts_arrow_back"
 #: Columns that contain the ID of a task, API call, range or marker.
-_REFERENCES = {"parent_id", "src_id", "dst_id", "api_id"}
+_REFERENCES = {"parent_id", "src_id", "dst_id", "api_id", "event_id"}
 _TYPES: dict[str, Any] = {
     "i32": int | str | None,
     "i64": int | str | None,
@@ -74,7 +76,7 @@ class NotAsWritten(Exception):
 
 def references(name: str) -> set[str]:
     """Return the columns of a table that contain the ID of a row of another table."""
-    return {"id"} if name == "task_pmu" else _REFERENCES
+    return {"id", *_REFERENCES} if name in TASK_TABLES else _REFERENCES
 
 
 def _args_type(name: str, outside: Collection[str], more: Collection[tuple[str, Any, Any]] = ()) -> Any:

@@ -301,7 +301,7 @@ class OwnExport:
             for column in own.references(name) & columns.keys():
                 columns[column] = self._new_ids(batch.column(column))
             found = row_batch(name, columns)
-            yield found.filter(found.column("id").is_valid()) if name == "task_pmu" else found
+            yield found.filter(found.column("id").is_valid()) if name in own.TASK_TABLES else found
 
     def _new_ids(self, references: pa.Array) -> pa.Array:
         """Return references as IDs of this file; NULL if it does not contain the row."""
