@@ -22,12 +22,18 @@ _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 @dataclass(frozen=True)
 class Measured:
-    """Wall-clock seconds from start to exit, peak resident memory, output, and CPU seconds."""
+    """Wall-clock seconds from start to exit, peak resident memory, output, and CPU seconds.
+
+    Memory is that of the largest process, CPU time that of all that it has waited for.
+
+    message_seconds  from start to the first line of stderr; None: there was none
+    """
 
     seconds: float
     peak_bytes: int
     output: str
     cpu_seconds: float
+    message_seconds: float | None = None
 
 
 def run(command: Sequence[str | Path], accepted: Sequence[int] = (0,)) -> Measured:
@@ -35,17 +41,23 @@ def run(command: Sequence[str | Path], accepted: Sequence[int] = (0,)) -> Measur
     begin = time.perf_counter()
     # Without cached bytecode every start would compile all modules again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen([str(part) for part in command], stdout=stdout, stderr=stderr, env=environment)
+    with tempfile.TemporaryFile() as stdout:
+        process = subprocess.Popen(
+            [str(part) for part in command], stdout=stdout, stderr=subprocess.PIPE, env=environment
+        )
+        assert process.stderr is not None
+        with process.stderr as stderr:
+            first = stderr.readline()
+            message_seconds = time.perf_counter() - begin if first else None
+            errors = (first + stderr.read()).decode()
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
         stdout.seek(0)
-        stderr.seek(0)
-        output, errors = stdout.read().decode(), stderr.read().decode()
+        output = stdout.read().decode()
     if process.returncode not in accepted:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit code {process.returncode}\n{errors}")
-    return Measured(seconds, usage.ru_maxrss * 1024, output, usage.ru_utime + usage.ru_stime)
+    return Measured(seconds, usage.ru_maxrss * 1024, output, usage.ru_utime + usage.ru_stime, message_seconds)
 
 
 def traceconv(*arguments: str | Path, accepted: Sequence[int] = (0,)) -> Measured:
