@@ -150,11 +150,9 @@ def test_reference_pages_are_up_to_date() -> None:
 
 
 def test_reference_pages_are_independent_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    generate = module("generate")
-    wide = generate.pages()
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "dumb")
-    assert generate.pages() == wide
+    assert module("generate").stale() == []
 
 
 def test_check_reports_outdated_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,15 +90,13 @@ def test_a_kill_at_any_time_leaves_the_old_or_the_new_store(tmp_path: Path, what
     old, command = all_rows(folder / "s.duckdb"), [sys.executable, "-m", "traceconv"]
     new, took = _changed(folder, tmp_path / "new", command, what, lambda process: process.wait() and None)
     assert new != old
-    found = []
     chance = random.Random(what)
     for attempt in range(6):
         delay = chance.uniform(0.2, 1) * took
         rows, _ = _changed(folder, tmp_path / str(attempt), command, what, lambda process: _kill_after(process, delay))  # noqa: B023
+        # Which of them depends on scheduling; the test above kills at places that leave each.
         assert rows in (old, new)
-        found.append(rows == new)
         shutil.rmtree(tmp_path / str(attempt))
-    assert not all(found)
 
 
 def _changed(

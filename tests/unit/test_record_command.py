@@ -202,8 +202,13 @@ def test_interrupted_recording_keeps_its_records(ending: signal.Signals, tmp_pat
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
     )
-    marks = "*/device_0/data/step_mark*"
-    wait_until(process, lambda: any(file.stat().st_size > 1_000 for file in (tmp_path / "raw").glob(marks)))
+
+    def has(kind: str, size_bytes: int) -> bool:
+        files = (tmp_path / "raw").glob(f"*/device_0/data/{kind}*")
+        return any(file.stat().st_size > size_bytes for file in files)
+
+    # Each kind of record is written when its own buffer is full.
+    wait_until(process, lambda: has("step_mark.", 2_000) and has("task.", 40_000))
     os.kill(process.pid, ending)
     out, err = process.communicate(timeout=60)
     assert out == ""
