@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -33,6 +34,17 @@ def wait_until(process: subprocess.Popen[str], condition: Callable[[], bool]) ->
                 continue
             process.kill()
         pytest.fail(f"the program never came so far: {process.communicate()}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def in_terminal(command: Sequence[str], *, width: int = 80, env: Mapping[str, str] | None = None) -> str:

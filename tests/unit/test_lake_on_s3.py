@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ingest_checks import all_rows
+from s3_server import empty_bucket
 from test_lake import store_of_runs
 
 import traceconv
@@ -23,28 +19,8 @@ pytest.importorskip("moto", reason="moto[server] is not installed")
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """The address of an empty bucket; `{}` is the place of the folder."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in keys.items():
-            patch.setenv(name, value)
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
-        try:
-            until = time.monotonic() + 60
-            while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < until:
-                time.sleep(0.05)
-            from pyarrow import fs
-
-            options = {"scheme": "http", "endpoint_override": f"127.0.0.1:{port}", "region": "us-east-1"}
-            fs.S3FileSystem(**options, allow_bucket_creation=True).create_dir("bucket")
-            yield "s3://bucket/{}?" + "&".join(f"{name}={value}" for name, value in options.items())
-        finally:
-            server.terminate()
-            server.wait()
+    with empty_bucket() as address:
+        yield address
 
 
 def test_a_lake_on_s3(bucket: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
