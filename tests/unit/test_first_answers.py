@@ -120,6 +120,17 @@ def test_a_small_file_is_answered_exactly(folder: Path, capfd: pytest.CaptureFix
     assert row["low_percent"] == row["high_percent"] == 50
 
 
+def test_operators_that_occur_equally_often_are_in_order_of_name(tmp_path: Path) -> None:
+    """Forty names, the last first: the order of the rows, of the file or of a hash table, is another."""
+    names = [f"aten::op_{number:02}" for number in reversed(range(40))]
+    operator = {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "dur": 4}
+    events = [operator | {"name": name, "ts": 10 * number} for number, name in enumerate(names)]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [kernel(0), *events]}))
+    found = [row["item"] for row in sample(path, "summary") if row["section"] == "operator"]
+    assert found == sorted(names)[:5]
+
+
 def test_a_compressed_file_gives_lower_limits(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
