@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from pathlib import Path
 
+import pytest
 from runtime_reader import Capture
 
 from traceconv.runtime.clock import DeviceClock
@@ -17,7 +19,7 @@ from traceconv.runtime.event_log import (
     WHOLE_CALL,
     EventLog,
     EventStore,
-    pack_call,
+    append,
 )
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.recorder import Recorder
@@ -42,10 +44,10 @@ def test_calls_of_all_shapes_become_begins_and_ends(tmp_path: Path) -> None:
     outer = 4 * recorder.call_head("ModelExecute", 7, NONE32, "model")
     leaf = 4 * recorder.call_head("OpDispatch", 7, 3, "node")
     launch = 4 * recorder.call_heads(LAUNCH, 8, 3)
-    recorder.add_call(pack_call(10, 0, 0, 2, outer + CALL_BEGINS, 5))
-    recorder.add_call(pack_call(11, 12, 0, 4, leaf + WHOLE_CALL, 5))
-    recorder.add_call(pack_call(13, 14, 16, 6, launch + CALL_IN_CALL, 5))
-    recorder.add_call(pack_call(17, 0, 0, 2, outer + CALL_ENDS, NONE32))
+    append(recorder.calls, 10, 0, 0, 2, outer + CALL_BEGINS, 5)
+    append(recorder.calls, 11, 12, 0, 4, leaf + WHOLE_CALL, 5)
+    append(recorder.calls, 13, 14, 16, 6, launch + CALL_IN_CALL, 5)
+    append(recorder.calls, 17, 0, 0, 2, outer + CALL_ENDS, NONE32)
     recorder.close({})
     assert calls(tmp_path / "capture") == [
         (10, 2, "ModelExecute", NONE32, 5, 0, "model"),
@@ -93,3 +95,17 @@ def test_excluded_events_are_not_buffered() -> None:
     log.counter(0, 1, "HBM Used", "byte", 5)
     log.step_mark(0, 1, 1, 1, 1, "start")
     assert store.pending == 0
+
+
+def test_words_are_appended_completely_or_not_at_all() -> None:
+    buffer = bytearray(b"before")
+    words = (0, -1, 2**63 - 1, -(2**63), NONE32)
+    append(buffer, *words)
+    appended = b"before" + struct.pack("5q", *words)
+    assert buffer == appended
+    for wrong in (2**63, "1", None):
+        with pytest.raises((OverflowError, TypeError, struct.error)):
+            append(buffer, 1, wrong)  # type: ignore[arg-type]
+    with memoryview(buffer), pytest.raises(BufferError):
+        append(buffer, 1)
+    assert buffer == appended

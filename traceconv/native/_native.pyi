@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 Bytes: TypeAlias = bytes | NDArray[np.generic]
 Int64: TypeAlias = NDArray[np.int64]
 
+def append(buffer: bytearray, /, *words: int) -> None: ...
 def apart(
     lines: NDArray[np.int64],
     starts: NDArray[np.int64],

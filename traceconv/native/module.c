@@ -5,6 +5,8 @@
 #include "distinct.h"
 
 static PyMethodDef methods[] = {
+    {"append", (PyCFunction)(void (*)(void))native_append, METH_FASTCALL,
+        "append(buffer, *words): append up to 16 words of 64 bits to a bytearray in one step."},
     {"apart", native_apart, METH_VARARGS,
         "apart(lines, starts, ends, order, last): whether each slice starts after the last one of its line ended."},
     {"causes", native_causes, METH_VARARGS, "causes(causes, first, last, out): the causes of a vertex from `first` on, backwards; their number."},

@@ -11,6 +11,7 @@
 #define SIZE(type, size) _Static_assert(sizeof(type) == size, #type " is not its dtype")
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 
+PyObject *native_append(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_apart(PyObject *module, PyObject *args);
 PyObject *native_causes(PyObject *module, PyObject *args);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);

@@ -13,11 +13,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv import native
 from traceconv.runtime.device import Device, Task
 from traceconv.runtime.lower import Program
 from traceconv.runtime.memory import MemoryEvent
@@ -51,7 +52,15 @@ HEADS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "task": (("name", "op_index", "block_count", "mix_block_count", "task_type", "hf32_eligible"), 1),
     "counter": (("name", "value_unit"), 2),
 }
-pack_call = struct.Struct("6q").pack
+
+if TYPE_CHECKING or native.AVAILABLE:
+    from traceconv.native import append as append
+else:
+
+    def append(buffer: bytearray, *words: int) -> None:
+        """The same without the C extension."""
+        buffer.extend(struct.pack(f"{len(words)}q", *words))
+
 
 Words = NDArray[np.int64]
 #: (kind, device_id or None for the host) → one row of words per event, in order of arrival.
@@ -125,8 +134,8 @@ class EventStore:
         return self.words.setdefault((kind, device_id), bytearray())
 
     def add(self, kind: str, device_id: int | None, *words: int) -> None:
-        """Append the words of some events in one step."""
-        self.buffer(kind, device_id).extend(struct.pack(f"{len(words)}q", *words))
+        """Append the words of an event."""
+        append(self.buffer(kind, device_id), *words)
 
     def add_heads(self, kind: str, heads: Sequence[Head]) -> int:
         """Append heads; return the number of the first."""
@@ -162,7 +171,8 @@ class EventLog:
         self.model_base = model_base
         #: Open spans on streams, which need the times of tasks.
         self.spans_open: Sequence[object] = ()
-        self.add_call = store.buffer("api", None).extend
+        #: `append` here adds the words of a call.
+        self.calls = store.buffer("api", None)
         self._call_heads: dict[tuple[str, int, int, str], int] = {}
         self._memory_heads: dict[tuple[object, ...], int] = {}
         self._task_heads: dict[TaskKey, int] = {}
@@ -188,7 +198,7 @@ class EventLog:
     # Host
 
     def call_head(self, name: str, thread_id: int, op_index: int, level: str) -> int:
-        """Return the head of a call, for the words passed to `add_call`."""
+        """Return the head of a call, for its words."""
         key = (name, thread_id, op_index, level)
         found = self._call_heads.get(key)
         if found is None:
@@ -205,7 +215,7 @@ class EventLog:
         if not self.store.memory_on:
             return
         heads = self._memory_heads
-        words: list[int] = []
+        words = bytearray()
         for host_ns, what, kind, block_id, address, size, used, reserved, pool, purpose, tensor, op in events:
             key = what, kind, pool, purpose, tensor, op, device_id
             head = heads.get(key)
@@ -213,8 +223,8 @@ class EventLog:
                 op_index = NONE32 if op is None else self._op(op)
                 enums = _MEMORY_EVENTS[what], _MEMORY_KINDS[kind], _PURPOSES[purpose]
                 head = heads[key] = self._add_heads("memory", (pool, tensor or "", device_id, op_index, *enums))
-            words += (host_ns, block_id, address, size, used, reserved, head)
-        self.store.add("memory", None, *words)
+            append(words, host_ns, block_id, address, size, used, reserved, head)
+        self.store.buffer("memory", None).extend(words)
 
     def clock_stop(self, thread_id: int, host_ns: int, dur_ns: int) -> None:
         """Log that the host clock stopped, also while logs are paused."""
@@ -233,8 +243,7 @@ class EventLog:
         if not self.store.tasks_on:
             return
         heads, clock = self._task_heads, device.clock
-        words: list[int] = []
-        waits: list[int] = []
+        words, waits = bytearray(), bytearray()
         for task in tasks:
             key, op, size_bytes, correlation_id, step_id, execution_id = task.note
             head = heads.get(key)
@@ -244,17 +253,19 @@ class EventLog:
                 numbers = self._op(op_index), *blocks, _TASK_TYPES[task_type], int(bool(op and op.hf32_eligible))
                 head = heads[key] = self._add_heads("task", (name or "", *numbers))
             size = _NONE_WORD if size_bytes is None else size_bytes
-            start, end = task.span
+            start, end = task.start, task.end
+            assert start is not None and end is not None
             if clock.jump_ticks and end >= clock.jump_at:
                 start, end = clock.reading(start), clock.reading(end)
-            words += start, end, correlation_id, size, task.task_id, task.stream_id, step_id, execution_id, head
+            task_id, stream_id = task.task_id, task.stream_id
+            append(words, start, end, correlation_id, size, task_id, stream_id, step_id, execution_id, head)
             if task.event is not None:
-                waits += end, task.task_id, task.event.task_id
+                append(waits, end, task_id, task.event.task_id)
             if self.spans_open:
-                self.on_task(device.device_id, task.stream_id, start, end)
-        self.store.add("task", device.device_id, *words)
+                self.on_task(device.device_id, stream_id, start, end)
+        self.store.buffer("task", device.device_id).extend(words)
         if waits:
-            self.store.add("event_wait", device.device_id, *waits)
+            self.store.buffer("event_wait", device.device_id).extend(waits)
 
     def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         """Called for each task of a stream while spans on streams are open."""

@@ -25,7 +25,7 @@ from traceconv.runtime.event_log import (
     CaptureIds,
     EventLog,
     RangeBegin,
-    pack_call,
+    append,
 )
 
 #: Cost of a call on the modelled host, in ns: (before, after) its body.
@@ -138,7 +138,7 @@ class Host:
         if not self.recorder.store.calls_on:
             return lambda _, work: put(work)
         thread_id, log = self.channel.thread_id, self.recorder
-        now, numbers, add = self.channel.now, self.correlations, log.add_call
+        now, numbers, calls = self.channel.now, self.correlations, log.calls
         words = self._dispatch_words.setdefault(thread_id, {})
 
         def dispatch(op_index: int, work: Callable[[], None]) -> None:
@@ -147,7 +147,7 @@ class Host:
             end_ns, word = now(), words.get(op_index)
             if word is None:
                 word = words[op_index] = 4 * log.call_head("OpDispatch", thread_id, op_index, "node") + WHOLE_CALL
-            add(pack_call(begin_ns, end_ns, 0, next(numbers), word, step_id))
+            append(calls, begin_ns, end_ns, 0, next(numbers), word, step_id)
 
         return dispatch
 
@@ -311,14 +311,10 @@ def _live_reading(device: Device, thread: LiveThread) -> tuple[int, int, int]:
     return device.clock.reading(device.clock.ticks_at(read)), before, after
 
 
-def _discard(words: bytes) -> None:
-    """Drop a call that only spends modelled time."""
-
-
 class Call:
     """A call that begins and ends with its `with` block."""
 
-    __slots__ = ("_add", "_after_ns", "_before_ns", "_correlation_id", "_head", "_step_id", "_thread")
+    __slots__ = ("_after_ns", "_before_ns", "_calls", "_correlation_id", "_head", "_step_id", "_thread")
 
     def __init__(
         self,
@@ -330,7 +326,8 @@ class Call:
         step_id: int,
         correlation_id: int,
     ) -> None:
-        self._add = recorder.add_call if recorder.store.calls_on else _discard
+        #: None: it only spends modelled time.
+        self._calls = recorder.calls if recorder.store.calls_on else None
         self._head = 4 * recorder.call_head(name, thread.thread_id, op_index, level)
         self._thread = thread
         self._step_id = step_id
@@ -339,13 +336,15 @@ class Call:
 
     def __enter__(self) -> int:
         thread = self._thread
-        self._add(pack_call(thread.now(), 0, 0, self._correlation_id, self._head + CALL_BEGINS, self._step_id))
+        if self._calls is not None:
+            append(self._calls, thread.now(), 0, 0, self._correlation_id, self._head + CALL_BEGINS, self._step_id)
         thread.spend(self._before_ns)
         return self._correlation_id
 
     def __exit__(self, *error: object) -> None:
         self._thread.spend(self._after_ns)
-        self._add(pack_call(self._thread.now(), 0, 0, self._correlation_id, self._head + CALL_ENDS, NONE32))
+        if self._calls is not None:
+            append(self._calls, self._thread.now(), 0, 0, self._correlation_id, self._head + CALL_ENDS, NONE32)
 
 
 #: Threads of one device: the user's, the launching one, the driver's.

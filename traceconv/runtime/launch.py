@@ -10,7 +10,7 @@ from traceconv.runtime import device as dev
 from traceconv.runtime.clock import HostThread
 from traceconv.runtime.cost import Cost, ceil_div, copy_ticks, memory_cycles, task_ticks
 from traceconv.runtime.device import EVENT, Device, Rendezvous, Task, Work
-from traceconv.runtime.event_log import CALL_IN_CALL, NONE32, TaskKey, pack_call
+from traceconv.runtime.event_log import CALL_IN_CALL, NONE32, TaskKey, append
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.lower import DeviceOp, Program
@@ -225,7 +225,7 @@ class Launcher:
         task = self._enqueue(submit_ns, correlation_id, launch, run)
         if logged:
             word = self._launch_words.get(op.index) or self._launch_word(op)
-            host.recorder.add_call(pack_call(begin_ns, submit_ns, now(), correlation_id + 1, word, run.step_id))
+            append(host.recorder.calls, begin_ns, submit_ns, now(), correlation_id + 1, word, run.step_id)
         return task, scratch
 
     def _launch_word(self, op: DeviceOp) -> int:

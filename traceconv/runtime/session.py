@@ -339,7 +339,7 @@ class Session:
     def _hand_ops(self, run: Run) -> None:
         host, program = self._host, self.model.program
         with host.calls(("acl", "aclmdlExecuteAsync"), ("model", "ModelExecute"), step_id=run.step_id):
-            modules = Modules(self._ranges, host, run) if self._modules and host.recorder.store.ranges_on else None
+            modules = Modules(self._ranges, host, run) if self._modules and host.recorder.store.calls_on else None
             dispatch, launch = host.dispatcher(run.step_id), self._launcher.op
             for op in program.ops:
                 if self._plan.host_reads:
