@@ -173,23 +173,40 @@ def graphs(
         yield load_graph(connection, run_id, start_ns - lead_ns, end_ns), group
 
 
-def vertex_at(graph: Graph, ns: int, device_id: int | None, *, end: bool) -> int:
-    """Return the vertex of a start or end of a step: of those at this time, one of a task of its device, if possible.
+def vertices_at(graph: Graph, ns: Int64, devices: Int64, *, end: bool) -> Int64:
+    """Return the vertices of starts or ends of steps: of those at this time, one of a task of its device, if possible.
 
+    ns, devices  [step]; device -1: any
     If there are none at this time, it is the last one before; -1: there are none before.
     """
-    low, high = np.searchsorted(graph.times, ns), np.searchsorted(graph.times, ns, "right")
-    at = np.arange(low, high)
-    at = at[graph.is_end[at] == end]
-    if not len(at):
-        return int(high) - 1
-    tasks = graph.slices[at] - graph.host_count
-    own = at[tasks >= 0]
-    if len(own) and device_id is not None:
-        same = own[graph.task_devices[graph.slices[own] - graph.host_count] == device_id]
-        own = same if len(same) else own
-    found = own if len(own) else at
-    return int(found[-1] if end else found[0])
+    found = np.searchsorted(graph.times, ns, "right") - 1
+    chosen = np.flatnonzero(graph.is_end == end)
+    tasks = chosen[graph.slices[chosen] >= graph.host_count]
+    task_devices = graph.task_devices[graph.slices[tasks] - graph.host_count]
+    known = np.unique(devices[devices >= 0]).tolist()
+    own = ((tasks[task_devices == device], np.flatnonzero(devices == device)) for device in known)
+    # What is preferred comes last.
+    every = np.arange(len(ns))
+    for vertices, steps in ((chosen, every), (tasks, every), *own):
+        if not len(vertices):
+            continue
+        times = graph.times[vertices]
+        places = np.searchsorted(times, ns[steps], "right") - 1 if end else np.searchsorted(times, ns[steps])
+        vertex = vertices[np.clip(places, 0, len(vertices) - 1)]
+        at = graph.times[vertex] == ns[steps]
+        found[steps[at]] = vertex[at]
+    return found
+
+
+def columns_of(steps: Sequence[Step]) -> tuple[Int64, Int64, Int64]:
+    """Return the starts, ends and devices of steps; -1: no device."""
+    starts, ends, devices = (
+        np.array(values, np.int64)
+        for values in zip(
+            *((s.start_ns, s.end_ns, -1 if s.device_id is None else s.device_id) for s in steps), strict=True
+        )
+    )
+    return starts, ends, devices
 
 
 def critical_path(
@@ -223,18 +240,13 @@ def save_path(store: Path, path: CriticalPath) -> None:
 
 def _parts(graph: Graph, steps: Sequence[Step], before: Int64) -> pa.Table:
     """Return the parts of the steps' paths, in order."""
-    paths = [
-        chain(
-            before,
-            int(np.searchsorted(graph.times, step.start_ns, "right")),
-            vertex_at(graph, step.end_ns, step.device_id, end=True),
-        )
-        for step in steps
-    ]
+    step_starts, step_ends, devices = columns_of(steps)
+    first = np.searchsorted(graph.times, step_starts, "right")
+    last = vertices_at(graph, step_ends, devices, end=True)
+    paths = [chain(before, *bounds) for bounds in zip(first.tolist(), last.tolist(), strict=True)]
     counts = np.array([len(path) for path in paths])
     path = np.concatenate(paths)
     of_step: Int64 = np.repeat(np.arange(len(steps)), counts)
-    step_starts, step_ends = (np.array(times) for times in zip(*((s.start_ns, s.end_ns) for s in steps), strict=True))
     cause = graph.cause[path]
     edges = cause >= 0
     kind = graph.kinds[path]

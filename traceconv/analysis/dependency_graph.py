@@ -302,21 +302,15 @@ class _Builder:
         dispatched, launched = (np.flatnonzero(role == one) for one in (1, 2))
         if not (len(dispatched) and len(launched)):
             return
-        keys = [
-            np.stack(
-                (
-                    self.host["step"][rows],
-                    self.host["op"][rows],
-                    _occurrence(self.host["step"][rows], self.host["op"][rows]),
-                )
-            )
-            for rows in (dispatched, launched)
-        ]
-        _, codes = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)
-        codes = codes.reshape(-1)
-        by_code = np.full(codes.max() + 1, -1)
-        by_code[codes[: len(dispatched)]] = dispatched
-        sources = by_code[codes[len(dispatched) :]]
+        both = np.concatenate((dispatched, launched))
+        steps, ops = (np.unique(self.host[name][both], return_inverse=True)[1] for name in ("step", "op"))
+        codes = steps * (ops.max() + 1) + ops
+        # The n-th launch of an op in a step is that of the n-th dispatch.
+        codes, queued = codes[: len(dispatched)], codes[len(dispatched) :]
+        order = np.argsort(codes, kind="stable")
+        at = np.searchsorted(codes[order], queued) + _occurrence(queued)
+        same = at < np.searchsorted(codes[order], queued, "right")
+        sources = np.where(same, dispatched[order[np.minimum(at, len(dispatched) - 1)]], -1)
         # Of the calls on a thread that are inside no other, the waits right before a launch are part of it.
         top = np.flatnonzero(self.is_top)
         top = top[np.argsort(self.host["line"][top], kind="stable")]
@@ -484,13 +478,10 @@ def _usual(delays_ns: Int64) -> int:
     return int(np.partition(delays_ns, place)[place]) if len(delays_ns) else 0
 
 
-def _occurrence(*keys: Int64) -> Int64:
-    """Return the number of earlier rows with the same keys, for each row."""
-    order = np.lexsort(keys[::-1])
-    changes = np.zeros(len(order), bool)
-    changes[:1] = True
-    for key in keys:
-        changes[1:] |= key[order][1:] != key[order][:-1]
+def _occurrence(codes: Int64) -> Int64:
+    """Return the number of earlier rows with the same code, for each row."""
+    order = np.argsort(codes, kind="stable")
+    changes = np.diff(codes[order], prepend=-1) != 0
     places = np.arange(len(order))
     result: Int64 = np.empty(len(order), np.int64)
     result[order] = places - np.maximum.accumulate(np.where(changes, places, 0))

@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from traceconv.analysis.contention import contention, divided
-from traceconv.analysis.critical_path import Step, find_steps, graphs, vertex_at
+from traceconv.analysis.critical_path import Step, columns_of, find_steps, graphs, vertices_at
 from traceconv.analysis.dependency_graph import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS, Graph
 from traceconv.analysis.replay import Delays
 from traceconv.base.errors import UsageError, option, printable, suggestion
@@ -22,6 +22,8 @@ from traceconv.base.int64 import Int64, Mask
 
 #: Delay of a dependency that is gone.
 _NEVER = -(2**61)
+#: Later times, of replays in which everything takes a million times as long, are this one, so that no sum overflows.
+_LATEST_NS = 2**62 + 2**61
 _MOST_SPEED = 1_000_000
 
 _OPS = """
@@ -167,7 +169,7 @@ def what_if(
             known = [name for (name,) in connection.execute(_OPS.format(run=run_id)).fetchall()]
             near = suggestion(change.op_type, known)
             raise UsageError(f"the run has no op of type '{printable(change.op_type, 60)}'.{near}")
-    found, totals, shares_device = [], np.zeros(3, np.int64), False
+    found, totals, shares_device = [], [0, 0, 0], False
     for graph, group in graphs(connection, run_id, steps):
         shared = contention(connection, run_id, graph)
         is_matching = np.isin(graph.ids, matching)
@@ -180,12 +182,12 @@ def what_if(
             if change.speed_up is not None:
                 shared = shared.faster(is_matching[graph.slices[shared.ends]], change.speed_up)
             changed = shared.times(delays, graph.times)
-        replayed, predicted = (list(_spans(graph, times, group)) for times in (unchanged, changed))
+        replayed, predicted = _spans(graph, group, (unchanged, changed))
         for step, before, after in zip(group, replayed, predicted, strict=True):
             found.append(StepChange(step, step.dur_ns, before[1] - before[0], after[1] - after[0]))
         measured = [(step.start_ns, step.end_ns) for step in group]
-        totals += np.array([_total(spans) for spans in (measured, replayed, predicted)])
-    measured_ns, replayed_ns, predicted_ns = totals.tolist()
+        totals = [total + _total(spans) for total, spans in zip(totals, (measured, replayed, predicted), strict=True)]
+    measured_ns, replayed_ns, predicted_ns = totals
     return WhatIf(run_id, change, tuple(found), measured_ns, replayed_ns, predicted_ns, shares_device)
 
 
@@ -214,23 +216,31 @@ def _total(spans: Sequence[tuple[int, int]]) -> int:
     return max(end for _, end in spans) - min(start for start, _ in spans)
 
 
-def _spans(graph: Graph, times: Int64, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of steps whose vertices come at these times; a step ends not before its last task."""
-    ends = np.flatnonzero(graph.is_end & (graph.slices >= graph.host_count))
-    tasks = graph.slices[ends] - graph.host_count
-    ends = ends[np.argsort(graph.task_steps[tasks], kind="stable")]
-    step_ids = graph.task_steps[graph.slices[ends] - graph.host_count]
-    for step in steps:
-        own = ends
-        if step.step_id is not None:
-            own = ends[np.searchsorted(step_ids, step.step_id) : np.searchsorted(step_ids, step.step_id, "right")]
-        if step.device_id is not None:
-            own = own[graph.task_devices[graph.slices[own] - graph.host_count] == step.device_id]
-        start_ns, end_ns = (
-            ns if vertex < 0 else int(times[vertex]) + ns - int(graph.times[vertex])
-            for ns, vertex in (
-                (step.start_ns, vertex_at(graph, step.start_ns, step.device_id, end=False)),
-                (step.end_ns, vertex_at(graph, step.end_ns, step.device_id, end=True)),
-            )
-        )
-        yield start_ns, max(end_ns, int(times[own].max()) if len(own) else end_ns)
+def _spans(graph: Graph, steps: Sequence[Step], replays: Sequence[Int64]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the (start, end) of steps for each replay: times of the vertices. A step ends not before its last task."""
+    starts, ends, devices = columns_of(steps)
+    bounds = [(ns, vertices_at(graph, ns, devices, end=end)) for ns, end in ((starts, False), (ends, True))]
+    step_ids = np.array([step.step_id or 0 for step in steps])
+    vertices = np.flatnonzero(graph.is_end & (graph.slices >= graph.host_count))
+    tasks = graph.slices[vertices] - graph.host_count
+    task_ids = graph.task_steps[tasks] if steps[0].step_id is not None else np.zeros_like(tasks)
+    order = np.argsort(task_ids, kind="stable")
+    vertices, tasks, task_ids = vertices[order], tasks[order], task_ids[order]
+    # Per device: its steps that have tasks, the ends of all tasks by step, and where those of the steps begin.
+    groups = []
+    for device in np.unique(devices).tolist():
+        kept = np.full(len(tasks), True) if device < 0 else graph.task_devices[tasks] == device
+        ids, begins = np.unique(task_ids[kept], return_index=True)
+        own = np.flatnonzero((devices == device) & np.isin(step_ids, ids))
+        groups.append((own, vertices[kept], begins, np.searchsorted(ids, step_ids[own])))
+    for times in replays:
+        times = np.minimum(times, _LATEST_NS)
+        found = []
+        for ns, at in bounds:
+            shifted = np.where(at >= 0, times[at] + (ns - graph.times[at]), ns)
+            found.append(shifted)
+        for own, ends_of_tasks, begins, places in groups:
+            if len(own):
+                last = np.maximum.reduceat(times[ends_of_tasks], begins)[places]
+                found[1][own] = np.maximum(found[1][own], last)
+        yield list(zip(found[0].tolist(), found[1].tolist(), strict=True))
