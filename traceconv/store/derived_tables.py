@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -19,19 +19,23 @@ from traceconv.store.replay_tables import fill_replays
 
 
 def derived_rows(
-    connection: duckdb.DuckDBPyConnection, runs: Sequence[int]
+    connection: duckdb.DuckDBPyConnection, runs: Sequence[int], step_done: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
+    step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
+
     Rows may be inserted in between. Some tables are inserted at the end.
     """
-    yield from busy_rows(connection, runs)
-    yield from memory_rows(connection, runs)
-    yield from queue_rows(connection, runs)
+    for rows in (busy_rows, memory_rows, queue_rows):
+        yield from rows(connection, runs)
+        step_done()
     link_tasks(connection, runs)
-    fill_operators(connection, runs)
+    step_done()
+    fill_operators(connection, runs, step_done)
     fill_paths(connection, runs)
     connection.execute("DROP TABLE temp.linked")
+    step_done()
     fill_replays(connection, runs)
     fill_collectives(connection, runs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -24,11 +24,17 @@ _MAX_LEVELS = 512
 _FEW_LEVELS = 4
 _MATRIX = ("gemm", "conv", "attention")
 
-_RUNS = (
-    "SELECT DISTINCT run_id FROM range WHERE run_id IN ({runs}) AND kind = 'host_op' "
-    "AND (contains(args, '\"Input Dims\"') OR contains(args, '\"Input dims\"')) "
-    "AND run_id IN (SELECT run_id FROM task) ORDER BY run_id"
+# A join of all rows would exceed the memory limit.
+_RUNS = """
+WITH with_shapes AS MATERIALIZED (
+  SELECT DISTINCT run_id FROM "range"
+  WHERE run_id IN ({runs}) AND kind = 'host_op'
+    AND (contains(args, '"Input Dims"') OR contains(args, '"Input dims"'))
+), with_tasks AS MATERIALIZED (
+  SELECT DISTINCT run_id FROM task WHERE run_id IN ({runs})
 )
+SELECT run_id FROM with_shapes SEMI JOIN with_tasks USING (run_id) ORDER BY run_id
+"""
 # As in launching_range: torch_npu queues its work, and a flow leads from the operator to the task.
 _LINKED = """
 CREATE OR REPLACE TEMP TABLE linked AS
@@ -243,8 +249,10 @@ def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> No
     connection.execute(_LINKED.format(runs=", ".join(f"{run_id:d}" for run_id in runs) or "NULL"))
 
 
-def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
-    """Fill both tables for runs that have no rows in them, after link_tasks."""
+def fill_operators(
+    connection: duckdb.DuckDBPyConnection, runs: Iterable[int], step_done: Callable[[], None] = lambda: None
+) -> None:
+    """Fill both tables for runs that have no rows in them, after link_tasks. `step_done`: as in derived_rows."""
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     with_shapes = connection.execute(_RUNS.format(runs=chosen)).fetchall() if chosen else []
     if not with_shapes:
@@ -252,6 +260,7 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes), "rank": TASK_RANK}
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
+    step_done()
     calls = _CALLS.format(**within, names=_quoted_names(), part="{part}")
     _create_in_parts(connection, "operator_call", calls, _parts(connection, "range_id", "found"))
     _make_operators(connection)
@@ -262,19 +271,23 @@ def fill_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -
     _create_in_parts(connection, "numbered_call", _NUMBERED, by_hash)
     # The rest needs the memory.
     connection.execute("DROP TABLE temp.operator_call; DROP TABLE temp.distinct_call")
+    step_done()
     by_number = _parts(connection, "number", "numbered_call", "number")
     _create_in_parts(connection, "known_call", _KNOWN, by_number)
     connection.execute("DROP TABLE temp.numbered_call; DROP TABLE temp.distinct_operator")
+    step_done()
     connection.execute(_OUTER)
     _create_in_parts(connection, "placed", _BY_CALL, _parts(connection, "api_id", "launched"))
     connection.execute(_BY_FLOW)
     for part in _parts(connection, "range_id", "placed"):
         connection.execute(_TASKS.format(**within, part=part))
     connection.execute("DROP TABLE temp.known_call; DROP TABLE temp.placed")
+    step_done()
     for part in _parts(connection, "operator_id", "made_operator", "operator_id"):
         connection.execute(_OPERATORS.format(**within, part=part))
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+    step_done()
 
 
 def _parts(connection: duckdb.DuckDBPyConnection, column: str, table: str, name: str = "id") -> list[str]:

@@ -22,6 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from traceconv.base.errors import StoreError, printable
+from traceconv.base.malloc_tuning import trim_heap
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.arrow_rows import execute_with
@@ -47,8 +48,11 @@ from traceconv.store.template_cache import empty_store
 _LOAD_BYTES = 96_000_000
 #: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
 _DERIVE_BYTES = 160_000_000
-#: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes.
-_DERIVED_OPERATORS = 2_000_000
+#: Rows of a new store from which on each step of that is committed: what earlier steps used takes memory until then.
+_COMMITTED_ROWS = 1_000_000
+#: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes. An
+#: existing store gets all rows in one transaction, so that fewer are.
+_DERIVED_OPERATORS, _APPENDED_OPERATORS = 6_000_000, 2_000_000
 _BYTES_PER_OPERATOR = 48
 _LAUNCHING = """
 SELECT least((SELECT count(*) FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'),
@@ -102,6 +106,7 @@ class StoreWriter:
         path = self._path
         self._small = SmallInserts()
         self._text_bytes = 0
+        self._row_count = 0
         #: Whether `insert`, `stage` or `run_sql` was called since it was last reset.
         self.changed = False
         #: New runs, for which derived tables have to be filled.
@@ -219,6 +224,7 @@ class StoreWriter:
             batches = self._noted_runs(run_id, batches)
         taken = self._small.take(table, run_id, batches)
         if isinstance(taken, int):
+            self._row_count += taken
             if self._small.full:
                 self._insert_small()
             return taken
@@ -244,6 +250,7 @@ class StoreWriter:
             if failure:
                 raise failure[0] from None
             raise
+        self._row_count += count
         return count
 
     def _insert_into(
@@ -353,14 +360,22 @@ class StoreWriter:
         load_bytes = _LOAD_BYTES + _TIMES_A_TEXT * self._text_bytes
         runs = ", ".join(f"{run_id:d}" for run_id in self._new_runs)
         [(launching,)] = self._fetch(_LAUNCHING.format(runs=runs), [])
-        derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - _DERIVED_OPERATORS)
+        enough = _APPENDED_OPERATORS if self._partial is None else _DERIVED_OPERATORS
+        derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - enough)
         self._execute_at_once(f"SET memory_limit = '{max(load_bytes, derive_bytes)}B'", [])
         with self._refusing():
-            for table, run_id, batch in derived_rows(self._connection, sorted(self._new_runs)):
+            self._end_step()
+            for table, run_id, batch in derived_rows(self._connection, sorted(self._new_runs), self._end_step):
                 self.insert(table, run_id, iter([batch]))
         if derive_bytes <= _DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
             self._execute_at_once(f"SET memory_limit = '{load_bytes}B'", [])
         self._new_runs.clear()
+
+    def _end_step(self) -> None:
+        """Commit a new store with many rows, which nobody sees yet: dropped temporary tables take memory until then."""
+        if self._partial is not None and self._row_count > _COMMITTED_ROWS:
+            self._connection.execute("COMMIT; BEGIN TRANSACTION")
+            trim_heap()
 
     def _insert_small(self) -> None:
         """Store the collected batches."""

@@ -1,0 +1,71 @@
+"""A large new store is committed after each step of its derived tables, before it has its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ingest_checks import all_rows
+
+from benchmarks.chrome_json import write
+from traceconv.pipeline.ingest import ingest
+from traceconv.store import derived_tables, operator_tables, writer
+
+SHAPED_BYTES = 100_000
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.json"
+    write(path, "compact", SHAPED_BYTES)
+    return path
+
+
+def commit_each_step(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writer, "_COMMITTED_ROWS", 0)
+    # Several parts of each join.
+    patch.setattr(operator_tables, "_JOINED_ROWS", 40)
+    patch.setattr(operator_tables, "_PLACE_BITS", 4)
+    patch.setattr(operator_tables, "_PART_ROWS", 64)
+
+
+def test_commits_between_steps_change_no_row(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest([trace], tmp_path / "at_once.duckdb")
+    commit_each_step(monkeypatch)
+    ingest([trace], tmp_path / "in_steps.duckdb")
+    rows = all_rows(tmp_path / "in_steps.duckdb")
+    assert rows == all_rows(tmp_path / "at_once.duckdb")
+    assert len(rows["task_operator"]) > 100
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_ingest_that_stops_after_a_commit_leaves_no_file(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def stop(*_: object) -> None:
+        raise error
+
+    commit_each_step(monkeypatch)
+    monkeypatch.setattr(derived_tables, "fill_paths", stop)
+    (tmp_path / "stores").mkdir()
+    with pytest.raises(error):
+        ingest([trace], tmp_path / "stores" / "new.duckdb")
+    assert not list((tmp_path / "stores").iterdir())
+
+
+def test_an_existing_store_keeps_its_rows_if_an_ingest_stops(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    other = tmp_path / "other.json"
+    write(other, "flows", SHAPED_BYTES)
+    store = tmp_path / "store.duckdb"
+    ingest([other], store)
+    before = all_rows(store)
+    commit_each_step(monkeypatch)
+    monkeypatch.setattr(derived_tables, "fill_paths", stop)
+    with pytest.raises(KeyboardInterrupt):
+        ingest([trace], store)
+    assert all_rows(store) == before
