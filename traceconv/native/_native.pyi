@@ -23,6 +23,16 @@ def end_of_bracketed(text: bytes, at: int, stop: int, /) -> int | None: ...
 def events(
     text: bytes, lines: bool, labels: tuple[bytes, ...], raws: tuple[bytes, ...], partly: bool, /
 ) -> tuple[int, int, list[tuple[bytes, list[bytes]] | None], list[tuple[bytes, bytes] | None], bytes] | None: ...
+def expand(
+    words: Int64,
+    heads: Int64,
+    shapes: Int64 | None,
+    templates: NDArray[np.void],
+    plan: NDArray[np.int32],
+    out: NDArray[np.void],
+    size: int,
+    /,
+) -> int: ...
 def extend(
     offsets: Bytes, data: Bytes, lead: bytes, added: tuple[tuple[Bytes, Bytes, Bytes], ...], /
 ) -> tuple[bytes, bytes] | None: ...

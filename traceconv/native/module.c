@@ -13,6 +13,8 @@ static PyMethodDef methods[] = {
     {"end_of_bracketed", native_end_of_bracketed, METH_VARARGS,
         "end_of_bracketed(text, at, stop): the end of an object or array, or None."},
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
+    {"expand", native_expand, METH_VARARGS,
+        "expand(words, heads, shapes, templates, plan, out, size): write the records of events; their number."},
     {"extend", native_extend, METH_VARARGS, "extend(offsets, data, lead, added): objects with members added to some, or None."},
     {"fields", native_fields, METH_VARARGS, "fields(data, bounds): fields of protobuf messages, and which are sound."},
     {"fit", native_fit, METH_VARARGS,

@@ -16,6 +16,7 @@ PyObject *native_apart(PyObject *module, PyObject *args);
 PyObject *native_causes(PyObject *module, PyObject *args);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
+PyObject *native_expand(PyObject *module, PyObject *args);
 PyObject *native_extend(PyObject *module, PyObject *args);
 PyObject *native_fields(PyObject *module, PyObject *args);
 PyObject *native_fit(PyObject *module, PyObject *args);

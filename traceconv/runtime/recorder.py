@@ -11,12 +11,11 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv._version import __version__
 from traceconv.base.int64 import Mask
@@ -28,9 +27,9 @@ from traceconv.runtime.event_log import (
     EventStore,
     RangeBegin,
     Taken,
-    Words,
     enum_values,
 )
+from traceconv.runtime.expand import Part, Room, Shape, Store, Words, expand
 from traceconv.runtime.identity import Identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.spec import DeviceSpec
@@ -52,12 +51,19 @@ _pack_range = struct.Struct("<" + "".join(_CHARS[_RANGE_DTYPE[name].str[1:]] for
 
 #: Kind of event with begins and ends → fields of begins only, and their values in an end.
 _OF_BEGINS: Mapping[str, Mapping[str, int]] = {
-    "api": {"op_index": NONE32},
+    "api": {"op_index": NONE32, "step_id": NONE32},
     "task": {
         "size_bytes": _NONE64, "context_id": NONE32, "op_index": NONE32, "step_id": NONE32, "execution_id": NONE32,
         "block_count": 0, "mix_block_count": 0, "hf32_eligible": 0,
     },
 }  # fmt: skip
+
+
+#: The same for fields of begins that have no head and no word.
+_OF_STARTS: Mapping[str, Mapping[str, int]] = {"task": {"context_id": NONE32}}
+#: Kind of event → its word with the head, if that is not the last one, and the one with the step.
+_HEAD_WORD: Mapping[str, int] = {"api": 4}
+_STEP_WORD: Mapping[str, int] = {"api": 5, "task": 6}
 
 
 class RangeEvent(NamedTuple):
@@ -92,17 +98,6 @@ class Selection:
 
 ALL = Selection()
 
-#: Shape of a call event → number of records.
-_CALL_RECORDS = np.array([1, 1, 2, 4])
-#: Shape, index of the record → (index of the time, 1 for the inner call, 1 for an end).
-_CALL_PARTS = np.array(
-    [
-        [(0, 0, 0)] * 4,
-        [(0, 0, 1)] * 4,
-        [(0, 0, 0), (1, 0, 1)] * 2,
-        [(0, 0, 0), (1, 1, 0), (2, 1, 1), (2, 0, 1)],
-    ]
-)
 #: Kind of event → the fields that its first words are.
 _WORD_FIELDS: Mapping[str, tuple[str, ...]] = {
     "memory": ("host_ns", "block_id", "address", "size_bytes", "used_bytes", "reserved_bytes"),
@@ -112,6 +107,36 @@ _WORD_FIELDS: Mapping[str, tuple[str, ...]] = {
     "clock_stop": ("host_ns", "dur_ns", "thread_id"),
     "step_mark": ("ticks", "step_id", "model_id", "iteration", "mark"),
 }
+
+
+def _part(*fields: str, is_end: bool = False) -> Part:
+    return Part(tuple(Store(word, name) for word, name in enumerate(fields) if name), is_end)
+
+
+def _call(word: int, *, is_end: bool = False, inner: int = 0) -> Part:
+    """The begin or end of a call, at the time in `word`."""
+    stores = Store(word, "host_ns"), Store(3, "correlation_id", -inner), Store(5, "step_id")
+    return Part(stores[:2] if is_end else stores, is_end, inner)
+
+
+#: Kind of event → its shapes, each a list of records.
+_PLANS: Mapping[str, Sequence[Shape]] = {
+    "api": (
+        (_call(0),),
+        (_call(0, is_end=True),),
+        (_call(0), _call(1, is_end=True)),
+        (_call(0), _call(1, inner=1), _call(2, is_end=True, inner=1), _call(2, is_end=True)),
+    ),
+    "task": (
+        (
+            _part("ticks", "", "correlation_id", "size_bytes", "task_id", "stream_id", "step_id", "execution_id"),
+            _part("", "ticks", "", "", "task_id", "stream_id", is_end=True),
+        ),
+    ),
+    **{kind: ((_part(*fields),),) for kind, fields in _WORD_FIELDS.items()},
+}
+#: Records of counters: one of a task with counters, none of others.
+_COUNTER_PLAN: Sequence[Shape] = (_part("", "ticks", "", "", "task_id", "stream_id"),), ()
 
 
 @dataclass(slots=True)
@@ -165,6 +190,8 @@ class Recorder(EventLog):
         #: Numbers of ops with counters, in order, and the record of a task of each.
         self._counter_table: tuple[Words, RecordArray] | None = None
         self._writer = CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {})
+        #: Where records are until `flush`.
+        self._room = Room()
         #: Records of ranges, until `flush`.
         self._ranges = bytearray()
         self._range_kinds = {kind: value for kind, value in _RANGE_KINDS.items() if selection.takes_range(kind)}
@@ -196,7 +223,11 @@ class Recorder(EventLog):
             if count:
                 self._append("range", None, np.frombuffer(self._ranges[:count], _RANGE_DTYPE))
                 del self._ranges[:count]
+            # A signal handler or the garbage collector may write meanwhile.
+            room, self._room = self._room, Room()
             self._writer.flush()
+            room.clear()
+            self._room = room
 
     def write(self, taken: Taken, store: EventStore) -> None:
         """Add the selected ones of the events taken from `store`. `flush` writes them to the files."""
@@ -213,11 +244,10 @@ class Recorder(EventLog):
             for (kind, device_id), words in taken.items():
                 if not wanted.get(kind, True) or (device_id is not None and not self._writer.has_device(device_id)):
                     continue
-                if kind == "task":
-                    self._write_tasks(device_id, words, store)
-                else:
-                    make = self._api_records if kind == "api" else partial(self._records, kind)
-                    self._append(kind, device_id, make(words, store))
+                if kind != "task" or selected.tasks:
+                    self._write_events(kind, device_id, words, store)
+                if kind == "task" and selected.pmu:
+                    self._write_counters(device_id, words, store)
 
     def close(self, manifest: Mapping[str, object]) -> None:
         """Write the rest and finally the manifest, which marks the capture as complete."""
@@ -395,8 +425,10 @@ class Recorder(EventLog):
 
     # Events → records
 
-    def _templates_of(self, store: EventStore, kind: str, used: Words) -> _Templates:
-        """Return the heads of a kind of event, with those in `used` defined in this capture."""
+    def _templates_of(
+        self, store: EventStore, kind: str, used: Words, shapes: Words | None, plan: Sequence[Shape]
+    ) -> _Templates:
+        """Return the heads of a kind of event, with those that events `use` defined in this capture."""
         heads, (fields, text_count) = store.heads[kind], HEADS[kind]
         key, count = (id(store), kind), len(heads)
         known = self._templates.get(key)
@@ -408,6 +440,8 @@ class Recorder(EventLog):
             numbers = np.array([head[text_count:] for head in heads[len(known.defined) : count]], np.int64)
             for name, column in zip(fields[text_count:], numbers.T, strict=True):
                 new[name] = column
+            for name, value in _OF_STARTS.get(kind, {}).items():
+                new[name] = value
             ends = new.copy()
             if kind in _OF_BEGINS:
                 ends["event"] = 1
@@ -416,6 +450,10 @@ class Recorder(EventLog):
             known.begins, known.ends = join([known.begins, new]), join([known.ends, ends])
             known.defined = np.pad(known.defined, (0, len(new)))
         if not known.defined.all():
+            if shapes is not None:
+                used = np.concatenate(
+                    [used[shapes == s] + part.inner for s, shape in enumerate(plan) for part in shape]
+                )
             met = np.flatnonzero(np.bincount(used, minlength=count) > 0)
             for head in met[~known.defined[met]].tolist():
                 for place, name in enumerate(fields[:text_count]):
@@ -425,55 +463,23 @@ class Recorder(EventLog):
                 known.defined[head] = True
         return known
 
-    def _records(self, kind: str, words: Words, store: EventStore) -> RecordArray:
-        """Return records whose fields are the words of the events and the fields of their heads."""
+    def _write_events(self, kind: str, device_id: int | None, words: Words, store: EventStore) -> None:
+        """Write the records of events of a kind."""
+        plan, shapes, ends = _PLANS[kind], None, None
         if kind in HEADS:
-            head = words[:, -1]
-            records = gather(self._templates_of(store, kind, head).begins, head)
+            heads = words[:, _HEAD_WORD.get(kind, -1)].copy()
+            if kind == "api":
+                heads, shapes = heads >> 2, heads & 3
+            known = self._templates_of(store, kind, heads, shapes, plan)
+            begins, ends = known.begins, known.ends
         else:
-            records = np.zeros(len(words), dtype_of(record(kind)))
-        for place, name in enumerate(_WORD_FIELDS[kind]):
-            records[name] = words[:, place]
-        return records
+            heads, begins = np.zeros(len(words), np.int64), np.zeros(1, dtype_of(record(kind)))
+        if kind in _STEP_WORD and not self.selection.steps:
+            words = words.copy()
+            words[:, _STEP_WORD[kind]] = NONE32
+        self._append(kind, device_id, expand(words, heads, shapes, plan, begins, ends, self._room))
 
-    def _api_records(self, words: Words, store: EventStore) -> RecordArray:
-        shape = words[:, 4] & 3
-        count = _CALL_RECORDS[shape]
-        row = np.repeat(np.arange(len(words)), count)
-        place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        time, inner, end = _CALL_PARTS[shape[row], place].T
-        head = (words[:, 4] >> 2)[row] + inner
-        known = self._templates_of(store, "api", head)
-        records = gather(join([known.begins, known.ends]), head + end * len(known.begins))
-        records["host_ns"] = words[row, time]
-        records["correlation_id"] = words[row, 3] - inner
-        records["step_id"] = np.where(end == 1, NONE32, self._steps(words[row, 5]))
-        return records
-
-    def _steps(self, step_ids: Words) -> Words | int:
-        """Return the steps to store in records: none if steps are not selected."""
-        return step_ids if self.selection.steps else NONE32
-
-    def _write_tasks(self, device_id: int | None, words: Words, store: EventStore) -> None:
-        head = words[:, 8]
-        known = self._templates_of(store, "task", head)
-        if self.selection.tasks:
-            both = np.repeat(head, 2)
-            both[1::2] += len(known.begins)
-            records = gather(join([known.begins, known.ends]), both)
-            starts, ends = records[::2], records[1::2]
-            starts["ticks"], ends["ticks"] = words[:, 0], words[:, 1]
-            starts["correlation_id"] = words[:, 2]
-            starts["size_bytes"] = words[:, 3].view(np.uint64)
-            starts["step_id"], starts["execution_id"] = self._steps(words[:, 6]), words[:, 7]
-            starts["context_id"] = NONE32
-            for half in (starts, ends):
-                half["task_id"], half["stream_id"] = words[:, 4], words[:, 5]
-            self._append("task", device_id, records)
-        if self.selection.pmu:
-            self._write_counters(device_id, words, known.begins["op_index"][head])
-
-    def _write_counters(self, device_id: int | None, words: Words, op_index: NDArray[np.uint32]) -> None:
+    def _write_counters(self, device_id: int | None, words: Words, store: EventStore) -> None:
         """Write the hardware counters of tasks, which the device reports when they end."""
         name = counters.RECORDS[self._metric_group]
         if self._counter_table is None:
@@ -486,12 +492,13 @@ class Recorder(EventLog):
         indices, rows = self._counter_table
         if not len(indices):
             return
-        place = np.minimum(np.searchsorted(indices, op_index), len(indices) - 1)
-        counted = np.flatnonzero(indices[place] == op_index)
-        records = gather(rows, place[counted])
-        records["ticks"] = words[counted, 1]
-        records["task_id"], records["stream_id"] = words[counted, 4], words[counted, 5]
-        self._append(name, device_id, records)
+        heads = words[:, -1]
+        op_index = self._templates_of(store, "task", heads, None, _PLANS["task"]).begins["op_index"]
+        places = np.minimum(np.searchsorted(indices, op_index), len(indices) - 1)
+        without = (indices[places] != op_index).astype(np.int64)
+        self._append(
+            name, device_id, expand(words, places[heads], without[heads], _COUNTER_PLAN, rows, room=self._room)
+        )
 
 
 def _fusion_id(op: DeviceOp, op_base: int) -> int:
