@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +54,15 @@ print(",".join(name for name in sys.modules if name.split(".")[0] in {heavy!r}),
 sys.exit(code)
 """
 
+_HELPS = """
+import json, sys
+from traceconv.cli.app import run
+heavy, commands = json.loads(sys.argv[1])
+for command in commands:
+    assert run([*command.split(), "--help"]) == 0
+    print("\\0", ",".join(name for name in sys.modules if name.split(".")[0] in heavy), sep="", end="\\0")
+"""
+
 
 def loaded_by(*arguments: str) -> tuple[str, str]:
     """What a command line prints, and the heavy modules that it loads."""
@@ -60,11 +71,27 @@ def loaded_by(*arguments: str) -> tuple[str, str]:
     return done.stdout, done.stderr.strip()
 
 
+@pytest.fixture(scope="module")
+def helps() -> dict[str, tuple[str, str]]:
+    """What each command prints as help on a terminal of 80 columns, and the heavy modules it loads.
+
+    One process shows them all: what a command loads shows at the first command that loads it.
+    """
+    environment = {**os.environ, "COLUMNS": "80"}
+    command = [sys.executable, "-c", _HELPS, json.dumps([HEAVY, COMMANDS])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    parts = done.stdout.split("\0")
+    return dict(zip(COMMANDS, zip(parts[:-1:2], parts[1::2], strict=True), strict=True))
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_loads_nothing_heavy(command: str) -> None:
-    shown, heavy = loaded_by(*command.split(), "--help")
-    assert "Usage: traceconv" in shown
+def test_help_of_a_command(helps: dict[str, tuple[str, str]], command: str) -> None:
+    shown, heavy = helps[command]
+    assert f"Usage: traceconv {command}".rstrip() in shown
     assert heavy == ""
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    if command not in ("analyze", "export", "lake", "runs"):
+        assert any(line.startswith("    traceconv ") for line in shown.splitlines()), "an example on a line of its own"
 
 
 def test_version_loads_nothing_heavy() -> None:
@@ -139,25 +166,10 @@ print([name for name in heavy if name in sys.modules], file=sys.stderr)
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-def test_help_names_every_command() -> None:
-    shown, _ = loaded_by("--help")
+def test_help_names_every_command(helps: dict[str, tuple[str, str]]) -> None:
+    shown, _ = helps[""]
     listed = [line.split()[0] for line in shown.split("Commands:")[1].splitlines() if line.strip()]
     assert listed == [command for command in COMMANDS if command and " " not in command]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    shown, _ = loaded_by(*command.split(), "--help")
-    assert [line for line in shown.splitlines() if len(line) > 80] == []
-
-
-@pytest.mark.parametrize(
-    "command", [command for command in COMMANDS if command not in ("analyze", "export", "lake", "runs")]
-)
-def test_help_has_each_example_on_its_own_line(command: str) -> None:
-    shown, _ = loaded_by(*command.split(), "--help")
-    assert any(line.startswith("    traceconv ") for line in shown.splitlines())
 
 
 def test_errors_are_named_by_the_package_that_exports_them(tmp_path: Path) -> None:
