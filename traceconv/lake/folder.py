@@ -223,14 +223,18 @@ class _S3Folder:
         from pyarrow import ArrowException, fs
 
         self.shown = shown_path(Path(uri))
+        bucket, _, folder = self.shown.removeprefix("s3://").partition("/")
+        # First, since the next call asks the server for the region, for 6 seconds if it can't be reached.
+        if not folder.strip("/"):
+            raise UsageError(f"{self.shown}: a lake needs a folder in the bucket, such as s3://{bucket}/lake")
         try:
             self._files, path = fs.FileSystem.from_uri(uri)
-        except (ArrowException, OSError, ValueError) as error:
+        except OSError as error:
+            raise InputError(f"can't read {self.shown}: {_KEYS.sub('', _first_line(error))}") from None
+        except (ArrowException, ValueError) as error:
             raise UsageError(f"{self.shown} is not a path on S3: {_KEYS.sub('', _first_line(error))}") from None
         self._top = path.rstrip("/")
         self.spark_path = f"s3a://{self._top}"
-        if "/" not in self._top:
-            raise UsageError(f"{self.shown}: a lake needs a folder in the bucket, such as {self.shown}/lake")
         _check_parents(self._top, self.shown)
 
     def entry_names(self) -> list[str]:
