@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from traceconv.cli.app import run as run_command
 from traceconv.reports.result import ReportRows
 from traceconv.reports.values import human_duration
 from traceconv.sampling import sample as sampling
-from traceconv.sampling.blocks import BlockReader, NotSampled, sampled_text
+from traceconv.sampling.blocks import BlockReader, NotSampled, first_text, sampled_text
 from traceconv.sampling.estimate import Interval
 from traceconv.sampling.process import first_answers
 from traceconv.sampling.rows import _COUNTS, _TIMES, SampledAnswer, _range
@@ -118,6 +119,26 @@ def test_a_small_file_is_answered_exactly(folder: Path, capfd: pytest.CaptureFix
     assert (row["count_low"], row["count"], row["count_high"]) == (50, 50, 50)
     assert row["time_low_ns"] == row["time_high_ns"] == 200_000
     assert row["low_percent"] == row["high_percent"] == 50
+
+
+@pytest.mark.parametrize("report", ["summary", "kernels", "op-statistic"])
+def test_an_exact_answer_has_the_values_of_the_report(report: str, capfd: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "sample_traces" / "pytorch" / "resnet18.pt.trace.json.gz"
+    with traceconv.open_store(path, cache=False) as store:
+        exact = [row for row in store.report(report) if row.get("section") not in ("memory", "losses")]
+    answer = sample(path, report)
+    assert answer.exact
+    rows = list(answer)
+    assert len(rows) == len(exact)
+    for row, expected in zip(rows, exact, strict=True):
+        limits = {name: value for name, value in row.items() if name not in expected}
+        assert {name: row[name] for name in row.keys() - limits} == {
+            name: expected[name] for name in row.keys() - limits
+        }
+        for name, value in limits.items():
+            assert value == row[name.replace("low_", "").replace("high_", "").replace("_low", "").replace("_high", "")]
+    assert run_command(["report", report, str(path), "--sample"]) == 0
+    assert "not yet" not in capfd.readouterr().out
 
 
 def test_operators_that_occur_equally_often_are_in_order_of_name(tmp_path: Path) -> None:
@@ -240,7 +261,21 @@ def test_begins_and_ends_give_no_estimates(tmp_path: Path) -> None:
     ]
     path = tmp_path / "pairs.json"
     path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
-    assert sample(path, "kernels", blocks=50).blocks == 0
+    answer = sample(path, "kernels", blocks=50)
+    assert answer.exact  # all of it is read instead
+    part = sampling._answer(first_text(path, 1 << 20), "kernels", "its tasks are recorded as begins and ends")
+    assert (part.blocks, part.exact) == (0, False)
+    assert part.title().endswith("; the values are lower limits, since its tasks are recorded as begins and ends")
+
+
+def test_why_there_are_no_estimates(tmp_path: Path) -> None:
+    """Of a compressed file, the beginning is read, which has no events here."""
+    path = tmp_path / "late.json.gz"
+    note, events = "x" * (20 << 20), [kernel(0)]
+    path.write_bytes(gzip.compress(json.dumps({"note": note, "traceEvents": events}).encode(), 1))
+    reasons: SimpleQueue[str] = SimpleQueue()
+    with first_answers(path, "kernels", lambda answer: reasons.put(answer.title()), reasons.put):
+        assert reasons.get(timeout=60) == "the part that was read has no usable events"
 
 
 @pytest.mark.parametrize(
@@ -384,22 +419,32 @@ def note(self, answer):
     taken.set()
 def wait(*given, **options):
     assert taken.wait(60)
-    time.sleep({seconds})  # until it is drawn, or interrupted
+    {then}
     return ingest(*given, **options)
 FirstAnswers._take, part.ingest = note, wait
 sys.exit(run(sys.argv[1:]))
 """
 
 
-def waiting(large: Path, seconds: float) -> list[str]:
-    program = WAITING.format(seconds=seconds)
+def waiting(large: Path, then: str) -> list[str]:
+    program = WAITING.format(then=then)
     return [sys.executable, "-c", program, "report", "kernels", str(large), "--no-cache", "--first-answers"]
 
 
 def test_a_terminal_shows_estimates_until_the_exact_answer(large: Path) -> None:
-    shown = in_terminal(waiting(large, 0.5), width=100)
+    shown = in_terminal(waiting(large, "time.sleep(0.5)  # until it is drawn"), width=100)
     assert "kernels: 95 % intervals from 2,000 blocks" in shown
     assert "35000" in shown.rsplit("not yet:", 1)[1]
+
+
+def test_an_interrupt_leaves_the_last_estimate_on_the_terminal(large: Path) -> None:
+    shown = in_terminal(waiting(large, "raise KeyboardInterrupt"))
+    *_, answer = shown.split("kernels: 95 % intervals from 2,000 blocks")
+    for name in (*KERNELS, "not yet: "):
+        assert name in answer
+    assert "\x1b" not in answer  # it is not erased
+    assert "\ntraceconv: ended before the exact answer: these are estimates\n" in answer
+    assert max(map(len, answer.splitlines())) <= 80
 
 
 def test_an_interrupt_at_the_start_ends_the_process(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +469,7 @@ def test_an_interrupt_at_the_start_ends_the_process(large: Path, monkeypatch: py
 def test_an_interrupt_ends_the_command_and_its_process(large: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
-        waiting(large, 60),
+        waiting(large, "time.sleep(60)  # until it is interrupted"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

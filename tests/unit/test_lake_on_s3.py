@@ -80,7 +80,7 @@ def test_addresses_are_checked_before_a_server_is_asked(
     class Unreachable:
         @staticmethod
         def from_uri(uri: str) -> None:
-            raise OSError(f"When resolving region of {uri}: Could not resolve hostname")
+            raise OSError(f"When resolving region of {uri}: no such host")
 
     monkeypatch.setattr(fs, "FileSystem", Unreachable)
     for path in ("s3://bucket", "s3:/bucket/", "s3://KEY:SECRET@bucket?region=x"):
@@ -90,7 +90,7 @@ def test_addresses_are_checked_before_a_server_is_asked(
         )
     assert run(["lake", "list", "s3://KEY:SECRET@bucket/lake"]) == 1
     assert capfd.readouterr().err == (
-        "traceconv: can't read s3://bucket/lake: When resolving region of s3://bucket/lake: Could not resolve hostname\n"
+        "traceconv: can't read s3://bucket/lake: When resolving region of s3://bucket/lake: no such host\n"
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from traceconv.base.errors import EXIT_DATA_LOSS, InputError, UsageError
+from traceconv.cli.output import print_message, write_rows, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -56,7 +57,6 @@ def first_answers_of(
 
 def write_sample(report: str, path: Path, form: str, output: Path | None, top: int | None) -> None:
     """Write the answer from a sample of a file."""
-    from traceconv.cli.output import print_message, write_rows, write_text
     from traceconv.reports.values import json_text
     from traceconv.sampling.sample import sample
 
@@ -85,14 +85,22 @@ class FirstAnswers:
         self._report = report
         self._top = top
         self._answer: SampledAnswer | None = None
+        self._waiting = "estimating from a sample …"
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Sample the file within the block. If stderr is not a terminal, each answer is printed there."""
+        """Sample the file within the block. If stderr is not a terminal, each answer is printed there.
+
+        If an interrupt or an error ends the block, the last answer stays on the terminal.
+        """
         from traceconv.sampling.process import first_answers
 
-        with first_answers(self._path, self._report, self._take):
-            yield
+        with first_answers(self._path, self._report, self._take, self._refused):
+            try:
+                yield
+            except BaseException:
+                self._keep()
+                raise
 
     def _take(self, answer: SampledAnswer) -> None:
         self._answer = answer
@@ -100,12 +108,27 @@ class FirstAnswers:
             sys.stderr.write("".join(line + "\n" for line in _lines(answer.top(self._top or _ROWS), _PLAIN_WIDTH)))
             sys.stderr.flush()
 
+    def _refused(self, reason: str) -> None:
+        self._waiting = f"no estimates: {reason}"
+        if not sys.stderr.isatty():
+            print_message(self._waiting)
+
+    def _keep(self) -> None:
+        """Leave the last answer on the screen, which the exact one does not replace."""
+        if self._answer is None:
+            return
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            Console(stderr=True).print(self)
+        print_message("ended before the exact answer: these are estimates")
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
         answer = self._answer
         if answer is None:
-            yield Text("estimating from a sample …", style="dim")
+            yield Text(self._waiting, style="dim", no_wrap=True, overflow="ellipsis")
             return
         rows = min(self._top or _ROWS, max(1, console.height - _LINES_AROUND))
         for line in _lines(answer.top(rows), options.max_width):

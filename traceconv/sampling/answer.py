@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from traceconv.normalize.trace.rule_files import built_in
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.ingest_text import losses_of
 from traceconv.reports.catalog import define_report, reports
-from traceconv.reports.run import reading
+from traceconv.reports.run import Question, answer, find_report, reading
 from traceconv.sampling.blocks import CERTAIN, NotSampled, SampledText
 from traceconv.sampling.estimate import (
     UNKNOWN_SHARE,
@@ -39,7 +39,7 @@ from traceconv.sampling.estimate import (
     TrackSample,
     hidden_time,
 )
-from traceconv.sampling.rows import FOUND, KEYS, SUMMARY, EstimatedRow
+from traceconv.sampling.rows import ESTIMATED, FOUND, KEYS, SUMMARY, SUMMARY_KEYS, EstimatedRow
 from traceconv.store.database import new_cursor, open_own_file
 
 #: Items of an answer: those with most time, and most calls, in the sample.
@@ -48,6 +48,8 @@ _MOST_ITEMS = 500
 _LONGEST_NS = 1 << 50
 #: Rows of each section of a summary, as in the report.
 _ROWS_OF_SECTION = 5
+#: Sections of a summary that are sizes.
+_OF_SIZES = ("memory", "losses")
 _NOTHING = Interval(None, None, None)
 
 _VIEWS = """
@@ -162,9 +164,32 @@ def estimated_rows(text: SampledText, report: str) -> tuple[tuple[EstimatedRow, 
         losses = tuple(losses_of(result)) if text.is_all and result.lossy else ()
         trace.unlink(missing_ok=True)
         exact = stack.enter_context(open_own_file(store))
+        if text.is_all:
+            return tuple(_exact_rows(exact, report)), losses
         sampled = stack.enter_context(new_cursor(exact))
         with reading():
             return tuple(_Answer(text, exact, sampled).rows(report)), losses
+
+
+def _exact_rows(connection: duckdb.DuckDBPyConnection, name: str) -> Iterator[EstimatedRow]:
+    """Yield the rows of a report on a store, with intervals of no width; of a summary, without rows of sizes."""
+    report = find_report(name)
+    shown = {*KEYS.get(name, SUMMARY_KEYS), *FOUND.get(name, ())}
+    keys = [column for column in report.columns if column.name in shown]
+    values = [column for wanted in ESTIMATED[name] for column in report.columns if column.name == wanted]
+    for batch in answer(connection, Question(report, {}, (*keys, *values))):
+        for row in batch:
+            values_of_row: tuple[Any, ...] = tuple(row)
+            found = dict(zip((column.name for column in keys), values_of_row, strict=False))
+            if name == SUMMARY and found["section"] in _OF_SIZES:
+                continue
+            count, time, percent = values_of_row[len(keys) :]
+            yield EstimatedRow(
+                found,
+                Interval(count, count, count),
+                Interval(time, time, time),
+                ShareInterval(percent, percent, percent),
+            )
 
 
 class _Answer:
@@ -174,7 +199,6 @@ class _Answer:
         self._exact = exact
         self._sampled = sampled
         self._is_prefix = not text.blocks
-        self._is_all = text.is_all
         self._sample = Sample(max(1, text.blocks), max(1, text.drawn), text.missing)
         self._usable = text.drawn - text.missing
         self._place_events(text)
@@ -314,20 +338,18 @@ class _Answer:
         return ordered[:_MOST_ITEMS]
 
     def _row(self, key: Mapping[str, str | int | None], item: _Item, whole: _Item, most: int) -> EstimatedRow:
-        count, time, share = self._count(item, most), _NOTHING, UNKNOWN_SHARE
+        count, time, percent = self._count(item, most), _NOTHING, UNKNOWN_SHARE
         if self._is_prefix:
             if item.time_known:
                 time = self._seen(item.all_ns)
-            if self._is_all and whole.time_known and whole.all_ns:
-                part = item.all_ns / whole.all_ns
-                share = ShareInterval(part, part, part)
         elif item.time_known:
             hidden, sums = self._hidden(item.tracks), item.columns(self._usable)[1]
             time = self._sample.duration(sums, item.seen[1], hidden)
             if whole.time_known:
                 wholes, seen = self._dense(whole), (item.seen[1], whole.seen[1])
                 share = self._sample.share(sums, wholes, seen, hidden, self._hidden(whole.tracks))
-        return EstimatedRow(key, count, time, share)
+                percent = ShareInterval(*(None if one is None else 100 * one for one in astuple(share)))
+        return EstimatedRow(key, count, time, percent)
 
     def _dense(self, whole: _Item) -> Int64:
         """Return the times of all events by block, which many rows need."""
@@ -336,8 +358,9 @@ class _Answer:
             found = self._wholes_by_block[id(whole)] = whole.columns(self._usable)[1]
         return found
 
-    def _seen(self, value: int) -> Interval:
-        return Interval(value, value, value) if self._is_all else Interval(value, None, None)
+    @staticmethod
+    def _seen(value: int) -> Interval:
+        return Interval(value, None, None)
 
     def _count(self, item: _Item, most: int) -> Interval:
         if self._is_prefix:

@@ -150,8 +150,10 @@ class BlockReader:
     def _head(self) -> tuple[bytes, int]:
         """Return the text up to an event, without separators at its end, and where that event begins."""
         text = os.pread(self._descriptor, _HEAD_BYTES + _MOST_AHEAD_BYTES, 0)
-        if container_of(text) != "plain" or encoding_of(text) != "utf-8":
-            raise NotSampled("it is compressed, or not in UTF-8")
+        if container_of(text) != "plain":
+            raise NotSampled("it is compressed")
+        if encoding_of(text) != "utf-8":
+            raise NotSampled("it is not in UTF-8")
         opening = _EVENTS.match(text)
         cut = _event_at(text, min(_HEAD_BYTES, len(text)), 0)
         if opening is None or cut is None:

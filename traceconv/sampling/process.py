@@ -27,11 +27,16 @@ _NICENESS = 10
 
 
 @contextmanager
-def first_answers(path: Path, report: str, on_answer: Callable[[SampledAnswer], None]) -> Iterator[None]:
+def first_answers(
+    path: Path,
+    report: str,
+    on_answer: Callable[[SampledAnswer], None],
+    on_refusal: Callable[[str], None] = lambda reason: None,
+) -> Iterator[None]:
     """Within the block, call `on_answer` in a thread with answers from larger and larger samples of a file.
 
-    There are none if the file can't be sampled, or a process can't be started. Samples that are not ready at the end of
-    the block are given up.
+    There are none if the file can't be sampled: then `on_refusal` is called with the reason. Nothing is called if a
+    process can't be started. Samples that are not ready at the end of the block are given up.
     """
     if not sys.executable or hasattr(sys, "frozen"):  # there is no interpreter: the program would start itself
         yield
@@ -48,7 +53,7 @@ def first_answers(path: Path, report: str, on_answer: Callable[[SampledAnswer], 
                 )
                 assert program.stdin is not None
                 assert program.stdout is not None
-                receiver = Thread(target=_receive, args=(program.stdout, on_answer), daemon=True)
+                receiver = Thread(target=_receive, args=(program.stdout, on_answer, on_refusal), daemon=True)
                 stack.callback(_end, program, receiver)  # before an interrupt can be raised
         except OSError:
             yield
@@ -71,18 +76,22 @@ def _end(program: subprocess.Popen[bytes], receiver: Thread) -> None:
                 pipe.close()
 
 
-def _receive(stream: IO[bytes], on_answer: Callable[[SampledAnswer], None]) -> None:
+def _receive(stream: IO[bytes], on_answer: Callable[[SampledAnswer], None], on_refusal: Callable[[str], None]) -> None:
     while True:
         try:
             answer = pickle.load(stream)  # sent by our own process
         except (EOFError, OSError, ValueError, pickle.UnpicklingError):
             return
-        on_answer(answer)
+        if isinstance(answer, str):
+            on_refusal(answer)
+        else:
+            on_answer(answer)
 
 
 def main() -> None:
-    """Read a path and a report from standard input; write answers to standard output until it is closed."""
+    """Read a path and a report from standard input; write answers, or why there are none, to standard output."""
     from traceconv.base.errors import TraceconvError
+    from traceconv.sampling.blocks import NotSampled
     from traceconv.sampling.sample import samples
 
     hide_pandas()
@@ -91,10 +100,16 @@ def main() -> None:
     os.nice(_NICENESS)
     try:
         for answer in samples(path, report):
-            sys.stdout.buffer.write(pickle.dumps(answer))
-            sys.stdout.buffer.flush()
+            _send(answer)
+    except NotSampled as reason:
+        _send(str(reason))
     except (TraceconvError, OSError):  # the ingest reports what is wrong with the file
         return
+
+
+def _send(found: SampledAnswer | str) -> None:
+    sys.stdout.buffer.write(pickle.dumps(found))
+    sys.stdout.buffer.flush()
 
 
 def _end_with_parent() -> None:

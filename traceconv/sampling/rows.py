@@ -29,13 +29,13 @@ FOUND = {"kernels": ("label", "category"), "op_statistic": ("op_type_source",)}
 #: Reports that a sample answers.
 SAMPLED_REPORTS = (SUMMARY, *KEYS)
 #: What is estimated: (column of the count, of the time, of the share).
-_ESTIMATED = {
+ESTIMATED = {
     SUMMARY: ("count", "time_ns", "percent"),
     "kernels": ("count", "total_ns", "ratio_percent"),
     "op_statistic": ("count", "total_ns", "ratio_percent"),
 }
 #: Columns of a summary that are not estimated, and those of the tables for people.
-_SUMMARY_KEYS = ("section", "item", "note")
+SUMMARY_KEYS = ("section", "item", "note")
 _SHOWN = {
     SUMMARY: ("section", "item"),
     "kernels": ("device_id", "kernel", "category", "input_shapes"),
@@ -50,6 +50,8 @@ _NOT_YET = {
     "kernels": "unfinished_count, min_ns, avg_ns, max_ns, percentiles",
     "op_statistic": "unfinished_count, min_ns, avg_ns, max_ns",
 }
+#: What an exact answer leaves out, if not the same: sizes.
+_NOT_SHOWN = {SUMMARY: "memory, losses"}
 #: Version of the JSON: it changes if a key is renamed, removed, or gets another meaning.
 _FORM, _VERSION = "traceconv-sample", 1
 _NOT_KNOWN = "not yet"
@@ -61,12 +63,12 @@ _PERCENTS = ((1, ""),)
 
 @dataclass(frozen=True, slots=True)
 class EstimatedRow:
-    """A row of a report with intervals. `key`: its columns that are not estimated."""
+    """A row of a report with intervals. `key`: its columns that are not estimated; `percent`: 100 times a share."""
 
     key: Mapping[str, str | int | None]
     count: Interval
     time: Interval
-    share: ShareInterval
+    percent: ShareInterval
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,6 +81,7 @@ class SampledAnswer(TextDisplay):
                 limits, or all of it
     exact       all of the file was read: the intervals have no width
     losses      lines that report what was lost of a file of which all was read
+    reason      why there are lower limits only; None: there are intervals, or all was read
     """
 
     report: str
@@ -88,6 +91,7 @@ class SampledAnswer(TextDisplay):
     exact: bool
     estimated: tuple[EstimatedRow, ...]
     losses: tuple[str, ...] = ()
+    reason: str | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         names = [column.name for column in self._columns()]
@@ -116,6 +120,7 @@ class SampledAnswer(TextDisplay):
             "read_bytes": self.read_bytes,
             "size_bytes": self.size_bytes,
             "blocks": self.blocks,
+            "reason": self.reason,
             "rows": list(self),
         }
 
@@ -126,9 +131,10 @@ class SampledAnswer(TextDisplay):
         yield self.not_yet()
 
     def not_yet(self) -> str:
-        """Describe what a sample does not tell."""
-        what = "not estimated" if self.exact else _NOT_KNOWN
-        return f"{what}: {_NOT_YET[_sql_name(self.report)]}"
+        """Describe what a sample does not tell, or what is left out of an exact answer."""
+        if self.exact:
+            return f"not shown: {_NOT_SHOWN.get(_sql_name(self.report)) or _NOT_YET[_sql_name(self.report)]}"
+        return f"{_NOT_KNOWN}: {_NOT_YET[_sql_name(self.report)]}"
 
     def title(self) -> str:
         """Describe the sample in a line."""
@@ -138,7 +144,7 @@ class SampledAnswer(TextDisplay):
         if self.exact:
             return f"{self.report}: exact, from all {size}"
         if not self.blocks:
-            return f"{self.report}: read so far, {read} of {size}; the values are lower limits"
+            return f"{self.report}: read so far, {read} of {size}; the values are lower limits, since {self.reason}"
         return f"{self.report}: 95 % intervals from {self.blocks:,} blocks ({read} of {size})"
 
     def shown(self) -> tuple[dict[str, bool], list[list[str]]]:
@@ -150,13 +156,14 @@ class SampledAnswer(TextDisplay):
         ]
         if "input_shapes" in keys and "category" in keys:  # both are too wide
             keys.remove("category")
-        titles = {heading(found[column]): is_number(found[column]) for column in (*keys, *_ESTIMATED[name])}
+        titles = {heading(found[column]): is_number(found[column]) for column in (*keys, *ESTIMATED[name])}
+        unknown = human(None, "ns") if self.exact else _NOT_KNOWN
         rows = [
             [
                 *(human(row.key[key], found[key].unit) for key in keys),
-                _range(row.count, "{:,}".format, _COUNTS),
-                _range(row.time, lambda value: human(value, "ns"), _TIMES),
-                _range(_percent(row.share), "{:.2f}".format, _PERCENTS),
+                _range(row.count, "{:,}".format, _COUNTS, unknown),
+                _range(row.time, lambda value: human(value, "ns"), _TIMES, unknown),
+                _range(row.percent, "{:.2f}".format, _PERCENTS, unknown),
             ]
             for row in self.estimated
         ]
@@ -164,9 +171,9 @@ class SampledAnswer(TextDisplay):
 
     def _columns(self) -> tuple[SqlColumn, ...]:
         name = _sql_name(self.report)
-        keys = (*KEYS.get(name, _SUMMARY_KEYS), *FOUND.get(name, ()))
+        keys = (*KEYS.get(name, SUMMARY_KEYS), *FOUND.get(name, ()))
         columns = reports()[name].columns
-        count, time, share = ({one.name: one for one in columns}[column] for column in _ESTIMATED[name])
+        count, time, share = ({one.name: one for one in columns}[column] for column in ESTIMATED[name])
         return (
             *(column for column in columns if column.name in keys),
             *_limits(count, "count"),
@@ -204,19 +211,20 @@ def _limits(column: SqlColumn, stem: str) -> Iterator[SqlColumn]:
 
 def _values(row: EstimatedRow) -> tuple[str | int | float | None, ...]:
     values: list[str | int | float | None] = [*row.key.values()]
-    for interval in (row.count, row.time, _percent(row.share)):
+    for interval in (row.count, row.time, row.percent):
         values += [interval.estimate, interval.low, interval.high]
     return tuple(values)
 
 
-def _percent(share: ShareInterval) -> ShareInterval:
-    return ShareInterval(*(None if value is None else 100 * value for value in (share.low, share.estimate, share.high)))
-
-
-def _range(interval: Interval | ShareInterval, text: Callable[[Any], str], units: Sequence[tuple[int, str]]) -> str:
+def _range(
+    interval: Interval | ShareInterval,
+    text: Callable[[Any], str],
+    units: Sequence[tuple[int, str]],
+    unknown: str = _NOT_KNOWN,
+) -> str:
     """Format an interval: both limits with the digits and the unit of the upper one, and rounded away from it."""
     if interval.low is None:
-        return _NOT_KNOWN
+        return unknown
     if interval.high is None:
         return f"≥ {text(interval.low)}"
     if text(interval.low) == text(interval.high):

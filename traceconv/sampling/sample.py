@@ -13,8 +13,8 @@ from traceconv.sampling.answer import estimated_rows
 from traceconv.sampling.blocks import FIRST_BLOCKS, NotSampled, SampledText, first_text, sampled_text
 from traceconv.sampling.rows import SampledAnswer, sampled_report, shown_name
 
-#: Text of a first answer from the beginning of a file.
-FIRST_TEXT_BYTES = 16 << 20
+#: Text of a first answer from the beginning of a file: all of one that is too small for FIRST_BLOCKS.
+FIRST_TEXT_BYTES = 18 << 20
 #: Each sample has this many times as many blocks, or as much text, as the one before.
 _GROWTH = 4
 #: Samples may read this share of a file: what they take must not be noticed next to reading all of it.
@@ -36,30 +36,22 @@ def sample(path: Path, report: str, *, blocks: int = FIRST_BLOCKS, seed: int = 0
     if not is_sampled(path):
         raise UsageError(f"{what} needs one trace file in JSON, which {printable(str(path))} is not; omit it")
     try:
-        text = sampled_text(path, blocks=blocks, seed=seed)
-        return _answer(text, name)
-    except NotSampled:
-        pass
-    except OSError as error:
-        raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from None
-    try:
-        return _answer(first_text(path, FIRST_TEXT_BYTES), name)
+        return _answer_of(path, name, blocks, FIRST_TEXT_BYTES, seed)
     except NotSampled as reason:
         raise InputError(f"{printable(str(path))} can't be sampled: {reason}") from None
+    except OSError as error:
+        raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from None
 
 
 def samples(path: Path, report: str) -> Iterator[SampledAnswer]:
-    """Yield answers from larger and larger samples, until they would take a noticeable share of the file."""
+    """Yield answers from larger and larger samples, until they would take a noticeable share of the file.
+
+    Raises NotSampled if there are none.
+    """
     name = sampled_report(report, option("--first-answers", "first_answers"))
     blocks, text_bytes = FIRST_BLOCKS, FIRST_TEXT_BYTES
     while True:
-        try:
-            found = _answer(sampled_text(path, blocks=blocks), name)
-        except NotSampled:
-            try:
-                found = _answer(first_text(path, text_bytes), name)
-            except NotSampled:
-                return
+        found = _answer_of(path, name, blocks, text_bytes)
         yield found
         blocks, text_bytes = blocks * _GROWTH, text_bytes * _GROWTH
         if found.exact or found.read_bytes * _GROWTH > _MOST_OF_FILE * found.size_bytes:
@@ -81,7 +73,17 @@ def is_large(path: Path) -> bool:
     return compressed or size >= _LEAST_BYTES
 
 
-def _answer(text: SampledText, name: str) -> SampledAnswer:
+def _answer_of(path: Path, name: str, blocks: int, text_bytes: int, seed: int = 0) -> SampledAnswer:
+    """Answer from blocks, or else from the beginning, with the reason. Raises NotSampled if that tells nothing, too."""
+    try:
+        return _answer(sampled_text(path, blocks=blocks, seed=seed), name)
+    except NotSampled as refused:
+        reason = str(refused)
+    text = first_text(path, text_bytes)
+    return _answer(text, name, None if text.is_all else reason)
+
+
+def _answer(text: SampledText, name: str, reason: str | None = None) -> SampledAnswer:
     rows, losses = estimated_rows(text, name)
     blocks = text.drawn - text.missing
-    return SampledAnswer(shown_name(name), text.read_bytes, text.size_bytes, blocks, text.is_all, rows, losses)
+    return SampledAnswer(shown_name(name), text.read_bytes, text.size_bytes, blocks, text.is_all, rows, losses, reason)
