@@ -124,7 +124,7 @@ def test_reports_equal_a_count_of_nanoseconds(
     with traceconv.open_store(make_store(task=tasks, step=steps)) as store:
         for table in ("device_busy", "stream_busy"):
             assert store.query(f"FROM {table}").fetchall(), table
-        gaps = store.query("FROM device_gap ORDER BY ALL").fetchall()
+        gaps = store.query("SELECT run_id, device_id, start_ns, end_ns FROM device_gap ORDER BY ALL").fetchall()
         for start, end in windows:
             low, high = -100 if start is None else start, 1000 if end is None else end
             for row in store.report("breakdown", from_ns=start, to_ns=end):

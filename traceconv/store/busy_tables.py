@@ -1,4 +1,4 @@
-"""Fill the tables device_busy, device_total, device_gap and stream_busy from the tasks and steps of stored runs."""
+"""Fill the tables device_busy, device_total and stream_busy from the tasks and steps of stored runs; find gaps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from traceconv.base.int64 import LARGEST, Int64, Mask
 from traceconv.normalize.busy_points import KIND_BITS, DevicePoints, Places, StreamPoints, Tasks
 from traceconv.normalize.sort.spool import Spool
+from traceconv.store.gap_tables import GAP
 
 _BATCH_ROWS = 32_768
 _COUNTS = (
@@ -30,8 +31,6 @@ _TASKS = (
     "WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync' AND start_ns IS NOT NULL AND dur_ns IS NOT NULL "
     "ORDER BY run_id, device_id, start_ns, end_ns"
 )
-#: A gap of a device; `known`: whether the device is.
-_GAP = np.dtype([("run_id", "<i8"), ("device_id", "<i8"), ("start_ns", "<i8"), ("end_ns", "<i8"), ("known", "?")])
 
 #: A run and a device, which may be unknown.
 _Device: TypeAlias = "tuple[int, int | None]"
@@ -39,8 +38,12 @@ _Device: TypeAlias = "tuple[int, int | None]"
 _Totals: TypeAlias = "dict[str, int | None]"
 
 
-def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """Return rows of the four tables for runs that have none, as (table, run, rows without the run).
+def busy_rows(
+    connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: Spool
+) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """Return rows of the three tables for runs that have none, as (table, run, rows without the run).
+
+    gaps  gets the gaps of devices, of dtype GAP
 
     The tasks are read before the first row is returned.
     """
@@ -60,13 +63,8 @@ def busy_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Ite
             bounds.setdefault((run_id, device_id), []).append(ts_ns)
     kinds = " ".join(f"WHEN '{kind}' THEN {bit}" for kind, bit in KIND_BITS.items())
     tasks = connection.sql(_TASKS.format(bits=kinds, runs=chosen)).to_arrow_reader(_BATCH_ROWS)
-    gaps = Spool(_GAP)
-    try:
-        points = list(_points(tasks, bounds, gaps, totals))
-    except BaseException:
-        gaps.close()
-        raise
-    return chain(points, _total_rows(totals), _gap_rows(gaps))
+    points = list(_points(tasks, bounds, gaps, totals))
+    return chain(points, _total_rows(totals))
 
 
 def _points(
@@ -91,7 +89,7 @@ def _points(
                 device = DevicePoints(np.array(sorted(times), np.int64))
             tasks = _tasks(part)
             starts, ends = device.gaps(tasks)
-            found = np.zeros(len(starts), _GAP)
+            found = np.zeros(len(starts), GAP)
             found["run_id"], found["device_id"], found["known"] = of[0], of[1] or 0, of[1] is not None
             found["start_ns"], found["end_ns"] = starts, ends
             gaps.append(found)
@@ -111,19 +109,6 @@ def _total_rows(totals: dict[_Device, _Totals]) -> Iterator[tuple[str, int, pa.R
         if all(value is None or value <= LARGEST for row in rows for value in row.values()):
             columns = {name: pa.array([row[name] for row in rows], pa.int64()) for name in rows[0]}
             yield "device_total", run_id, pa.RecordBatch.from_pydict(columns)
-
-
-def _gap_rows(gaps: Spool) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """Yield the gaps, then free their disk space."""
-    try:
-        for rows in gaps:
-            for run_id in np.unique(rows["run_id"]).tolist():
-                own = rows[rows["run_id"] == run_id]
-                columns = {"device_id": pa.array(own["device_id"], mask=~own["known"])}
-                columns |= {name: pa.array(own[name]) for name in ("start_ns", "end_ns")}
-                yield "device_gap", run_id, pa.RecordBatch.from_pydict(columns)
-    finally:
-        gaps.close()
 
 
 def _rows(

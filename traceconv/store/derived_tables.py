@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 import duckdb
 import pyarrow as pa
 
+from traceconv.normalize.sort.spool import Spool
 from traceconv.schema import tables
 from traceconv.store.arrow_rows import execute_with
 from traceconv.store.busy_tables import busy_rows
 from traceconv.store.collective_table import fill_collectives
+from traceconv.store.gap_tables import GAP, fill_gaps
 from traceconv.store.memory_tables import memory_rows
 from traceconv.store.operator_tables import fill_operators, link_tasks
 from traceconv.store.path_tables import fill_paths
@@ -27,7 +29,15 @@ def derived_rows(
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
-    for rows in (busy_rows, memory_rows, queue_rows):
+    gaps = Spool(GAP)
+    try:
+        yield from busy_rows(connection, runs, gaps)
+        step_done()
+        fill_gaps(connection, runs, gaps)
+    finally:
+        gaps.close()
+    step_done()
+    for rows in (memory_rows, queue_rows):
         yield from rows(connection, runs)
         step_done()
     link_tasks(connection, runs)

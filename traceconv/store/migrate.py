@@ -107,7 +107,8 @@ def _upgrade(path: Path, copy: Path, report_statements: Sequence[str]) -> str:
         [(version,)] = connection.execute("SELECT schema_version FROM store_info").fetchall()
         for statement in migration_statements(version):
             connection.execute(statement)
-        if any(table.since > version for table in tables().values()):
+        derived = [table for table in tables().values() if table.derived_from]
+        if any(since > version for table in derived for since in (table.since, *(c.since for c in table.columns))):
             fill_derived_tables(connection)
         connection.execute(";\n".join([*definition_statements(), *report_statements]))
         formats = connection.execute("SELECT DISTINCT source_format FROM run").fetchall()

@@ -75,7 +75,7 @@ MIGRATIONS: Mapping[int, Migration] = {
         fill=(LINK_CALLS,),
         filled=frozenset({"task.api_id", "task.call_ns"}),
     ),
-    10: Migration(filled=frozenset({"task_operator.attribution"})),
+    10: Migration(),
     11: Migration(),
 }
 
@@ -118,12 +118,15 @@ def migration_statements(version: int) -> Iterator[str]:
 
 
 def unfilled_columns(version: int, formats: Set[str]) -> list[str]:
-    """Return the columns that stay NULL in a migrated store of this version with runs of these source formats."""
+    """Return the columns that stay NULL in a migrated store of this version with runs of these source formats.
+
+    Tables that are computed from others are filled again.
+    """
     later = (number for number in range(version + 1, SCHEMA_VERSION + 1) if formats - MIGRATIONS[number].filled_for)
     added = {
         f"{name}.{column.name}": number
         for number in later
         for name, column in _columns_since(number)
-        if column.older_name is None
+        if column.older_name is None and not tables()[name].derived_from
     }
     return [column for column, number in added.items() if column not in MIGRATIONS[number].filled]
