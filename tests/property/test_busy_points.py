@@ -107,9 +107,9 @@ def waits(tasks: list[dict[str, object]], start: int, end: int) -> dict[str, int
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("seed", "point_tasks", "batch_rows"), [(0, 2, 7), (1, 3, 32_768), (2, 5, 7)])
 def test_reports_equal_a_count_of_nanoseconds(
-    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int, point_tasks: int, batch_rows: int
 ) -> None:
     draw = random.Random(seed)
     tasks = random_tasks(draw)
@@ -117,9 +117,9 @@ def test_reports_equal_a_count_of_nanoseconds(
         {"step_id": n, "run_id": 1, "device_id": draw.choice([0, None]), "start_ns": a, "end_ns": b}
         for n, (a, b) in enumerate(pairwise(sorted(draw.sample(range(-20, END + 80), 8))), 1)
     ]
-    monkeypatch.setattr(busy_points, "POINT_TASKS", draw.choice([2, 3, 5]))
+    monkeypatch.setattr(busy_points, "POINT_TASKS", point_tasks)
     monkeypatch.setattr(busy_points, "GAP_NS", 3)
-    monkeypatch.setattr(busy_tables, "_BATCH_ROWS", draw.choice([7, 32_768]))
+    monkeypatch.setattr(busy_tables, "_BATCH_ROWS", batch_rows)
     windows = [(None, None), (200, 201), (201, None), *(sorted(draw.sample(range(END + 50), 2)) for _ in range(6))]
     with traceconv.open_store(make_store(task=tasks, step=steps)) as store:
         for table in ("device_busy", "stream_busy"):
