@@ -147,11 +147,11 @@ class Store:
             else [parse_filter(report, text) for text in filters or ()]
         )
         order = [order_by] if isinstance(order_by, str) else order_by or ()
-        wanted = questions.wanted_run(_run_name(run), None if rank is None else str(rank)) or self._default_run
+        wanted = questions.wanted_run(_text(run), None if rank is None else str(rank)) or self._default_run
         with self._cursor() as cursor:
             choice = questions.choose_run(cursor, wanted)
-            window = [None if time is None else str(time) for time in (from_ns, to_ns)]
-            times = questions.given_parameters(report, **questions.given_times(cursor, choice, *window))
+            window = questions.given_times(cursor, choice, _text(from_ns), _text(to_ns))
+            times = questions.given_parameters(report, **window)
         parameters = {**choice.parameters, **parameters, **times}
         terms = tuple(parse_order(report, text, ascending=ascending) for text in order)
         question = questions.Question(report, parameters, chosen, choice.run_ids, tuple(conditions), terms, top)
@@ -356,7 +356,7 @@ class Store:
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
         with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _run_name(run), "advice")
+            run_id, _ = one_run(cursor, _text(run), "advice")
             return advise(cursor, run_id, device=device, top=top, least_percent=least_percent)
 
     @checked
@@ -374,7 +374,7 @@ class Store:
         from traceconv.provenance.find import why
 
         with self._cursor() as cursor:
-            return why(cursor, self.path, table, str(row_id), run=_run_name(run), source=optional_path(source))
+            return why(cursor, self.path, table, str(row_id), run=_text(run), source=optional_path(source))
 
     @checked
     def critical_path(
@@ -383,6 +383,8 @@ class Store:
         run: int | str | None = None,
         device: int | None = None,
         steps: int | str | None = None,
+        from_ns: int | str | None = None,
+        to_ns: int | str | None = None,
         save: bool = True,
     ) -> CriticalPath:
         """Return the longest chain of dependent work through each step: `steps`, `parts` (Arrow), `kinds`, `ops`.
@@ -390,18 +392,21 @@ class Store:
         run     number or label; None: the latest
         device  only the steps of this device
         steps   only these steps: "3-5", "3-" or "-5"
+        from_ns, to_ns
+                a time window instead of steps: absolute ns, or "1.5ms" since the start of the run
         save    write the parts to the table critical_path, unless the store was made of files
 
         The durations of the parts of a step add up to the step. Raises UsageError for an unknown run or step,
         InputError if the run has no tasks.
         """
         from traceconv.analysis.critical_path import critical_path, save_path
-        from traceconv.reports.run import given_steps, one_run
+        from traceconv.reports.run import RunChoice, given_steps, given_times, one_run
 
         window = given_steps(None if steps is None else str(steps))
         with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _run_name(run), "a critical path")
-            found = critical_path(cursor, run_id, device=device, **window)
+            run_id, _ = one_run(cursor, _text(run), "a critical path")
+            times = given_times(cursor, RunChoice((run_id,)), _text(from_ns), _text(to_ns))
+            found = critical_path(cursor, run_id, device=device, **window, **times)
         if save and not self._is_made:
             with self._released():
                 save_path(self.path, found)
@@ -421,9 +426,9 @@ class Store:
         from traceconv.reports.run import one_run
 
         with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _run_name(run), "an alignment of graph replays")
+            run_id, _ = one_run(cursor, _text(run), "an alignment of graph replays")
             name = run_id if reference is None else reference
-            reference_id, _ = one_run(cursor, _run_name(name), "a reference")
+            reference_id, _ = one_run(cursor, _text(name), "a reference")
             graph_replays(cursor, run_id, reference_id)
         if not self._is_made:
             with self._released():
@@ -443,6 +448,8 @@ class Store:
         run: int | str | None = None,
         device: int | None = None,
         steps: int | str | None = None,
+        from_ns: int | str | None = None,
+        to_ns: int | str | None = None,
     ) -> WhatIf:
         """Return how long steps would take if something were faster: `predicted_ns`, `measured_ns`, `replayed_ns`.
 
@@ -454,19 +461,21 @@ class Store:
         run                    number or label; None: the latest
         device                 only the steps of this device
         steps                  only these steps: "3-5", "3-" or "-5"
+        from_ns, to_ns         a time window instead of steps: absolute ns, or "1.5ms" since the start of the run
 
         `replayed_ns` is the replay of the unchanged trace. Raises UsageError for an unknown op type, run or step.
         """
         from traceconv.analysis.what_if import Change, parse_speed_up, what_if
-        from traceconv.reports.run import given_steps, one_run
+        from traceconv.reports.run import RunChoice, given_steps, given_times, one_run
 
         factor = None if speed_up is None else parse_speed_up(speed_up)
         change = Change(op_type, factor, no_launch_cost, overlap_communication, no_host_waits)
         change.check()
         window = given_steps(None if steps is None else str(steps))
         with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _run_name(run), "a prediction")
-            return what_if(cursor, run_id, change, device=device, **window)
+            run_id, _ = one_run(cursor, _text(run), "a prediction")
+            times = given_times(cursor, RunChoice((run_id,)), _text(from_ns), _text(to_ns))
+            return what_if(cursor, run_id, change, device=device, **window, **times)
 
     @checked
     def export(
@@ -498,7 +507,7 @@ class Store:
         if path is None and (not export.folder or export.many_runs):
             raise UsageError(f"export {target} needs a path")
         with self._cursor() as cursor:
-            run_ids, _ = chosen_runs(cursor, _run_name(run), export.title, several=export.many_runs)
+            run_ids, _ = chosen_runs(cursor, _text(run), export.title, several=export.many_runs)
             return export.write(cursor, run_ids, optional_path(path), options)
 
     @checked
@@ -556,8 +565,8 @@ class Store:
         return self.export("parquet", path, run=run, overwrite=overwrite)
 
 
-def _run_name(run: int | str | None) -> str | None:
-    return None if run is None else str(run)
+def _text(value: int | str | None) -> str | None:
+    return None if value is None else str(value)
 
 
 def _as_text(column: str, value: object) -> str:

@@ -106,3 +106,17 @@ def test_malformed_arguments_are_refused() -> None:
         shared.times(replace(delays, sources=delays.sources + 10**6), times)
     with pytest.raises(ValueError, match="not in order"):
         native.work(shared.tasks, times[::-1].copy(), shared.devices, shared.demands, 5, shared.work.copy())
+
+
+def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
+    if not native.AVAILABLE:
+        pytest.skip("no C extension")
+    most = np.iinfo(np.int64).max
+    codes, devices, work = np.array([0, 1, 2, ~0, ~1, ~2]), np.zeros(3, np.int64), np.zeros(3, np.int64)
+    # Three tasks ask for 3 × 2^62: they run at the least speed, 1.
+    native.work(codes, np.array([0, 0, 0, 9, 9, 9]), devices, np.full((3, 1), 2**62), 1, work)
+    assert work.tolist() == [9, 9, 9]
+    # A task alone has the speed 2^20, so that its work in 2^62 ns is beyond 64 bits, as is the time.
+    for begin in (0, -most):
+        native.work(codes[[0, 3]], np.array([begin, 2**62]), devices[:1], np.ones((1, 1), np.int64), 1, work[:1])
+        assert work[0] == most

@@ -77,10 +77,11 @@ NO_PARAMETER: dict[tuple[str, str], str] = {
     ("op-profile", "cache_size"): "about the files of the cache, not about an op",
     ("op-profile", "reset_cache"): "about the files of the cache, not about an op",
 }
+WITH_WINDOW = ("report", "lake report", "analyze critical-path", "analyze what-if")
 #: (Command, option or argument) → parameter with another name, and why.
 RENAMED: dict[tuple[str, str], tuple[str, str]] = {
-    **{(command, "from"): ("from_ns", "from is a keyword of Python") for command in ("report", "lake report")},
-    **{(command, "to"): ("to_ns", "like from_ns") for command in ("report", "lake report")},
+    **{(command, "from"): ("from_ns", "from is a keyword of Python") for command in WITH_WINDOW},
+    **{(command, "to"): ("to_ns", "like from_ns") for command in WITH_WINDOW},
     **{(f"lake {name}", "lake"): ("db", "a lake is opened like a store") for name in ("list", "report", "query")},
     ("op-profile", "dtype"): ("dtypes", "one for all inputs, or one for each"),
     **{(f"export {export.name}", "output"): ("path", "positional") for export in EXPORTS},

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import traceconv
+from traceconv.analysis import critical_path, slices
 from traceconv.base.errors import InputError, UsageError
 from traceconv.cli.app import run
 from traceconv.export.chrome import export_chrome
@@ -138,6 +139,51 @@ def test_extreme_and_damaged_rows_give_a_path_or_an_error(make_store: MakeStore)
         )
     with traceconv.open_store(make_store(track=TRACKS)) as opened, pytest.raises(InputError, match="no tasks"):
         opened.critical_path()
+    empty = make_store(track=TRACKS, task=[task(8, 0, 9)], step=[{"step_id": 1, "start_ns": 50, "end_ns": 60}])
+    with traceconv.open_store(empty) as opened:
+        answer = opened.what_if(no_launch_cost=True)
+    assert (answer.measured_ns, answer.replayed_ns, answer.predicted_ns) == (10, 10, 10)
+
+
+def test_rows_in_any_order_and_groups_of_any_size_give_the_same_graph(
+    two_kernels: Path, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is open during all steps, steps inside one another, and rows in reverse order."""
+    api = [call(0, "all", 0, 9_000), *(call(n, "Launch", n * 100, 40, depth=1, parent_id=0) for n in range(1, 80))]
+    tasks = [task(100 + n, n * 100 + 50, 130, track_id=7 + n % 2) for n in range(1, 80)]
+    flow = [
+        {"flow_id": n, "kind": "launch", "src_id": n, "src_ns": 0, "dst_id": 100 + n, "dst_ns": n * 100 + 50}
+        for n in range(1, 80)
+    ]
+    steps = [{"step_id": n, "start_ns": n * 1_000, "end_ns": n * 1_000 + 900} for n in range(1, 8)]
+    steps.append({"step_id": 8, "start_ns": 2_500, "end_ns": 8_000})
+    found = []
+    for rows, step in ((1, 1), (-1, -1)):
+        store = make_store(track=TRACKS, api=api[::rows], task=tasks[::rows], flow=flow[::rows], step=steps[::step])
+        for size in (1, 60, 10**6):
+            monkeypatch.setattr(critical_path, "_GROUP_SLICES", size)
+            with traceconv.open_store(store) as opened:
+                found.append(parts(opened.critical_path(save=False)))
+                answer = opened.what_if(no_launch_cost=True)
+            assert all(one.replayed_ns == one.measured_ns for one in answer.steps)
+    assert found[0] and found[:3] == found[3:]
+
+
+def test_a_window_instead_of_steps(two_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with traceconv.open_store(two_kernels) as opened:
+        path = opened.critical_path(from_ns=550, to_ns="700", save=False)
+        assert [(step.step_id, step.start_ns, step.end_ns) for step in path.steps] == [(None, 550, 700)]
+        assert sum(path.parts["dur_ns"].to_pylist()) == 150
+        answer = opened.what_if(op_type="k12", speed_up=2, from_ns=300)
+        assert (answer.measured_ns, answer.replayed_ns, answer.predicted_ns) == (510, 510, 410)
+        with pytest.raises(UsageError, match="from 0 to 810 ns; the window contains none"):
+            opened.critical_path(from_ns=810)
+        with pytest.raises(UsageError, match="or a window with"):
+            opened.what_if(no_launch_cost=True, steps=5, to_ns=700)
+        monkeypatch.setattr(slices, "MOST_SLICES", 4)
+        with pytest.raises(InputError, match=r"has 5 slices, .* a part of it with from_ns and to_ns"):
+            opened.critical_path()
+        assert opened.what_if(no_launch_cost=True, to_ns=110).measured_ns == 110
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +322,8 @@ def test_the_commands(two_kernels: Path, tmp_path: Path, capfd: pytest.CaptureFi
     assert run(["analyze", "what-if", *db, "--op-type", "k11", "--speed-up", "2", "--format", "json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["measured_ns"], document["predicted_ns"], document["change"]["speed_up"]) == (900, 650, 2.0)
+    assert run(["analyze", "critical-path", *db, "--from", "600", "--no-save"]) == 0
+    assert "critical path of a window of the run: 210 ns" in capfd.readouterr().out
     for arguments, words in (
         ([], "pass what would change"),
         (["--op-type", "k11"], "need each other"),

@@ -15,8 +15,9 @@ import duckdb
 import numpy as np
 
 from traceconv import native
-from traceconv.analysis.dependency_graph import RUN, Columns, Graph
+from traceconv.analysis.dependency_graph import RUN, Graph
 from traceconv.analysis.replay import Delays
+from traceconv.analysis.slices import Columns
 from traceconv.base.int64 import Int64, Mask
 
 #: A vertex that is not the start or end of a task that shares its device.
@@ -154,7 +155,7 @@ def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph)
     if not 1 < _at_once(len(graph.times), starts, ends) <= _MOST_AT_ONCE:
         return None
     window = {"low": graph.times[0], "high": graph.times[-1]}
-    needs = Columns(connection, _DEMANDS.format(run=run_id, capacity=_CAPACITY, **window))
+    needs = Columns.read(connection, _DEMANDS.format(run=run_id, capacity=_CAPACITY, **window))
     if not len(needs):
         return None
     ids = graph.ids[graph.slices[ends]]

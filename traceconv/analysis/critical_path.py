@@ -6,9 +6,12 @@ of the step. So the durations of its parts add up exactly to that of the step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 import numpy as np
@@ -16,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traceconv.analysis import dependency_graph as kinds_of
-from traceconv.analysis.dependency_graph import TASK_KINDS, Graph, load_graph
+from traceconv.analysis.dependency_graph import TASK_KINDS, Graph, build_graph
 from traceconv.analysis.replay import chain
+from traceconv.analysis.slices import load_slices
 from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64
 from traceconv.reports.catalog import report_statements
@@ -43,6 +47,10 @@ _EDGE_PARTS = {
 _LONGEST_STREAM_NS = 10_000
 #: Slices of the steps that are analysed together.
 _GROUP_SLICES = 500_000
+#: Groups that are analysed at a time.
+_THREADS = 2
+
+Result = TypeVar("Result")
 
 _STEPS = """
 SELECT s.step_id, s.device_id, coalesce(s.start_ns, s.fp_start_ns) AS start_ns, greatest(s.end_ns, t.end_ns) AS end_ns
@@ -77,12 +85,16 @@ ORDER BY p.start_ns - p.offset_ns, p.step_id, p.device_id, p.path_index
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step on a device until the end of its last task, or the time from a run's first launch to its last task."""
+    """A step on a device until the end of its last task, or the time from a run's first launch to its last task.
+
+    is_window  whether it is a part of this time
+    """
 
     step_id: int | None
     device_id: int | None
     start_ns: int
     end_ns: int
+    is_window: bool = False
 
     @property
     def dur_ns(self) -> int:
@@ -135,10 +147,20 @@ def find_steps(
     device: int | None,
     first_step: int | None,
     last_step: int | None,
+    from_ns: int | None,
+    to_ns: int | None,
 ) -> list[Step]:
-    """Return the steps of a run in order, or the complete run if it has none. Raises UsageError, InputError."""
+    """Return the steps of a run in order, or a window as one. A run without steps is a window.
+
+    Raises UsageError, InputError.
+    """
     values = {"run": run_id, "device": "NULL" if device is None else device}
-    rows = connection.execute(_STEPS.format(**values)).fetchall()
+    is_window, by_step = (from_ns, to_ns) != (None, None), (first_step, last_step) != (None, None)
+    if is_window and by_step:
+        raise UsageError(
+            f"select {option('--steps')}, or a window with {option('--from', 'from_ns')} and {option('--to', 'to_ns')}"
+        )
+    rows = [] if is_window else connection.execute(_STEPS.format(**values)).fetchall()
     if rows:
         chosen = [
             Step(*row)
@@ -148,29 +170,47 @@ def find_steps(
         if not chosen:
             raise UsageError(f"the run has steps {rows[0][0]} to {rows[-1][0]}; {option('--steps')} selects none")
         return chosen
-    if first_step is not None or last_step is not None:
+    if by_step:
         raise UsageError(f"the run has no steps; omit {option('--steps')}")
     ((_, _, start_ns, end_ns),) = connection.execute(_WHOLE.format(**values)).fetchall()
     if start_ns is None or end_ns is None or end_ns <= start_ns:
         raise InputError("the run has no tasks with times, of which dependencies could be known")
-    return [Step(None, None, start_ns, end_ns)]
+    chosen_ns = max(start_ns, start_ns if from_ns is None else from_ns), min(end_ns, end_ns if to_ns is None else to_ns)
+    if chosen_ns[0] >= chosen_ns[1]:
+        raise UsageError(f"the run's tasks are from {start_ns} to {end_ns} ns; the window contains none of this time")
+    return [Step(None, None, *chosen_ns, is_window)]
 
 
-def graphs(
-    connection: duckdb.DuckDBPyConnection, run_id: int, steps: Sequence[Step]
-) -> Iterator[tuple[Graph, list[Step]]]:
-    """Yield the graph of consecutive steps, and these: as many as memory permits, with what came right before them."""
+def of_groups(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    steps: Sequence[Step],
+    work: Callable[[Graph, list[Step]], Result],
+) -> Iterator[Result]:
+    """Yield what `work` returns for the graph of consecutive steps, and these: as many as memory permits.
+
+    A graph begins with what came right before the steps. Two threads work while the next slices are loaded.
+    """
     rows = connection.execute(
         "SELECT (SELECT count(*) FROM task WHERE run_id = $run) + (SELECT count(*) FROM api WHERE run_id = $run) "
         '+ (SELECT count(*) FROM "range" WHERE run_id = $run)',
         {"run": run_id},
     ).fetchall()[0][0]
     size = max(1, len(steps) * _GROUP_SLICES // max(rows, 1)) if rows > _GROUP_SLICES else len(steps)
-    for place in range(0, len(steps), size):
-        group = list(steps[place : place + size])
-        start_ns, end_ns = group[0].start_ns, max(step.end_ns for step in group)
-        lead_ns = group[0].dur_ns if group[0].step_id is not None else 0
-        yield load_graph(connection, run_id, start_ns - lead_ns, end_ns), group
+    groups = [list(steps[place : place + size]) for place in range(0, len(steps), size)]
+    leads_ns = [group[0].dur_ns if group[0].step_id is not None else 0 for group in groups]
+    windows = [
+        (group[0].start_ns - lead_ns, max(step.end_ns for step in group))
+        for group, lead_ns in zip(groups, leads_ns, strict=True)
+    ]
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for slices, group in zip(load_slices(connection, run_id, windows), groups, strict=True):
+            if len(waiting) == _THREADS:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(lambda one, steps: work(build_graph(one), steps), slices, group))
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def vertices_at(graph: Graph, ns: Int64, devices: Int64, *, end: bool) -> Int64:
@@ -216,13 +256,17 @@ def critical_path(
     device: int | None = None,
     first_step: int | None = None,
     last_step: int | None = None,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
 ) -> CriticalPath:
-    """Return the critical paths of a run's steps. Raises UsageError for unknown steps, InputError without tasks."""
-    steps = find_steps(connection, run_id, device=device, first_step=first_step, last_step=last_step)
-    found = []
-    for graph, group in graphs(connection, run_id, steps):
-        found.append(_parts(graph, group, graph.delays.before(graph.cause)))
-    connection.register("path_parts", pa.concat_tables(found))
+    """Return the critical paths of a run's steps, or of a window.
+
+    Raises UsageError for unknown steps, InputError without tasks.
+    """
+    steps = find_steps(
+        connection, run_id, device=device, first_step=first_step, last_step=last_step, from_ns=from_ns, to_ns=to_ns
+    )
+    connection.register("path_parts", pa.concat_tables(of_groups(connection, run_id, steps, _parts)))
     try:
         parts = connection.sql(_NAMED.format(run=run_id)).to_arrow_table()
     finally:
@@ -238,8 +282,9 @@ def save_path(store: Path, path: CriticalPath) -> None:
         writer.commit()
 
 
-def _parts(graph: Graph, steps: Sequence[Step], before: Int64) -> pa.Table:
+def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
     """Return the parts of the steps' paths, in order."""
+    before = graph.delays.before(graph.cause)
     step_starts, step_ends, devices = columns_of(steps)
     first = np.searchsorted(graph.times, step_starts, "right")
     last = vertices_at(graph, step_ends, devices, end=True)

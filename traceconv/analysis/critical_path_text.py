@@ -132,7 +132,7 @@ def what_if_dict(answer: WhatIf) -> dict[str, object]:
 
 def _described(steps: Sequence[Step]) -> str:
     if steps[0].step_id is None:
-        return "the run"
+        return "a window of the run" if steps[0].is_window else "the run"
     return f"{len(steps):,} steps" if len(steps) > 1 else f"step {steps[0].step_id}"
 
 

@@ -8,14 +8,11 @@ which tasks a synchronising call waited for, and which threads wait for others (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import duckdb
 import numpy as np
-import pyarrow as pa
 
 from traceconv.analysis.replay import Delays, latest
-from traceconv.base.errors import InputError
+from traceconv.analysis.slices import Columns, Slices
 from traceconv.base.int64 import Int64, Mask
 
 #: Kinds of dependencies. The first four are those of a vertex on the one before it on its thread or stream.
@@ -24,90 +21,7 @@ RUN, HOST, STREAM, IDLE, LAUNCH, EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COP
 INFERRED = (EVENT, SYNC, QUEUE, JOIN)
 #: Kinds of tasks, by number.
 TASK_KINDS = ("compute", "copy", "collective", "sync", "other")
-_SYNC_TASK = TASK_KINDS.index("sync")
 _COPY_TASK = TASK_KINDS.index("copy")
-#: Slices in memory at a time.
-MOST_SLICES = 4_000_000
-#: Durations beyond this are ignored, so that no sum exceeds 64 bits.
-_LONGEST_NS = 2**60
-
-#: Records of what a call waited for, on a stream in the source, are no work on it.
-_IS_RECORD = "coalesce(t.category = 'cuda_sync', false)"
-_TASKS = f"""
-SELECT t.id, t.track_id AS line, t.start_ns AS start, t.start_ns + t.dur_ns AS end,
-       coalesce(list_position(['compute', 'copy', 'collective', 'sync'], t.kind) - 1, 4)::TINYINT AS kind,
-       coalesce(t.device_id, -1) AS device, coalesce(t.stream_id, -1) AS stream, coalesce(t.step_id, -1) AS step,
-       coalesce(t.submit_ns, {{lowest}}) AS submit,
-       CASE WHEN t.kind <> 'sync' OR t.task_type IS NULL THEN 0
-            WHEN regexp_matches(t.task_type, '(?i)(event|notify)_?record') THEN 1
-            WHEN regexp_matches(t.task_type, '(?i)(event|notify)_?wait') THEN 2 ELSE 0 END::TINYINT AS event
-FROM task AS t
-WHERE {{window}} AND NOT {_IS_RECORD}
-ORDER BY t.start_ns, t.depth, t.id
-"""  # noqa: S608 - our own texts
-_HOST = """
-SELECT s.id, s.line, s.start, s.end, coalesce(s.parent_id, -1) AS parent, s.step, s.correlation, s.syncs, s.role, s.op
-FROM (
-  SELECT t.id, t.track_id AS line, t.start_ns AS start, t.start_ns + t.dur_ns AS end, t.parent_id, t.depth,
-         coalesce(t.step_id, -1) AS step, coalesce(t.correlation_id, -1) AS correlation,
-         regexp_matches(coalesce(t.name, ''), '(?i)synchroni[sz]e') AS syncs, coalesce(t.op_id, -1) AS op,
-         CASE WHEN t.level IS DISTINCT FROM 'node' AND t.name = 'StreamWaitEvent' THEN 3
-              WHEN t.level IS DISTINCT FROM 'node' THEN 0
-              WHEN t.name = 'OpDispatch' THEN 1 WHEN t.name = 'launch' THEN 2 ELSE 0 END::TINYINT AS role
-  FROM api AS t
-  WHERE {window}
-  UNION ALL
-  SELECT t.id, t.track_id, t.start_ns, t.start_ns + t.dur_ns, t.parent_id, t.depth,
-         -1, -1, false, -1, 0::TINYINT
-  FROM "range" AS t
-  WHERE {window} AND t.depth IS NOT NULL
-) AS s
-JOIN track AS k ON k.run_id = {run} AND k.track_id = s.line AND k.kind = 'thread'
-ORDER BY s.start, s.depth, s.id
-"""
-_FLOWS = """
-SELECT src_id, dst_id, (kind = 'launch') AS launches
-FROM flow
-WHERE run_id = {run} AND src_id IS NOT NULL AND dst_id IS NOT NULL
-  AND dst_ns >= {low} AND dst_ns <= {high}
-ORDER BY dst_ns, flow_id
-"""
-#: CUDA's records: which stream a call synchronised with (wait: false), or which call recorded the event.
-_RECORDS = f"""
-SELECT t.correlation_id AS correlation, coalesce(t.stream_id, -1) AS stream, coalesce(t.device_id, -1) AS device,
-       coalesce(t.submit_ns, t.start_ns) AS submit, t.name = 'Stream Wait Event' AS waits,
-       t.name = 'Stream Sync' AS syncs,
-       coalesce(TRY_CAST(t.args ->> '$.wait_on_stream' AS BIGINT), -1) AS event_stream,
-       coalesce(TRY_CAST(t.args ->> '$.wait_on_cuda_event_record_corr_id' AS BIGINT), -1) AS event_correlation
-FROM task AS t
-WHERE {{window}} AND {_IS_RECORD} AND t.correlation_id IS NOT NULL
-ORDER BY t.start_ns, t.id
-"""  # noqa: S608 - our own texts
-#: Waits of streams with a record of their event.
-_EVENTS = """
-SELECT w.id, w.event_id
-FROM event_wait AS w
-JOIN task AS t ON t.run_id = w.run_id AND t.id = w.id
-WHERE {window} AND w.event_id IS NOT NULL
-ORDER BY w.id
-"""
-_WINDOW = (
-    "t.run_id = {run} AND t.start_ns <= {high} AND t.dur_ns <= {longest} AND TRY(t.start_ns + t.dur_ns) >= {low} "
-    "AND t.start_ns > -{longest} * 4 AND t.start_ns < {longest} * 4"
-)
-
-
-class Columns(dict[str, Any]):
-    """Columns of a query as numpy arrays of int64, bool or int8."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-        super().__init__()
-        table: pa.Table = connection.sql(sql).to_arrow_table()
-        for name in table.column_names:
-            self[name] = table[name].to_numpy()
-
-    def __len__(self) -> int:
-        return len(next(iter(self.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,29 +59,10 @@ class Graph:
         return len(self.ids) - len(self.task_kinds)
 
 
-def load_graph(connection: duckdb.DuckDBPyConnection, run_id: int, low_ns: int, high_ns: int) -> Graph:
-    """Return the graph of the slices that start or end in a window. Raises InputError if it has too many."""
-    if high_ns - low_ns > _LONGEST_NS:
-        raise InputError(
-            "the window is longer than 36 years: times in the source are damaged; select steps without them"
-        )
-    window = _WINDOW.format(run=run_id, low=low_ns, high=high_ns, longest=_LONGEST_NS)
-    values = {"run": run_id, "low": low_ns, "high": high_ns, "window": window, "lowest": np.iinfo(np.int64).min}
-    count = sum(
-        connection.execute(f"SELECT count(*) FROM {name} AS t WHERE {window}").fetchall()[0][0]  # noqa: S608 - our own texts
-        for name in ("task", "api", '"range"')
-    )
-    if count > MOST_SLICES:
-        raise InputError(
-            f"the window has {count:,} slices, of which {MOST_SLICES:,} can be analysed at once; select a part of it"
-        )
-    host = Columns(connection, _HOST.format(**values))
-    tasks = Columns(connection, _TASKS.format(**values))
-    return _Builder(host, tasks, low_ns, high_ns).graph(
-        Columns(connection, _FLOWS.format(**values)),
-        Columns(connection, _RECORDS.format(**values)),
-        Columns(connection, _EVENTS.format(**values)),
-    )
+def build_graph(slices: Slices) -> Graph:
+    """Return the graph of the slices of a window."""
+    builder = _Builder(slices.host, slices.tasks, slices.low_ns, slices.high_ns)
+    return builder.graph(slices.flows, slices.records, slices.events)
 
 
 class _Builder:
@@ -215,8 +110,8 @@ class _Builder:
         self.place[self.vertices] = np.arange(len(self.vertices))
         self.slices, self.is_end = slices[kept], is_end[kept]
         self.is_host = self.slices < self.hosts
-        _, lines = np.unique(np.concatenate((self.host["line"], self.tasks["line"])), return_inverse=True)
-        self.lines: Int64 = lines.astype(np.int64, copy=False)
+        lines = np.concatenate((self.host["line"], self.tasks["line"]))
+        self.lines: Int64 = np.searchsorted(np.unique(lines), lines)
 
     def add(self, sources: Int64, targets: Int64, kind: int) -> None:
         """Add edges between vertices (slice, or count + slice for its end), without those that point backwards."""
@@ -434,7 +329,7 @@ class _Builder:
         # A thread or a stream that waits does so for as long as it has to, not for a fixed time.
         waiting = np.isin(edge_kinds, (EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COPY, QUEUE, JOIN))
         kinds[targets[waiting]] = np.where(kinds[targets[waiting]] == STREAM, STREAM, IDLE)
-        offsets = np.searchsorted(targets, np.arange(len(self.vertices) + 1))
+        offsets = np.concatenate(([0], np.cumsum(np.bincount(targets, minlength=len(self.vertices)))))
         measured = np.where(previous >= 0, self.times - self.times[previous], 0)
         edge_measured = self.times[targets] - self.times[sources]
         groups = np.where(self.is_host, len(TASK_KINDS), 0)

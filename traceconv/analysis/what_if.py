@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from traceconv.analysis.contention import contention, divided
-from traceconv.analysis.critical_path import Step, columns_of, find_steps, graphs, vertices_at
+from traceconv.analysis.critical_path import Step, columns_of, find_steps, of_groups, vertices_at
 from traceconv.analysis.dependency_graph import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS, Graph
 from traceconv.analysis.replay import Delays
 from traceconv.base.errors import UsageError, option, printable, suggestion
@@ -157,10 +157,17 @@ def what_if(
     device: int | None = None,
     first_step: int | None = None,
     last_step: int | None = None,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
 ) -> WhatIf:
-    """Return the durations of a run's steps with a change. Raises UsageError for an unknown op type or step."""
+    """Return the durations of a run's steps, or of a window, with a change.
+
+    Raises UsageError for an unknown op type or step.
+    """
     change.check()
-    steps = find_steps(connection, run_id, device=device, first_step=first_step, last_step=last_step)
+    steps = find_steps(
+        connection, run_id, device=device, first_step=first_step, last_step=last_step, from_ns=from_ns, to_ns=to_ns
+    )
     matching = np.empty(0, np.int64)
     if change.op_type is not None:
         rows = connection.execute(_MATCHING, {"run": run_id, "op_type": change.op_type}).fetchnumpy()
@@ -169,20 +176,27 @@ def what_if(
             known = [name for (name,) in connection.execute(_OPS.format(run=run_id)).fetchall()]
             near = suggestion(change.op_type, known)
             raise UsageError(f"the run has no op of type '{printable(change.op_type, 60)}'.{near}")
-    found, totals, shares_device = [], [0, 0, 0], False
-    for graph, group in graphs(connection, run_id, steps):
+
+    def replay(graph: Graph, group: list[Step]) -> tuple[list[list[tuple[int, int]]], bool]:
+        """Return the starts and ends of the steps without and with the change, and whether tasks compete."""
         shared = contention(connection, run_id, graph)
         is_matching = np.isin(graph.ids, matching)
         delays = changed_delays(graph, change, is_matching)
         if shared is None:
-            unchanged, changed = graph.delays.times(graph.times), delays.times(graph.times)
+            replays = graph.delays.times(graph.times), delays.times(graph.times)
         else:
-            shares_device = True
             unchanged = shared.times(graph.delays, graph.times)
+            changed = shared
             if change.speed_up is not None:
-                shared = shared.faster(is_matching[graph.slices[shared.ends]], change.speed_up)
-            changed = shared.times(delays, graph.times)
-        replayed, predicted = _spans(graph, group, (unchanged, changed))
+                changed = shared.faster(is_matching[graph.slices[shared.ends]], change.speed_up)
+            replays = unchanged, changed.times(delays, graph.times)
+        return list(_spans(graph, group, replays)), shared is not None
+
+    found, totals, shares_device, done = [], [0, 0, 0], False, 0
+    for (replayed, predicted), shares in of_groups(connection, run_id, steps, replay):
+        shares_device |= shares
+        group = steps[done : done + len(replayed)]
+        done += len(group)
         for step, before, after in zip(group, replayed, predicted, strict=True):
             found.append(StepChange(step, step.dur_ns, before[1] - before[0], after[1] - after[0]))
         measured = [(step.start_ns, step.end_ns) for step in group]
@@ -237,7 +251,8 @@ def _spans(graph: Graph, steps: Sequence[Step], replays: Sequence[Int64]) -> Ite
         times = np.minimum(times, _LATEST_NS)
         found = []
         for ns, at in bounds:
-            shifted = np.where(at >= 0, times[at] + (ns - graph.times[at]), ns)
+            shifted, known = ns.copy(), at >= 0
+            shifted[known] = times[at[known]] + (ns[known] - graph.times[at[known]])
             found.append(shifted)
         for own, ends_of_tasks, begins, places in groups:
             if len(own):

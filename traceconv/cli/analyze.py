@@ -17,6 +17,14 @@ app = typer.Typer(
 )
 
 _STEPS = typer.Option(None, "--steps", metavar="A-B", help="Only these steps: 3-5, 3- or -5.")
+_FROM = typer.Option(
+    None,
+    "--from",
+    metavar="TIME",
+    help="Start of a time window to analyse instead of steps: since the start of the run (1.5ms), or absolute ns "
+    "without a unit.",
+)
+_TO = typer.Option(None, "--to", metavar="TIME", help="End of the time window.")
 _DEVICE = typer.Option(None, "--device", help="Only the steps of this device. Default: all.")
 
 
@@ -32,6 +40,8 @@ def critical_path(
     run: str | None = options.ONE_RUN,
     device: int | None = _DEVICE,
     steps: str | None = _STEPS,
+    start: str | None = _FROM,
+    end: str | None = _TO,
     save: bool = typer.Option(
         True, "--save/--no-save", help="Write the paths to the table critical_path of the store."
     ),
@@ -60,7 +70,7 @@ def critical_path(
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_rows, write_text
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import given_steps, one_run, reading
+    from traceconv.reports.run import RunChoice, given_steps, given_times, one_run, reading
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, ("table", "csv", "json"))
@@ -70,7 +80,8 @@ def critical_path(
             run_id, note = one_run(connection, run, "a critical path")
             if note is not None:
                 print_message(note)
-            path = find_path(connection, run_id, device=device, **window)
+            times = given_times(connection, RunChoice((run_id,)), start, end)
+            path = find_path(connection, run_id, device=device, **window, **times)
         if save and not paths:
             save_path(store, path)
     if chosen == "json":
@@ -156,6 +167,8 @@ def what_if(
     run: str | None = options.ONE_RUN,
     device: int | None = _DEVICE,
     steps: str | None = _STEPS,
+    start: str | None = _FROM,
+    end: str | None = _TO,
     form: str | None = options.format_option(("table", "json")),
     output: Path | None = options.OUTPUT,
 ) -> None:
@@ -177,7 +190,7 @@ def what_if(
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_text
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import given_steps, one_run, reading
+    from traceconv.reports.run import RunChoice, given_steps, given_times, one_run, reading
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, ("table", "json"))
@@ -193,7 +206,8 @@ def what_if(
         run_id, note = one_run(connection, run, "a prediction")
         if note is not None:
             print_message(note)
-        answer = predict(connection, run_id, change, device=device, **window)
+        times = given_times(connection, RunChoice((run_id,)), start, end)
+        answer = predict(connection, run_id, change, device=device, **window, **times)
     if chosen == "json":
         write_text([json_text(what_if_dict(answer)), "\n"], output)
     else:

@@ -22,6 +22,20 @@ static inline int64_t later(int64_t time, int64_t delay)
     return sum;
 }
 
+/* The time from one to another that is not earlier. */
+static inline int64_t elapsed(int64_t from, int64_t to)
+{
+    int64_t difference;
+    return __builtin_sub_overflow(to, from, &difference) ? INT64_MAX : difference;
+}
+
+/* The work done in a time at a speed that is not negative. */
+static inline int64_t done_in(int64_t time, int64_t speed)
+{
+    int64_t product;
+    return __builtin_mul_overflow(time, speed, &product) ? INT64_MAX : product;
+}
+
 /* Set each vertex's time to the latest of its predecessors' times plus delays; -1 if the graph is malformed. */
 static int set_times(const Py_buffer *previous, const Py_buffer *delays, const Py_buffer *offsets,
     const Py_buffer *sources, const Py_buffer *edge_delays, const Py_buffer *times)
@@ -242,7 +256,7 @@ static void share(running_set *set, int64_t device)
         for (Py_ssize_t place = 0; place < set->count; place++)
             if (item(set->devices, (Py_ssize_t)set->tasks[place].task) == device) {
                 int64_t one = demand(set, set->tasks[place].task, resource);
-                asked += one;
+                asked = later(asked, one);
                 askers += one > 0;
             }
         if (askers < 2 || asked <= CAPACITY)
@@ -288,7 +302,8 @@ static int measure_work(running_set *set, const Py_buffer *tasks, const Py_buffe
         if (task >= most || (set->count > 0 && time < set->now))
             return -1;
         for (Py_ssize_t place = 0; place < set->count; place++)
-            set->tasks[place].left += (time - set->now) * set->tasks[place].speed;
+            set->tasks[place].left =
+                later(set->tasks[place].left, done_in(elapsed(set->now, time), set->tasks[place].speed));
         set->now = time;
         if (code >= 0) {
             if (set->count == set->most)
@@ -448,7 +463,7 @@ static int simulate(simulation *state, running_set *set, const Py_buffer *previo
         int64_t time = is_start ? state->heap[0].time : end;
         for (Py_ssize_t place = 0; place < set->count && time > set->now; place++) {
             running_task *one = &set->tasks[place];
-            int64_t done = (time - set->now) * one->speed;
+            int64_t done = done_in(elapsed(set->now, time), one->speed);
             one->left = done > one->left ? 0 : one->left - done;
         }
         set->now = time > set->now || set->count == 0 ? time : set->now;

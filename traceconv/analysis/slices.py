@@ -1,0 +1,184 @@
+"""The slices and dependencies that a store records in consecutive windows of a run, as numpy columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from traceconv.base.errors import InputError, option
+
+#: Slices in memory at a time.
+MOST_SLICES = 4_000_000
+#: Durations beyond this are ignored, so that no sum exceeds 64 bits.
+_LONGEST_NS = 2**60
+
+#: Records of what a call waited for, on a stream in the source, are no work on it.
+_IS_RECORD = "coalesce(t.category = 'cuda_sync', false)"
+_DEPTH = f"coalesce(t.depth, {np.iinfo(np.int32).max}) AS depth"
+
+
+def _contains(column: str, *texts: str) -> str:
+    """Return a condition for one of the texts in a column, in any case: much faster than a regular expression."""
+    return "(" + " OR ".join(f"contains(lower({column}), '{text}')" for text in texts) + ")"
+
+
+_TASKS = f"""
+SELECT t.id, {_DEPTH}, coalesce(t.track_id, -1) AS line, t.start_ns AS start, t.start_ns + t.dur_ns AS end,
+       CASE t.kind WHEN 'compute' THEN 0 WHEN 'copy' THEN 1 WHEN 'collective' THEN 2 WHEN 'sync' THEN 3
+                   ELSE 4 END::TINYINT AS kind,
+       coalesce(t.device_id, -1) AS device, coalesce(t.stream_id, -1) AS stream, coalesce(t.step_id, -1) AS step,
+       coalesce(t.submit_ns, {np.iinfo(np.int64).min}) AS submit,
+       CASE WHEN t.kind <> 'sync' OR t.task_type IS NULL THEN 0
+            WHEN {_contains("t.task_type", "event_record", "eventrecord", "notify_record", "notifyrecord")} THEN 1
+            WHEN {_contains("t.task_type", "event_wait", "eventwait", "notify_wait", "notifywait")} THEN 2
+            ELSE 0 END::TINYINT AS event
+FROM task AS t
+WHERE {{window}} AND NOT {_IS_RECORD}
+"""  # noqa: S608 - our own texts
+_HOST = f"""
+SELECT s.*
+FROM (
+  SELECT t.id, {_DEPTH}, t.track_id AS line, t.start_ns AS start, t.start_ns + t.dur_ns AS end,
+         coalesce(t.parent_id, -1) AS parent, coalesce(t.step_id, -1) AS step,
+         coalesce(t.correlation_id, -1) AS correlation,
+         coalesce({_contains("t.name", "synchronise", "synchronize")}, false) AS syncs, coalesce(t.op_id, -1) AS op,
+         CASE WHEN t.level IS DISTINCT FROM 'node' AND t.name = 'StreamWaitEvent' THEN 3
+              WHEN t.level IS DISTINCT FROM 'node' THEN 0
+              WHEN t.name = 'OpDispatch' THEN 1 WHEN t.name = 'launch' THEN 2 ELSE 0 END::TINYINT AS role
+  FROM api AS t
+  WHERE {{window}}
+  UNION ALL
+  SELECT t.id, t.depth, t.track_id, t.start_ns, t.start_ns + t.dur_ns, coalesce(t.parent_id, -1),
+         -1, -1, false, -1, 0::TINYINT
+  FROM "range" AS t
+  WHERE {{window}} AND t.depth IS NOT NULL
+) AS s
+JOIN track AS k ON k.run_id = {{run}} AND k.track_id = s.line AND k.kind = 'thread'
+"""  # noqa: S608 - our own texts
+_FLOWS = """
+SELECT src_id, dst_id, dst_ns, flow_id, (kind = 'launch') AS launches
+FROM flow
+WHERE run_id = {run} AND src_id IS NOT NULL AND dst_id IS NOT NULL
+  AND dst_ns >= {low} AND dst_ns <= {high}
+"""
+#: CUDA's records: which stream a call synchronised with (wait: false), or which call recorded the event.
+_RECORDS = f"""
+SELECT t.id, t.start_ns AS start, t.start_ns + t.dur_ns AS end,
+       t.correlation_id AS correlation, coalesce(t.stream_id, -1) AS stream, coalesce(t.device_id, -1) AS device,
+       coalesce(t.submit_ns, t.start_ns) AS submit, t.name = 'Stream Wait Event' AS waits,
+       t.name = 'Stream Sync' AS syncs,
+       coalesce(TRY_CAST(t.args ->> '$.wait_on_stream' AS BIGINT), -1) AS event_stream,
+       coalesce(TRY_CAST(t.args ->> '$.wait_on_cuda_event_record_corr_id' AS BIGINT), -1) AS event_correlation
+FROM task AS t
+WHERE {{window}} AND {_IS_RECORD} AND t.correlation_id IS NOT NULL
+"""  # noqa: S608 - our own texts
+#: Waits of streams with a record of their event.
+_EVENTS = """
+SELECT id, event_id
+FROM event_wait
+WHERE run_id = {run} AND id BETWEEN {first} AND {last} AND event_id IS NOT NULL
+ORDER BY id
+"""
+_WINDOW = (
+    "t.run_id = {run} AND t.start_ns > {after} AND t.start_ns <= {high} AND t.dur_ns <= {longest} "
+    "AND TRY(t.start_ns + t.dur_ns) >= {low}"
+)
+#: Rows that are kept for later windows, and their order.
+_KEPT = {
+    "host": (_HOST, "start", "depth", "id"),
+    "tasks": (_TASKS, "start", "depth", "id"),
+    "records": (_RECORDS, "start", "id"),
+}
+#: Slices are loaded while others are analysed, for which a connection may be needed, too.
+_ONE_QUERY = Lock()
+
+
+class Columns(dict[str, Any]):
+    """Columns of a query as numpy arrays of int64, bool or int8. None may have NULLs."""
+
+    @classmethod
+    def read(cls, connection: duckdb.DuckDBPyConnection, sql: str) -> Columns:
+        with _ONE_QUERY:
+            return cls(connection.execute(sql).fetchnumpy())
+
+    def __len__(self) -> int:
+        return len(next(iter(self.values())))
+
+    def rows(self, chosen: Any) -> Columns:
+        """Return chosen rows: a mask or places."""
+        return Columns((name, column[chosen]) for name, column in self.items())
+
+    def in_order(self, first: str, *ties: str) -> Columns:
+        """Return the rows in the order of columns. Stores have most tables in order of time already."""
+        order = np.argsort(self[first], kind="stable")
+        is_same = np.diff(self[first][order]) == 0
+        tied = np.flatnonzero(np.append(is_same, False) | np.insert(is_same, 0, False)) if len(order) else order
+        rows = order[tied]
+        order[tied] = rows[np.lexsort([self[name][rows] for name in (*ties[::-1], first)])]
+        return self if (np.diff(order) == 1).all() else self.rows(order)
+
+    def followed_by(self, more: Columns) -> Columns:
+        return Columns((name, np.concatenate((column, more[name]))) for name, column in self.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """What happened in a window: columns of _HOST and _TASKS in the order of time, and what the source records about
+    their dependencies (_FLOWS, _RECORDS, _EVENTS), perhaps with some of others.
+    """
+
+    low_ns: int
+    high_ns: int
+    host: Columns
+    tasks: Columns
+    records: Columns
+    flows: Columns
+    events: Columns
+
+
+def load_slices(
+    connection: duckdb.DuckDBPyConnection, run_id: int, windows: Sequence[tuple[int, int]]
+) -> Iterator[Slices]:
+    """Yield the slices of each window that start or end in it. Raises InputError if it has too many.
+
+    Rows that a later window needs, too, are kept, so that each is read once.
+    """
+    kept: dict[str, Columns] = {}
+    after_ns = -_LONGEST_NS * 4
+    for place, (low_ns, high_ns) in enumerate(windows):
+        if high_ns - low_ns > _LONGEST_NS:
+            raise InputError(
+                "the window is longer than 36 years: times in the source are damaged; select steps without them"
+            )
+        first_ns = min(low for low, _ in windows[place:])
+        window = _WINDOW.format(
+            run=run_id, after=after_ns, high=min(high_ns, _LONGEST_NS * 4 - 1), low=first_ns, longest=_LONGEST_NS
+        )
+        count = sum(map(len, kept.values())) + sum(
+            int(Columns.read(connection, f"SELECT count(*) AS count FROM {name} AS t WHERE {window}")["count"][0])  # noqa: S608 - our own texts
+            for name in ("task", "api", '"range"')
+        )
+        if count > MOST_SLICES:
+            raise InputError(
+                f"the window has {count:,} slices, of which {MOST_SLICES:,} can be analysed at once; "
+                f"select a part of it with {option('--from', 'from_ns')} and {option('--to', 'to_ns')}"
+            )
+        found = {}
+        for name, (sql, *order) in _KEPT.items():
+            rows = Columns.read(connection, sql.format(run=run_id, window=window)).in_order(*order)
+            kept[name] = kept[name].followed_by(rows) if name in kept else rows
+            found[name] = kept[name].rows((kept[name]["start"] <= high_ns) & (kept[name]["end"] >= low_ns))
+        after_ns = max(after_ns, high_ns)
+        next_ns = min((low for low, _ in windows[place + 1 :]), default=None)
+        kept = {name: rows.rows(rows["end"] >= next_ns) for name, rows in kept.items()} if next_ns is not None else {}
+        ids = found["tasks"]["id"]
+        flows = Columns.read(connection, _FLOWS.format(run=run_id, low=low_ns, high=high_ns))
+        events = _EVENTS.format(run=run_id, first=ids.min(initial=np.iinfo(np.int64).max), last=ids.max(initial=-1))
+        yield Slices(
+            low_ns, high_ns, flows=flows.in_order("dst_ns", "flow_id"), events=Columns.read(connection, events), **found
+        )
