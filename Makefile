@@ -79,7 +79,7 @@ sanitize: $(READY) ## test the C extension, also on mutated traces, with address
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 		&& "$(CURDIR)/$(BIN)/python" -m pytest --capture=sys tests/property/test_native.py tests/property/test_records.py tests/property/test_trace_parser.py \
 			tests/property/test_trace_fields.py tests/property/test_trace_args.py tests/property/test_pairs_oracle.py tests/property/test_perfetto_batches.py \
-			tests/property/test_nesting_oracle.py tests/unit/test_row_order.py tests/unit/test_sqlite_pages.py tests/unit/test_expand.py tests/property/test_span_programs.py \
+			tests/property/test_nesting_oracle.py tests/unit/test_row_order.py tests/unit/test_sqlite_pages.py tests/unit/test_expand.py tests/unit/test_event_log.py tests/property/test_span_programs.py \
 		&& "$(CURDIR)/$(BIN)/python" -m tests.fuzz --inputs $(SANITIZE_INPUTS) --seed $(FUZZ_SEED) --limit 120 \
 			--target chrome_json --target chrome_json_rows --target own_chrome_json \
 			--target perfetto_proto --target perfetto_proto_rows --target nsys --target nsys_rows --out "$(CURDIR)/build/fuzz"

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from runtime_reader import Capture
 
+from traceconv import native
+from traceconv.runtime import event_log
 from traceconv.runtime.clock import DeviceClock
-from traceconv.runtime.device import EVENT, Device
+from traceconv.runtime.device import EVENT, Device, Task
 from traceconv.runtime.event_log import (
     CALL_BEGINS,
     CALL_ENDS,
@@ -109,3 +111,58 @@ def test_words_are_appended_completely_or_not_at_all() -> None:
     with memoryview(buffer), pytest.raises(BufferError):
         append(buffer, 1)
     assert buffer == appended
+
+
+def some_tasks(device: Device) -> list[Task]:
+    """Tasks with and without an op, a size and a wait."""
+    tasks = [device.submit(0, 0, EVENT), device.submit(1, 0, EVENT)]
+    tasks += [device.submit(stream, 5, EVENT, event=tasks[0]) for stream in (1, 2)]
+    device.run_all()
+    for number, task in enumerate(tasks):
+        size = None if number % 2 else 2**40
+        task.note = (("Load", "Store")[number // 2], NONE32, "SDMA"), None, size, number, 7, NONE32
+    return tasks
+
+
+def some_memory() -> list[MemoryEvent]:
+    """Two pairs of an alloc and a free."""
+    alloc = MemoryEvent(5, "alloc", "block", 1, 2**44, 512, 512, 2**21, "stream 0", "activation", "x", 3)
+    free = MemoryEvent(9, "free", "block", 1, 2**44, 512, 0, 2**21, "stream 0", "allocator", None, None)
+    return [alloc, free, alloc._replace(host_ns=2**62, block_id=2), free._replace(host_ns=-1, pool="input")]
+
+
+def test_c_and_python_log_the_same_tasks_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
+    tasks, found = some_tasks(device), []
+    for is_native in (native.AVAILABLE, False):
+        monkeypatch.setattr(event_log.native, "AVAILABLE", is_native)
+        log = EventLog(EventStore(), op_base=10)
+        for _ in range(2):  # new heads, then known ones
+            log.tasks(device, tasks)
+            log.memory(some_memory(), 1)
+        found.append(({key: words.tolist() for key, words in log.store.take().items()}, log.store.heads))
+    assert found[0] == found[1]
+    words, heads = found[0]
+    assert [len(words["task", 0]), len(words["event_wait", 0]), len(words["memory", None])] == [8, 4, 8]
+    assert [len(heads["task"]), len(heads["memory"])] == [2, 3]
+    assert words["event_wait", 0][0] == [tasks[2].end, tasks[2].task_id, tasks[0].task_id]
+
+
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
+def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
+    device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
+    tasks, events, log = some_tasks(device), some_memory(), EventLog(EventStore())
+    log.tasks(device, tasks)
+    log.memory(events, 0)
+    log.store.take()
+    tasks[3].start = None
+    with pytest.raises(TypeError):
+        log.tasks(device, tasks)
+    tasks[3].note = tasks[3].note[:5]
+    with pytest.raises(TypeError, match="6 fields"):
+        log.tasks(device, tasks)
+    with pytest.raises(OverflowError):
+        log.memory([*events, events[0]._replace(address=2**63)], 0)
+    with pytest.raises(TypeError, match="12 fields"):
+        native.append_memory(bytearray(), 0, [()], {}, 0)
+    assert log.store.pending == 0

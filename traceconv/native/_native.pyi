@@ -10,6 +10,12 @@ Bytes: TypeAlias = bytes | NDArray[np.generic]
 Int64: TypeAlias = NDArray[np.int64]
 
 def append(buffer: bytearray, /, *words: int) -> None: ...
+def append_memory(
+    buffer: bytearray, device_id: int, events: list[Any], heads: dict[Any, int], first: int, /
+) -> int: ...
+def append_tasks(
+    buffer: bytearray, waits: bytearray, tasks: list[Any], heads: dict[Any, int], first: int, /
+) -> int: ...
 def apart(
     lines: NDArray[np.int64],
     starts: NDArray[np.int64],

@@ -12,6 +12,8 @@
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 
 PyObject *native_append(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_append_memory(PyObject *module, PyObject *args);
+PyObject *native_append_tasks(PyObject *module, PyObject *args);
 PyObject *native_apart(PyObject *module, PyObject *args);
 PyObject *native_causes(PyObject *module, PyObject *args);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);

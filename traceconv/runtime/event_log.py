@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.runtime.device import Device, Task
-from traceconv.runtime.lower import Program
+from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
@@ -214,17 +214,28 @@ class EventLog:
         """Log allocations and frees, in their order."""
         if not self.store.memory_on:
             return
-        heads = self._memory_heads
+        heads, buffer, events = self._memory_heads, self.store.buffer("memory", None), list(events)
+        if native.AVAILABLE:
+            first = 0
+            while (first := native.append_memory(buffer, device_id, events, heads, first)) < len(events):
+                self._memory_head(events[first], device_id)
+            return
         words = bytearray()
-        for host_ns, what, kind, block_id, address, size, used, reserved, pool, purpose, tensor, op in events:
-            key = what, kind, pool, purpose, tensor, op, device_id
-            head = heads.get(key)
+        for event in events:
+            host_ns, what, kind, block_id, address, size, used, reserved, pool, purpose, tensor, op = event
+            head = heads.get((what, kind, pool, purpose, tensor, op, device_id))
             if head is None:
-                op_index = NONE32 if op is None else self._op(op)
-                enums = _MEMORY_EVENTS[what], _MEMORY_KINDS[kind], _PURPOSES[purpose]
-                head = heads[key] = self._add_heads("memory", (pool, tensor or "", device_id, op_index, *enums))
+                head = self._memory_head(event, device_id)
             append(words, host_ns, block_id, address, size, used, reserved, head)
-        self.store.buffer("memory", None).extend(words)
+        buffer.extend(words)
+
+    def _memory_head(self, event: MemoryEvent, device_id: int) -> int:
+        _, what, kind, _, _, _, _, _, pool, purpose, tensor, op = event
+        op_index = NONE32 if op is None else self._op(op)
+        enums = _MEMORY_EVENTS[what], _MEMORY_KINDS[kind], _PURPOSES[purpose]
+        head = self._add_heads("memory", (pool, tensor or "", device_id, op_index, *enums))
+        self._memory_heads[what, kind, pool, purpose, tensor, op, device_id] = head
+        return head
 
     def clock_stop(self, thread_id: int, host_ns: int, dur_ns: int) -> None:
         """Log that the host clock stopped, also while logs are paused."""
@@ -242,19 +253,22 @@ class EventLog:
         """Log tasks that the device has finished, in order, with the contents of their `note`."""
         if not self.store.tasks_on:
             return
-        heads, clock = self._task_heads, device.clock
+        heads, clock, device_id = self._task_heads, device.clock, device.device_id
+        buffer = self.store.buffer("task", device_id)
+        if native.AVAILABLE and not clock.jump_ticks and not self.spans_open:
+            first, tasks = 0, list(tasks)
+            waits = self.store.buffer("event_wait", device_id)
+            while (first := native.append_tasks(buffer, waits, tasks, heads, first)) < len(tasks):
+                self._task_head(*tasks[first].note[:2])
+            return
         words, waits = bytearray(), bytearray()
         for task in tasks:
             key, op, size_bytes, correlation_id, step_id, execution_id = task.note
             head = heads.get(key)
             if head is None:
-                name, op_index, task_type = key
-                blocks = (op.cost.block_count, op.cost.mix_block_count) if op else (0, 0)
-                numbers = self._op(op_index), *blocks, _TASK_TYPES[task_type], int(bool(op and op.hf32_eligible))
-                head = heads[key] = self._add_heads("task", (name or "", *numbers))
+                head = self._task_head(key, op)
             size = _NONE_WORD if size_bytes is None else size_bytes
-            start, end = task.start, task.end
-            assert start is not None and end is not None
+            start, end = task.span
             if clock.jump_ticks and end >= clock.jump_at:
                 start, end = clock.reading(start), clock.reading(end)
             task_id, stream_id = task.task_id, task.stream_id
@@ -262,10 +276,17 @@ class EventLog:
             if task.event is not None:
                 append(waits, end, task_id, task.event.task_id)
             if self.spans_open:
-                self.on_task(device.device_id, stream_id, start, end)
-        self.store.buffer("task", device.device_id).extend(words)
+                self.on_task(device_id, stream_id, start, end)
+        buffer.extend(words)
         if waits:
-            self.store.buffer("event_wait", device.device_id).extend(waits)
+            self.store.buffer("event_wait", device_id).extend(waits)
+
+    def _task_head(self, key: TaskKey, op: DeviceOp | None) -> int:
+        name, op_index, task_type = key
+        blocks = (op.cost.block_count, op.cost.mix_block_count) if op else (0, 0)
+        numbers = self._op(op_index), *blocks, _TASK_TYPES[task_type], int(bool(op and op.hf32_eligible))
+        head = self._task_heads[key] = self._add_heads("task", (name or "", *numbers))
+        return head
 
     def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         """Called for each task of a stream while spans on streams are open."""
