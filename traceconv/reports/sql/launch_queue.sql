@@ -24,27 +24,43 @@
 -- max_length = { type = "BIGINT", unit = "count", doc = "Largest length." }
 -- time_avg_length = { type = "DOUBLE", unit = "count", doc = "Mean length over the time from the first to the last change, rounded to 0.001; NULL if that is no time." }
 -- empty_percent = { type = "DOUBLE", unit = "percent", doc = "Share of that time with an empty queue; NULL if that is no time." }
-WITH launched AS (
-  SELECT t.run_id, t.device_id, t.stream_id, t.id, t.submit_ns, t.start_ns
+WITH chosen AS (
+  SELECT t.run_id, t.device_id, t.stream_id, t.submit_ns, t.start_ns
   FROM task AS t
   WHERE (from_ns IS NOT NULL OR to_ns IS NOT NULL) AND t.submit_ns IS NOT NULL AND t.start_ns IS NOT NULL
     AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
     AND (from_ns IS NULL OR t.submit_ns >= from_ns) AND (to_ns IS NULL OR t.submit_ns < to_ns)
+), stream AS MATERIALIZED (
+  -- Two changes per task are sorted: by one number instead of three columns, to save time and memory.
+  SELECT run_id, device_id, stream_id, row_number() OVER ()::INTEGER AS number
+  FROM chosen
+  GROUP BY run_id, device_id, stream_id
+), launched AS (
+  SELECT s.number, t.submit_ns, t.start_ns
+  FROM chosen AS t
+  JOIN stream AS s ON s.run_id = t.run_id AND s.device_id IS NOT DISTINCT FROM t.device_id
+    AND s.stream_id IS NOT DISTINCT FROM t.stream_id
 ), change AS (
-  SELECT run_id, device_id, stream_id, submit_ns AS ts_ns, 1 AS by_one FROM launched
+  SELECT number, submit_ns AS ts_ns, 1::TINYINT AS by_one FROM launched
   UNION ALL
-  SELECT run_id, device_id, stream_id, start_ns, -1 FROM launched
+  SELECT number, start_ns, -1::TINYINT FROM launched
+), in_order AS (
+  -- The LIMIT keeps DuckDB from leaving out the order of a subquery.
+  SELECT number, ts_ns, by_one FROM change ORDER BY number, ts_ns, by_one DESC LIMIT 9223372036854775807
 ), queue AS (
-  SELECT run_id, device_id, stream_id, (sum(by_one) OVER so_far)::BIGINT AS queued,
-         lead(ts_ns) OVER (PARTITION BY run_id, device_id, stream_id ORDER BY ts_ns, by_one DESC)::HUGEINT - ts_ns AS lasts
-  FROM change
-  WINDOW so_far AS (
-    PARTITION BY run_id, device_id, stream_id ORDER BY ts_ns, by_one DESC ROWS UNBOUNDED PRECEDING
-  )
+  -- Windows over rows in order take half of the time of windows that sort. The changes of a stream add up to 0, so that
+  -- the sum needs no new start at the next one.
+  SELECT number, sum(by_one) OVER (ROWS UNBOUNDED PRECEDING) AS queued, lead(number) OVER () = number AS has_next,
+         lead(ts_ns) OVER () AS until_ns, ts_ns
+  FROM in_order
 ), length AS (
-  SELECT run_id, device_id, stream_id, queued, count(*)::HUGEINT AS changes, sum(lasts) AS lasts
-  FROM queue
-  GROUP BY run_id, device_id, stream_id, queued
+  SELECT s.run_id, s.device_id, s.stream_id, q.queued::BIGINT AS queued, q.changes, q.lasts
+  FROM (
+    SELECT number, queued, count(*)::HUGEINT AS changes, sum(CASE WHEN has_next THEN until_ns::HUGEINT - ts_ns END) AS lasts
+    FROM queue
+    GROUP BY number, queued
+  ) AS q
+  JOIN stream AS s ON s.number = q.number
   UNION ALL
   SELECT run_id, device_id, stream_id, queue_length, sum(change_count), sum(dur_ns)
   FROM stream_queue
