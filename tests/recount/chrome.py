@@ -213,25 +213,34 @@ def _metadata(tally: Tally, event: Event) -> None:
 
 
 def _blocks(tally: Tally, moments: list[tuple[int, int, str | None, Event]]) -> None:
-    """PyTorch's memory: blocks by device and address, freed blocks without an alloc, and memory allocated before."""
+    """PyTorch's memory: blocks by device and address, freed blocks without an alloc, and memory allocated before.
+
+    Mapped memory, with totals of 0, is not part of the latter.
+    """
     live: dict[tuple[Any, ...], int] = defaultdict(int)
     before: dict[tuple[Any, ...], int] = {}
+    held: dict[tuple[Any, ...], int] = {}
     for _, _, pid, args in sorted(moments, key=lambda moment: moment[:2]):
         size, address = whole(args.get("Bytes")), args.get("Addr")
         if not size:
             continue
         device = -1 if whole(args.get("Device Type")) == 0 else whole(args.get("Device Id"))
-        place = (pid, device)
-        if place not in before:
-            before[place] = (whole(args.get("Total Allocated")) or size) - size
+        place, total = (pid, device), whole(args.get("Total Allocated"))
+        before.setdefault(place, 0)
+        if total and total >= size and place not in held:
+            held[place] = total
+            before[place] += total - size
         key = (*place, address if address is not None else ("size", abs(size)))
         if size > 0:
             live[key] += 1
         elif live[key]:
             live[key] -= 1
+            held[place] = held.get(place, 0) if total is None else total
             continue
-        else:
+        elif total != 0 or held.get(place, -size) == -size:
             before[place] += size
+        if total is not None and total >= size:
+            held[place] = total
         tally.block((device,), abs(size))
     for (_, device), size in before.items():
         if size > 0:

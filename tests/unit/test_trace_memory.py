@@ -103,6 +103,39 @@ def test_memory_in_use_agrees_with_the_totals_of_the_writer(tmp_path: Path) -> N
     assert kept == [(4,)]
 
 
+def total(us: int, size: int, address: int, total_bytes: int) -> dict[str, Any]:
+    return moment(us, size, address, kind=CPU, device=-1, **{"Total Allocated": total_bytes})
+
+
+def test_mapped_memory_is_not_part_of_what_the_allocator_held(tmp_path: Path) -> None:
+    """Of 1000 bytes from before the recording, 300 are freed. One tensor is mapped meanwhile, others were before."""
+    mapped = [total(1, 4000, 4096, 0), total(4, -98304, 8192, 0), total(5, -64, 12288, 0), total(7, -4000, 4096, 0)]
+    counted = [total(2, 100, 64, 1100), total(3, -300, 128, 800), total(6, -100, 64, 700), total(8, 8, 256, 708)]
+    assert blocks(tmp_path, *mapped, *counted) == [
+        (-1, None, 700, None, None),
+        (-1, 4096, 4000, 1000, 7000),
+        (-1, 8192, 98304, None, 4000),
+        (-1, 12288, 64, None, 5000),
+        (-1, 64, 100, 2000, 6000),
+        (-1, 128, 300, None, 3000),
+        (-1, 256, 8, 8000, None),
+    ]
+    sql = "SELECT ts_ns, used_bytes FROM memory_usage WHERE level = 'device'"
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        used = {(ns - BASE_NS) // 1000: size for ns, size in store.execute(sql).fetchall() if ns > BASE_NS}
+    before = 98304 + 64
+    assert used == {1: 5000 + before, 2: 5100 + before, 3: 4800 + before, 4: 4864, 5: 4800, 6: 4700, 7: 700, 8: 708}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_free_of_all_that_the_allocator_held_is_a_block(first: bool, tmp_path: Path) -> None:
+    """Its total of 0 is the allocator's, since the changes around it agree."""
+    before = [] if first else [total(1, -300, 64, 200)]
+    found = blocks(tmp_path, *before, total(2, -200, 128, 0), total(3, 8, 256, 8), total(4, -8, 256, 0))
+    expected = [(300, None, 1000), (200, None, 2000), (8, 3000, 4000)]
+    assert [block[2:] for block in found] == expected[first:]
+
+
 def test_extreme_and_invalid_addresses_and_sizes(tmp_path: Path) -> None:
     """Addresses written as signed numbers are read; for invalid or too large sizes, no block is guessed."""
     found = blocks(

@@ -4,6 +4,9 @@ An allocation is paired with the next free of its address on its device. Writers
 paired by size: the memory in use over time is right, but which of two blocks of one size lives longer is a guess.
 Memory allocated before the recording is a block without `alloc_ns`. If the writer counts all allocated memory, what it
 counted before its first event and was not freed later is one more block, without times. The markers stay in `marker`.
+
+PyTorch reports memory that it maps (files, tensors that processes share) with a total of 0, since its allocator doesn't
+count it. Such blocks are not part of what the allocator held.
 """
 
 from __future__ import annotations
@@ -51,23 +54,31 @@ SELECT *, CASE WHEN size_bytes > 0 THEN live ELSE live + 1 END AS level FROM cou
 _BLOCKS = """
 INSERT INTO memory (run_id, block_id, device_id, kind, address, size_bytes, alloc_ns, free_ns)
 WITH neighbour AS (
-  SELECT *, lead(ts_ns) OVER on_level AS next_ns, lag(ts_ns) OVER on_level AS before_ns
+  SELECT *, lead(ts_ns) OVER on_level AS next_ns, lag(ts_ns) OVER on_level AS before_ns,
+         -- The total before the change: by the last one that the allocator may have counted, else by the next one.
+         coalesce(
+           lag(CASE WHEN size_bytes < 0 OR total_bytes >= size_bytes THEN total_bytes END IGNORE NULLS) OVER on_device,
+           lead(total_bytes::HUGEINT - size_bytes) OVER on_device - size_bytes
+         ) AS total_before
   FROM temp.memory_change
-  WINDOW on_level AS (PARTITION BY process_id, device_type, device_id, address, alike, level ORDER BY ts_ns, id)
+  WINDOW on_level AS (PARTITION BY process_id, device_type, device_id, address, alike, level ORDER BY ts_ns, id),
+         on_device AS (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
 ), block AS (
   SELECT id, process_id, device_type, device_id, address, abs(size_bytes) AS size_bytes,
          CASE WHEN size_bytes > 0 THEN ts_ns END AS alloc_ns,
-         CASE WHEN size_bytes > 0 THEN next_ns ELSE ts_ns END AS free_ns
+         CASE WHEN size_bytes > 0 THEN next_ns ELSE ts_ns END AS free_ns,
+         total_bytes = 0 AND total_before + size_bytes <> 0 AS is_mapped
   FROM neighbour
   WHERE size_bytes > 0 OR before_ns IS NULL
 ), first AS (
   SELECT process_id, device_type, device_id, min_by(total_bytes::HUGEINT - size_bytes, (ts_ns, id)) AS held_bytes
   FROM temp.memory_change
+  WHERE CASE WHEN size_bytes > 0 THEN total_bytes >= size_bytes ELSE total_bytes <> 0 END
   GROUP BY ALL
 ), freed AS (
   SELECT process_id, device_type, device_id, sum(size_bytes) AS bytes
   FROM block
-  WHERE alloc_ns IS NULL
+  WHERE alloc_ns IS NULL AND is_mapped IS NOT TRUE
   GROUP BY ALL
 ), rest AS (
   SELECT f.device_id, TRY_CAST(f.held_bytes - coalesce(d.bytes, 0) AS BIGINT) AS size_bytes
