@@ -60,7 +60,7 @@ def test_lines_of_a_run(make_store: MakeStore) -> None:
         ("operator", "aten::add", 10, 25.0, 1, None, None),
         ("memory", "peak used on device 0", 500, None, None, 512, None),
         ("losses", "truncated", None, None, 4, 75, "data_loss"),
-        ("losses", "incomplete", None, None, None, None, "the recording is truncated"),
+        ("losses", "incomplete", None, None, None, None, "the recording did not finish, or was not read completely"),
     ]
     assert ask(store, "SELECT count(*), max(position) FROM run_summary(run := 1)") == [(22, 22)]
     assert ask(store, "FROM run_summary(run := 2)") == []

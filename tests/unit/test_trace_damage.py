@@ -10,6 +10,7 @@ import duckdb
 import pytest
 import zstandard
 
+from traceconv.base.diagnostics import Code
 from traceconv.base.errors import DataLossError, InputError
 from traceconv.pipeline.ingest import ingest
 
@@ -51,6 +52,19 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
 )
 def test_malformed_text_is_read_and_reported(text: str, names: list[str], logged: list[str], tmp_path: Path) -> None:
     assert codes(text, tmp_path) == (names, logged)
+
+
+def test_counter_events_with_bad_values_only_are_lost(tmp_path: Path) -> None:
+    """An event with several bad values counts once; one without values is used, as it says nothing."""
+    args = ['{"v":null,"w":"x","n":7}', '{"v":NaN,"w":[]}', "{}", '{"v":8}']
+    file = tmp_path / "trace.json"
+    events = [f'{{"ph":"C","name":"c","pid":1,"ts":5,"args":{one}}}' for one in args]
+    file.write_text(f"[{','.join(events)}]")
+    [run] = ingest([file], tmp_path / "store.duckdb")
+    account = run.accounts["C events"]
+    assert (account.records, account.rows, account.used, account.lost) == (4, 2, 1, 1)
+    bad = [entry for entry in run.log if entry.code is Code.BAD_NUMBER]
+    assert [(entry.event_count, entry.byte_offset is not None) for entry in bad] == [(1, True), (1, True)]
 
 
 @pytest.mark.parametrize("text", ["", "   ", "<html>", '{"a":1}', "[1,2]", "42"])

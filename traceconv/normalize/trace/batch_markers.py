@@ -67,12 +67,12 @@ def counters(events: EventBatch) -> None:
         return
     raw = events.raw("args", at)
     samples = samples_of(pa.array([b""] * len(at), pa.binary()) if raw is None else raw)
-    for row in samples.bad:
-        events.report(Code.BAD_NUMBER, "counter value is not a number", int(at[row]))
-    empty = np.ones(len(at), np.bool_)
-    empty[samples.events] = False
-    if empty.any():
-        events.rebook(at[empty], "used")
+    has_sample, is_bad = np.zeros(len(at), np.bool_), np.zeros(len(at), np.bool_)
+    has_sample[samples.events] = True
+    is_bad[samples.bad] = True
+    events.report_each(Code.BAD_NUMBER, "counter value is not a number", at[is_bad].tolist())
+    events.rebook(at[is_bad & ~has_sample], "lost")
+    events.rebook(at[~is_bad & ~has_sample], "used")
     tracks = _counter_tracks(events, at)
     if not len(samples.events):
         return

@@ -130,7 +130,7 @@ WITH asked AS (
   SELECT run_id, 10, 'losses', 1, NULL, code, NULL, NULL, events, bytes, severity
   FROM loss
   UNION ALL
-  SELECT run_id, 10, 'losses', 2, NULL, 'incomplete', NULL, NULL, NULL, NULL, 'the recording is truncated'
+  SELECT run_id, 10, 'losses', 2, NULL, 'incomplete', NULL, NULL, NULL, NULL, 'the recording did not finish, or was not read completely'
   FROM asked
   WHERE NOT complete
   UNION ALL
