@@ -31,7 +31,7 @@ WITH chosen AS (
     AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
     AND (from_ns IS NULL OR t.submit_ns >= from_ns) AND (to_ns IS NULL OR t.submit_ns < to_ns)
 ), stream AS MATERIALIZED (
-  -- Two changes per task are sorted: by one number instead of three columns, to save time and memory.
+  -- Two changes per task are sorted: by one number instead of three columns.
   SELECT run_id, device_id, stream_id, row_number() OVER ()::INTEGER AS number
   FROM chosen
   GROUP BY run_id, device_id, stream_id
@@ -44,19 +44,15 @@ WITH chosen AS (
   SELECT number, submit_ns AS ts_ns, 1::TINYINT AS by_one FROM launched
   UNION ALL
   SELECT number, start_ns, -1::TINYINT FROM launched
-), in_order AS (
-  -- The LIMIT keeps DuckDB from leaving out the order of a subquery.
-  SELECT number, ts_ns, by_one FROM change ORDER BY number, ts_ns, by_one DESC LIMIT 9223372036854775807
 ), queue AS (
-  -- Windows over rows in order take half of the time of windows that sort. The changes of a stream add up to 0, so that
-  -- the sum needs no new start at the next one.
-  SELECT number, sum(by_one) OVER (ROWS UNBOUNDED PRECEDING) AS queued, lead(number) OVER () = number AS has_next,
-         lead(ts_ns) OVER () AS until_ns, ts_ns
-  FROM in_order
+  SELECT number, sum(by_one) OVER so_far AS queued,
+         lead(ts_ns) OVER (PARTITION BY number ORDER BY ts_ns, by_one DESC)::HUGEINT - ts_ns AS lasts
+  FROM change
+  WINDOW so_far AS (PARTITION BY number ORDER BY ts_ns, by_one DESC ROWS UNBOUNDED PRECEDING)
 ), length AS (
   SELECT s.run_id, s.device_id, s.stream_id, q.queued::BIGINT AS queued, q.changes, q.lasts
   FROM (
-    SELECT number, queued, count(*)::HUGEINT AS changes, sum(CASE WHEN has_next THEN until_ns::HUGEINT - ts_ns END) AS lasts
+    SELECT number, queued, count(*)::HUGEINT AS changes, sum(lasts) AS lasts
     FROM queue
     GROUP BY number, queued
   ) AS q
