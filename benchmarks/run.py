@@ -199,6 +199,7 @@ class Bench:
                 target.unlink()
             rate = slices / done.seconds / 1e6
             shown = f"{rate:.2f} M slices/s ({slices / 1e6:.1f} M slices, {size / MB:.0f} MB)"
+            shown += f", {done.cpu_seconds:.1f} s of CPU"
             peak = done.peak_bytes
             memory = f"export {what}, peak memory", peak, f"{peak / MB:.0f} MB"
             if least is None:

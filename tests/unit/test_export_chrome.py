@@ -139,6 +139,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"id": 2**60, "track_id": 3, "device_id": 1, "name": "b", "start_ns": BASE + 1, "dur_ns": 0}
             | {"hf32_eligible": True, "size_bytes": 2**62, "wait_ns": -5, "submit_ns": -1, "comm_group": '"'},
         ],
+        event_wait=[{"id": 2, "event_id": 1}, {"id": 2**60, "event_id": 4}],
         api=[
             {"id": 11, "track_id": 1, "name": "x", "level": "acl", "start_ns": BASE, "dur_ns": 100, "depth": 0},
             {"id": 12, "track_id": 1, "name": "y", "level": HOSTILE, "start_ns": BASE, "dur_ns": 50, "depth": 1}
@@ -286,6 +287,7 @@ def test_device_option_omits_other_devices(everything: Path) -> None:
     document = exported(everything, device=0)
     reader = ChromeReader(document)
     assert {row["device_id"] for row in reader.rows["task"]} == {0}
+    assert reader.rows["event_wait"] == [{"id": 2, "event_id": 1}]
     assert {row["id"] for row in reader.rows["range"]} == {21, 22, 23, 24}
     assert {row["flow_id"] for row in reader.rows["flow"]} == {1, 3}
     assert len(reader.rows["api"]) == 2

@@ -74,6 +74,7 @@ def odd_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"id": 31, "track_id": 2, "device_id": 0, "name": "over", "start_ns": BASE + 60, "dur_ns": 40, "depth": 0},
             {"id": 32, "track_id": 3, "device_id": 1, "name": "other", "start_ns": BASE + 61, "dur_ns": 1, "depth": 0},
         ],
+        event_wait=[{"id": 31, "event_id": 30}, {"id": 32, "event_id": None}],
         step=[
             {"step_id": 1, "device_id": 0, "iteration": 1, "start_ns": BASE, "end_ns": BASE + 70},
             {"step_id": 2, "device_id": 0, "iteration": 2, "start_ns": BASE + 60, "end_ns": BASE + 90},
@@ -187,6 +188,8 @@ def test_without_args_and_with_one_device(everything: Path) -> None:
     assert query(
         back(output), "SELECT r.name FROM range AS r JOIN track AS t USING (track_id) WHERE t.name LIKE 'Stream%'"
     ) == [("other",)]
+    waits = "SELECT t.name, w.event_id FROM event_wait AS w JOIN task AS t USING (run_id, id)"
+    assert query(restored(output), waits) == [("other", None)]
 
 
 def test_trace_processor_reads_the_same_values(everything: Path) -> None:

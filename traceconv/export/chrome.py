@@ -14,7 +14,6 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError
@@ -48,7 +47,6 @@ from traceconv.export.records import RecordFile, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_order import (
     BATCH_ROWS,
-    Places,
     order_of,
     ordered_batches,
     rows_of_window,
@@ -151,8 +149,7 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
         event = load_counter_event(counter, thread, shared)
         for batch in counter.samples(connection, double("value")):
             file.rows(event, batch)
-    for name in ("marker", "memory"):
-        [(counts[name],)] = connection.execute(f"SELECT count(*) FROM {sources[name]}").fetchall()
+    [(counts["marker"],)] = connection.execute(f"SELECT count(*) FROM {sources['marker']}").fetchall()
     counts["flow"] = _write_flows(connection, file, trace)
     file.write(b"\n]}\n")
     return counts
@@ -176,20 +173,16 @@ def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Ev
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, file: RecordFile, events: Events) -> int:
     """Write all events of one kind; return their number. Raises StoreError if the store has more of them."""
-
-    def order(rows: pa.Table) -> Places | None:
-        columns = [rows.column(name) for name in events.order]
-        if events.is_slice:
-            return slice_order(*columns)
-        return order_of([column.fill_null(0).to_numpy() for column in columns])
-
     has_args = events.table in (*SLICE_TABLES, "marker")
     size = rows_of_window(connection, events.source) if has_args else WINDOW_ROWS
-    written = 0
-    for window in time_windows(connection, events.source, events.time, size):
-        query = events.query(condition(f"s.{events.time}", window))
-        for batch, places in ordered_batches(connection, query, order):
-            written += file.rows(events.template, batch, places)
+    if events.order:
+        written = 0
+        for window in time_windows(connection, events.source, events.time, size):
+            query = events.query(condition(f"s.{events.time}", window))
+            batches = ordered_batches(connection, query, lambda rows: slice_order(*map(rows.column, events.order)))
+            written += sum(file.rows(events.template, batch, places) for batch, places in batches)
+    else:
+        written = file.query(connection, events.template, events.query(f"s.{events.time} IS NOT NULL"), size)
     check_written(connection, events.table, events.source, written)
     return written
 

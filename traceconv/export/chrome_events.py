@@ -56,10 +56,10 @@ class Events:
     """The events of a table.
 
     source    FROM clause of the rows, `s` in the query
-    time      column of `source` to split into windows
+    time      column of `source` to split into windows; its rows are not NULL
     columns   SELECT list
     joins     tables joined to the rows
-    order     columns of the query that order the events; if `is_slice`, those of `slice_order`
+    order     columns of the query that order the events: those of `slice_order` for slices. Empty: any order
     template  an event
     """
 
@@ -70,7 +70,6 @@ class Events:
     joins: str
     order: tuple[str, ...]
     template: Template
-    is_slice: bool = False
 
     def query(self, where: str = "true") -> str:
         """Return the SELECT of the columns, for the rows that match a condition."""
@@ -126,7 +125,7 @@ def slice_events(
         event.literal("}")
     chosen = ["t.tid AS _tid", "s.start_ns", "s.dur_ns", "s.depth AS _depth", "s.id AS _id", *columns]
     order = ("start_ns", "dur_ns", "_depth", "_id")
-    return Events(name, source, "start_ns", ", ".join(chosen), joins, order, event.literal("}"), True)
+    return Events(name, source, "start_ns", ", ".join(chosen), joins, order, event.literal("}"))
 
 
 def step_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Shared, *, args: bool) -> Events:
@@ -149,7 +148,7 @@ def step_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Shar
     joins = _join_thread(connection, "step", "device_id", "step_id")
     chosen = ", ".join(["t.tid AS _tid", *columns, "s.step_id AS _step_id"])
     order = ("at_ns", "_dur_ns", "_step_id", "_step_id")
-    return Events("step", step_source(source, shared.base_ns), "at_ns", chosen, joins, order, event.literal("}"), True)
+    return Events("step", step_source(source, shared.base_ns), "at_ns", chosen, joins, order, event.literal("}"))
 
 
 def step_source(source: str, base_ns: int) -> str:
@@ -164,14 +163,14 @@ def marker_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Sh
     event = shared.template().literal('i","s":"').put(Kind.RAW, "_scope")
     shared.at(event, "ts_ns")
     scope = "CASE s.scope WHEN 'process' THEN 'p' WHEN 'global' THEN 'g' ELSE 't' END AS _scope"
-    columns = [scope, "s.ts_ns", "s.id AS _id", *_titles(event, "marker")]
+    columns = [scope, "s.ts_ns", *_titles(event, "marker")]
     if args:
         event.literal(',"args":{')
         columns += _args(event, "marker", {"track_id", "ts_ns", "category", "name"})
         event.literal("}")
     joins = _join_thread(connection, "marker", "track_id")
     chosen = ", ".join(["t.tid AS _tid", *columns])
-    return Events("marker", source, "ts_ns", chosen, joins, ("ts_ns", "_id"), event.literal("}"))
+    return Events("marker", source, "ts_ns", chosen, joins, (), event.literal("}"))
 
 
 def table_sources(run_id: int, sources: Mapping[str, str], *, filtered: bool) -> dict[str, str]:
@@ -232,33 +231,31 @@ def counter_events(connection: duckdb.DuckDBPyConnection, source: str, shared: S
         "CASE WHEN s.series = 'value' THEN 1::BIGINT END AS _is_value"
     )
     joins = _join_thread(connection, "counter", "track_id")
-    return Events("counter", source, "ts_ns", columns, joins, ("ts_ns", "_tid"), event.literal("}"))
+    return Events("counter", source, "ts_ns", columns, joins, (), event.literal("}"))
 
 
 def memory_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Shared, *, args: bool) -> Events:
     """Memory blocks: an instant for the allocation, or `held` if before the recording, and one for the free."""
-    others = [column.name for column in table("memory").columns if column.name not in _MEMORY_PLACED]
-    listed = ", ".join(map(quote_identifier, others))
-    none = ", ".join(f"NULL AS {quote_identifier(name)}" for name in others)
-    instants = (
-        f"(SELECT block_id, device_id, {listed}, coalesce(alloc_ns, {shared.base_ns}) AS at_ns, "
-        f"CASE WHEN alloc_ns IS NULL THEN 'held' ELSE 'alloc' END AS _what, 1::BIGINT AS _last FROM {source} UNION ALL "
-        f"SELECT block_id, device_id, {none}, free_ns, 'free', 0 FROM {source} WHERE free_ns IS NOT NULL)"
-    )
-    event = shared.template().literal('i","s":"t')
-    shared.at(event, "at_ns").literal(',"name":"').put(Kind.RAW, "_what").literal('","cat":"memory"')
-    columns = ["s.at_ns", "s._what", "s._last", "s.block_id AS _block_id"]
+    columns = [
+        f"coalesce(s.alloc_ns, {shared.base_ns}) AS at_ns", "s.free_ns AS _free_ns",
+        "CASE WHEN s.alloc_ns IS NULL THEN 1::BIGINT END AS _is_held",
+    ]  # fmt: skip
+    event = shared.at(shared.template().literal('i","s":"t'), "at_ns").literal(',"name":"')
+    event.when_null("_is_held", Template().literal("alloc")).unless_null("_is_held", Template().literal("held"))
+    event.literal('","cat":"memory"')
+    free = shared.at(shared.template().literal('i","s":"t'), "_free_ns").literal(',"name":"free","cat":"memory"')
     if args:
-        event.literal(',"args":{')
-        columns += _members(event, "memory", _MEMORY_PLACED - {"block_id"})
+        columns += _members(event.literal(',"args":{'), "memory", _MEMORY_PLACED)
         event.literal("}")
+        free.put(Kind.INTEGER, "block_id", ',"args":{"block_id":').literal("}")
+    event.literal("}").unless_null("_free_ns", free.literal("}"))
     joins = _join_thread(connection, "memory", "device_id")
     chosen = ", ".join(["t.tid AS _tid", *columns])
-    return Events("memory", instants, "at_ns", chosen, joins, ("at_ns", "_last", "_block_id"), event.literal("}"))
+    return Events("memory", source, "block_id", chosen, joins, (), event)
 
 
-#: Columns of memory that need no member, or are in both events of a block.
-_MEMORY_PLACED = frozenset({"run_id", "block_id", "device_id", "alloc_ns"})
+#: Columns of memory that need no member.
+_MEMORY_PLACED = frozenset({"run_id", "device_id", "alloc_ns"})
 
 
 def memory_counter_events(

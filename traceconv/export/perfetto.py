@@ -70,14 +70,7 @@ def export_perfetto(
     args: bool = True,
     critical_path: bool = False,
 ) -> Written:
-    """Write a run as a Perfetto trace to `output` (None: standard output; compressed if it ends in .gz).
-
-    `device` omits rows of other devices. Without `args` slices only have a name and a category, and the run can't be
-    ingested from the file. With `critical_path`, flows show the paths in the table of that name. The connection's
-    memory limit is set, and it gets temporary tables. Raises OutputError if the file can't be written, StoreError if
-    the store can't be read, InputError if the run has tasks without a start and is no static profile, or has no
-    critical path to show.
-    """
+    """Write a run as a Perfetto trace. Arguments, effects on the connection and errors are those of `export_chrome`."""
     with exporting(connection, run_id, _MEMORY_LIMIT):
         sources = row_sources(connection, run_id, device)
         # Viewers would show markers without a time all at the same time.

@@ -42,6 +42,7 @@ _THREADS = 2
 #: Batches that are being written or wait for it.
 _MOST_WAITING = 4
 _BUFFER_BYTES = 1 << 20
+_LEAST_BUFFER_BYTES = 1 << 17
 
 
 class Kind(IntEnum):
@@ -248,9 +249,11 @@ class RecordFile:
             self._submit(partial(self._write_chunks, chunks))
         return len(rows)
 
-    def query(self, connection: duckdb.DuckDBPyConnection, template: Template, query: str) -> int:
-        """Write a record for each row of a query; return their number."""
-        batches = connection.sql(query).to_arrow_reader(_FETCHED_ROWS)
+    def query(
+        self, connection: duckdb.DuckDBPyConnection, template: Template, query: str, most_rows: int = _FETCHED_ROWS
+    ) -> int:
+        """Write a record for each row of a query, in order; return their number. `most_rows` are fetched at once."""
+        batches = connection.sql(query).to_arrow_reader(min(most_rows, _FETCHED_ROWS))
         return sum(self.rows(template, batch) for batch in batches)
 
     def flush(self) -> None:
@@ -307,12 +310,13 @@ def record_file(file: CountedFile) -> Iterator[RecordFile]:
 def filled(template: Template, batch: pa.RecordBatch) -> bytes:
     """Return the records of all rows."""
     bound, order = template.bind(batch), np.arange(batch.num_rows, dtype=np.int64)
-    found, at, buffer = [], 0, bytearray(_BUFFER_BYTES)
+    # Zeroing a larger buffer would take longer than the few rows that the callers usually have.
+    found, at, buffer = [], 0, bytearray(_LEAST_BUFFER_BYTES)
     while at < len(order):
         next_at, size = _fill(bound, order, at, buffer)
-        if next_at == at:
-            buffer = bytearray(2 * len(buffer))
         found.append(bytes(memoryview(buffer)[:size]))
+        if next_at < len(order):
+            buffer = bytearray(min(2 * len(buffer), _BUFFER_BYTES) if next_at > at else 2 * len(buffer))
         at = next_at
     return b"".join(found)
 
