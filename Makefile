@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long fuzz sanitize check bench docs format package-check wheel clean
+.PHONY: help demo test test-long fuzz sanitize check bench bench-quick docs format package-check wheel clean
 
 help: ## list the targets
 	@echo "Usage: make TARGET"
@@ -93,8 +93,11 @@ check: $(READY) ## run everything that CI runs: style, types, layers, docs, pack
 	@echo "check: tests"
 	@$(MAKE) --no-print-directory test
 
-bench: $(READY) ## measure speed and memory against the targets
-	@$(BIN)/python -m benchmarks
+bench: $(READY) ## measure speed and memory against the targets (BENCH="--processor PATH": also trace_processor)
+	@$(BIN)/python -m benchmarks $(BENCH)
+
+bench-quick: $(READY) ## compare the speed with benchmarks/results.md, on small inputs
+	@$(BIN)/python -m benchmarks --quick
 
 docs: $(READY) ## regenerate docs/reference from the code, and renew the outputs of commands in the other pages
 	@$(BIN)/python docs/generate.py

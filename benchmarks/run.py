@@ -1,8 +1,9 @@
 """Measure the important paths and report which targets are met.
 
-python -m benchmarks                  10 million records, about ten minutes
-python -m benchmarks --records 1000000
-python -m benchmarks --large 50000000 also check that memory does not grow with the input
+python -m benchmarks                   everything; the results are written to benchmarks/results.md
+python -m benchmarks exports trace-json   only these sections
+python -m benchmarks --quick           small inputs; ratios are compared with those in results.md
+python -m benchmarks --large 50000000  also check that memory does not grow with the input
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ import platform
 import shutil
 import statistics
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import many_files, nsys, perfetto
 from benchmarks.chrome_json import KINDS, readings
-from benchmarks.measure import drop_caches, part, run, traceconv
+from benchmarks.measure import Measured, drop_caches, part, run, traceconv
 
 DATA = Path(__file__).parent / "data"
+RESULTS = Path(__file__).parent / "results.md"
 MB = 1_000_000
 #: Records for which the targets on memory and report times are defined.
 FULL_SIZE = 10_000_000
+#: Records of a quick run, and by how much a ratio may be worse than in results.md: ratios of quick runs vary that much.
+QUICK_SIZE, QUICK_LOSS = 300_000, 0.3
 #: Size of the trace files.
 TRACE_BYTES = 500_000_000
 #: Events of the Perfetto trace.
@@ -55,43 +59,55 @@ _SLICE_RATES = {"chrome": 1.5, "perfetto": 1.5, "perfetto --no-args": 5.0, "mspr
 
 @dataclass(frozen=True)
 class Result:
-    """A measurement. `met` is None without a target, or if the input is too small for it."""
+    """A measurement. `met` is None without a target, or if the input is too small for it.
+
+    ratio  to another measurement of the same run, the higher the better; None if there is none
+    """
 
     name: str
     value: float
     shown: str
     target: str
     met: bool | None
+    ratio: float | None
 
 
 class Bench:
     """Run the measurements in sequence and print each result at once."""
 
-    def __init__(self, records: int, repeat: int) -> None:
+    def __init__(self, records: int, repeat: int, processor: str | None = None) -> None:
         self.results: list[Result] = []
+        self.failures: list[str] = []
         self._records = records
         self._repeat = repeat
+        self._processor = processor
         self._full = records >= FULL_SIZE
+        self._peak = 0
 
-    def all(self, large: int | None) -> None:
-        """Run all measurements. `large`: records of an additional large ingest."""
-        self._startup()
-        self._overhead()
-        capture, size = self._capture(self._records)
-        store = DATA / "bench.duckdb"
-        self._wire(capture)
-        rss = self._ingest(capture, size, store)
-        self._store(store)
-        self._export(store)
-        self._perfetto(store)
-        self._nsys()
-        self._many_files()
-        self._trace_json()
+    def sections(self) -> dict[str, Callable[[], None]]:
+        """Return the measurements by name."""
+        return {
+            "start-up": self._startup, "overhead": self._overhead, "wire": self._wire, "ingest": self._ingest,
+            "reports": self._reports, "exports": self._export, "perfetto": self._perfetto, "nsys": self._nsys,
+            "small-files": self._many_files, "trace-json": self._trace_json,
+        }  # fmt: skip
+
+    def run(self, names: Sequence[str], large: int | None) -> None:
+        """Run sections, all if none is named. `large`: records of an additional large ingest."""
+        chosen = {name: work for name, work in self.sections().items() if not names or name in names}
         if large is not None:
-            self._flatness(large, rss)
+            chosen["large ingest"] = lambda: self._flatness(large)
+        for name, work in chosen.items():
+            try:
+                work()
+            except RuntimeError as error:  # a program that was measured failed: the others can still be measured
+                self.failures.append(name)
+                print(f"{name} failed: {error}", file=sys.stderr, flush=True)
 
-    def _add(self, name: str, value: float, shown: str, target: str = "", met: bool | None = None) -> None:
-        result = Result(name, value, shown, target, met)
+    def _add(
+        self, name: str, value: float, shown: str, target: str = "", met: bool | None = None, ratio: float | None = None
+    ) -> None:
+        result = Result(name, value, shown, target, met, ratio)
         self.results.append(result)
         print(_line(result), flush=True)
 
@@ -101,7 +117,12 @@ class Bench:
         ratio = seconds / nothing
         target = "≤ 13.6 × python -c pass"  # 150 ms if that takes 11 ms
         shown = f"{seconds * 1e3:.0f} ms = {ratio:.1f} × {nothing * 1e3:.0f} ms"
-        self._add("traceconv --help", ratio, shown, target, ratio <= 13.6)
+        self._add("traceconv --help", ratio, shown, target, ratio <= 13.6, 1 / ratio)
+        event = DATA / "event.json"
+        event.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
+        seconds = _best_of(5, lambda: self._ingest_new(event, DATA / "event.duckdb").seconds)
+        shown = f"{seconds:.2f} s = {seconds / nothing:.1f} × {nothing * 1e3:.0f} ms"
+        self._add("ingest of one event", seconds, shown, "≤ 0.3 s", seconds <= 0.3, nothing / seconds)
 
     def _overhead(self) -> None:
         """Profiling overhead."""
@@ -115,7 +136,9 @@ class Bench:
             value = 100 * (ratio["wall"] - 1)
             shown = f"{value:+.1f} % of {ratio['plain_us']:.0f} µs per op, without kernels"
             met = ratio["wall"] <= goal
-            self._add(f"profiled ÷ plain, level {level}", ratio["wall"], shown, f"≤ {goal - 1:+.0%}", met)
+            self._add(
+                f"profiled ÷ plain, level {level}", ratio["wall"], shown, f"≤ {goal - 1:+.0%}", met, 1 / ratio["wall"]
+            )
         ratio = found["computing"]
         shown = f"{100 * (ratio['wall'] - 1):+.1f} % of {ratio['plain_us']:.0f} µs per op, with kernels"
         self._add("profiled ÷ plain, level 2", ratio["wall"], shown)
@@ -131,7 +154,8 @@ class Bench:
         files = json.loads(manifest.read_text("utf-8"))["files"]
         return manifest.parent, sum(file["record_count"] for file in files)
 
-    def _wire(self, capture: Path) -> None:
+    def _wire(self) -> None:
+        capture, _ = self._capture(self._records)
         decoded = part("decode", capture)
         rate = decoded["bytes"] / decoded["seconds"] / MB
         self._add("wire decode", rate, f"{rate:,.0f} MB/s")
@@ -142,12 +166,25 @@ class Bench:
         rate = paired["slices"] / paired["seconds"] / 1e6
         self._add("pairing", rate, f"{rate:.1f} M slices/s")
 
-    def _ingest(self, capture: Path, records: int, store: Path) -> int:
-        """Ingest, alternating with a bulk insert of the same rows; return the peak memory."""
+    @staticmethod
+    def _ingest_new(source: Path, store: Path) -> Measured:
+        store.unlink(missing_ok=True)
+        return traceconv("ingest", source, "--db", store)
+
+    def _store(self) -> Path:
+        """Return the capture's store, ingesting it unless it exists."""
+        store = DATA / f"{self._records}.duckdb"
+        if not store.exists():
+            self._ingest_new(self._capture(self._records)[0], store)
+        return store
+
+    def _ingest(self) -> None:
+        """Ingest, alternating with a bulk insert of the same rows."""
+        capture, records = self._capture(self._records)
+        store = DATA / f"{self._records}.duckdb"
         seconds, insert_seconds, peak = [], [], 0
         for _ in range(self._repeat):
-            store.unlink(missing_ok=True)
-            ingested = traceconv("ingest", capture, "--db", store)
+            ingested = self._ingest_new(capture, store)
             seconds.append(ingested.seconds)
             peak = max(peak, ingested.peak_bytes)
             insert_seconds.append(part("insert", store, DATA / "insert.duckdb")["seconds"])
@@ -156,17 +193,17 @@ class Bench:
         self._add("ingest", rate, f"{records:,} records in {best:.2f} s: {rate / 1e6:.2f} M/s")
         ratio = best_insert / best
         met = ratio >= 0.75 if self._full else None
-        self._add("ingest ÷ bulk insert", ratio, f"{ratio:.0%} of its rate ({best_insert:.2f} s)", "≥ 75 %", met)
+        self._add("ingest ÷ bulk insert", ratio, f"{ratio:.0%} of its rate ({best_insert:.2f} s)", "≥ 75 %", met, ratio)
         within = peak <= 450 * MB if self._full else None
         self._add("ingest, peak memory", peak, f"{peak / MB:.0f} MB", "≤ 450 MB", within)
         size = store.stat().st_size
         self._add("store size", size, f"{size / MB:.0f} MB, {size / records:.1f} bytes per record")
-        return peak
+        self._peak = peak
 
-    def _store(self, store: Path) -> None:
+    def _reports(self) -> None:
         """Reports, on a store whose run is repeated until it has as many tasks as the capture has records."""
         multiplied = DATA / "tasks.duckdb"
-        tasks = part("multiply", store, multiplied, str(self._records))["tasks"]
+        tasks = part("multiply", self._store(), multiplied, str(self._records))["tasks"]
         store = multiplied
         million = f"{tasks / 1e6:.1f} M tasks"
         full = tasks >= FULL_SIZE
@@ -185,7 +222,8 @@ class Bench:
             self._add(f"report {name}, top 20", seconds, f"{seconds:.3f} s ({million})", "≤ 0.5 s", met)
         multiplied.unlink()
 
-    def _export(self, store: Path) -> None:
+    def _export(self) -> None:
+        store = self._store()
         rows = part("counts", store)
         slices = rows["task"] + rows["api"] + rows["range"]
         full = slices >= 3_000_000
@@ -209,11 +247,11 @@ class Bench:
                 self._add(f"export {what}", rate, shown, f"≥ {least} M/s", rate >= least if full else None)
                 self._add(*memory, "≤ 350 MB", peak <= 350 * MB if full else None)
 
-    def _perfetto(self, store: Path) -> None:
+    def _perfetto(self) -> None:
         """Perfetto traces read and written, against message objects; trace JSON written, against json.dumps."""
         found: list[perfetto.Reading] = []
         events = PERFETTO_EVENTS if self._full else PERFETTO_EVENTS // 10
-        for one in (*perfetto.readings(events, DATA), *perfetto.exports(store, DATA)):
+        for one in (*perfetto.readings(events, DATA), *perfetto.exports(self._store(), DATA)):
             found.append(one)
             shown = f"{one.per_second / 1e6:.3f} M/s of CPU time"
             if one.peak_bytes:
@@ -226,16 +264,24 @@ class Bench:
                     target, met = f"≥ {least} × objects", ratio >= least if self._full else None
             if one.by == "traceconv ingest":
                 target, met = "≥ 0.5 M/s", one.per_second >= _PERFETTO_RATE if self._full else None
-            self._add(f"{one.what}: {one.by.removeprefix('traceconv ')}", one.per_second, shown, target, met)
+            self._add(f"{one.what}: {one.by.removeprefix('traceconv ')}", one.per_second, shown, target, met, ratio)
 
     def _nsys(self) -> None:
         """A report of Nsight Systems, against reading all its rows with SQLite from Python."""
         events = NSYS_EVENTS if self._full else NSYS_EVENTS // 10
         done, rows_seconds = nsys.reading(events, DATA)
         each = done.cpu_seconds / events
-        shown = f"{each * 1e6:.2f} µs of CPU per event, {done.cpu_seconds / rows_seconds:.1f} × sqlite3's rows"
+        ratio = rows_seconds / done.cpu_seconds
+        shown = f"{each * 1e6:.2f} µs of CPU per event, {1 / ratio:.1f} × sqlite3's rows, {done.peak_bytes / MB:.0f} MB"
         met = each <= _NSYS_SECONDS if self._full else None
-        self._add("nsys: ingest", each, f"{shown}, {done.peak_bytes / MB:.0f} MB", "≤ 4 µs per event", met)
+        self._add(
+            "nsys: ingest",
+            each,
+            f"{shown}, {done.peak_bytes / MB:.0f} MB",
+            "≤ 4 µs per event",
+            met,
+            rows_seconds / done.cpu_seconds,
+        )
 
     def _many_files(self) -> None:
         files = SMALL_FILES if self._full else SMALL_FILES // 10
@@ -248,31 +294,35 @@ class Bench:
         """Trace JSON against json.load of the same file; damaged files against the undamaged one."""
         size = TRACE_BYTES if self._full else TRACE_BYTES // 10
         rates: dict[tuple[str, str], float] = {}
-        for one in readings(KINDS, size):
+        for one in readings(KINDS, size, self._processor):
             rates[one.kind, one.by] = one.bytes_per_s
             rate, peak = one.bytes_per_s / MB, one.peak_bytes / MB
             shown = f"{rate:.1f} MB/s, {peak:.0f} MB"
-            target, met = "", None
-            if one.by == "traceconv ingest" and one.kind in _TIMES_FAST_LOAD:
-                ratio, least = one.bytes_per_s / rates[one.kind, _FAST_LOAD], _TIMES_FAST_LOAD[one.kind]
-                shown, target, met = f"{shown}, {ratio:.2f} × {_FAST_LOAD}", f"≥ {least} × {_FAST_LOAD}", ratio >= least
+            target, met, ratio = "", None, None
+            if one.by == "traceconv ingest" and (against := rates.get((one.kind, _FAST_LOAD))):
+                ratio, least = one.bytes_per_s / against, _TIMES_FAST_LOAD.get(one.kind)
+                shown = f"{shown}, {ratio:.2f} × {_FAST_LOAD}"
+                if least is not None:
+                    target, met = f"≥ {least} × {_FAST_LOAD}", ratio >= least
+                if processor := rates.get((one.kind, "trace_processor")):
+                    shown = f"{shown}, {one.bytes_per_s / processor:.2f} × trace_processor"
+                    target, met = "≥ 1.5 × trace_processor", one.bytes_per_s >= 1.5 * processor
             elif one.kind == "damaged":
                 ratio = one.bytes_per_s / rates["compact", one.by]
                 shown, target, met = f"{shown}, {ratio:.2f} × compact", "≥ 0.4 × compact", ratio >= 0.4
             elif one.kind == "wrecked":
                 target, met = "≥ 35 MB/s", rate >= 35
             name = f"trace JSON, {one.kind}: {one.by.removeprefix('traceconv ')}"
-            self._add(name, rate, shown, target, met if self._full else None)
+            self._add(name, rate, shown, target, met if self._full else None, ratio)
 
-    def _flatness(self, records: int, small_peak: int) -> None:
+    def _flatness(self, records: int) -> None:
         capture, count = self._capture(records)
         store = DATA / "large.duckdb"
-        store.unlink(missing_ok=True)
-        done = traceconv("ingest", capture, "--db", store)
+        done = self._ingest_new(capture, store)
         rate = count / done.seconds
         self._add("ingest, large", rate, f"{count:,} records in {done.seconds:.1f} s: {rate / 1e6:.2f} M/s")
         peak = done.peak_bytes
-        shown = f"{peak / MB:.0f} MB, {(peak - small_peak) / MB:+.0f} MB"
+        shown = f"{peak / MB:.0f} MB, {(peak - self._peak) / MB:+.0f} MB"
         self._add("ingest, large, peak memory", peak, shown, "≤ 450 MB", peak <= 450 * MB)
         store.unlink()
 
@@ -311,24 +361,69 @@ def _only_one() -> Iterator[None]:
         lock.unlink()
 
 
+def _ratios(text: str) -> dict[str, float]:
+    """Return the ratios of the quick run in the text of results.md, by measurement."""
+    rows = (line.strip("|").split("|") for line in text.partition(_QUICK_TITLE)[2].splitlines() if line.startswith("|"))
+    return {row[0].strip(): float(row[1]) for row in rows if row[0].strip() not in ("measurement", "---")}
+
+
+def worse(results: Sequence[Result], before: dict[str, float]) -> list[str]:
+    """Return a line for each ratio that is clearly worse than before."""
+    return [
+        f"{one.name}: ratio {one.ratio:.3g}, {before[one.name]:.3g} in {RESULTS.name}"
+        for one in results
+        if one.ratio is not None and one.ratio < (1 - QUICK_LOSS) * before.get(one.name, 0)
+    ]
+
+
+_QUICK_TITLE = "## Ratios of a quick run"
+
+
+def _markdown(results: Sequence[Result], quick: Sequence[Result]) -> str:
+    """Return the text of results.md."""
+    verdicts = {True: "met", False: "**missed**", None: ""}
+    lines = [
+        "# Results of the benchmarks", "",
+        f"Written by `make bench` on {os.cpu_count()} cores, Python {platform.python_version()}. The methods are in "
+        "[README.md](README.md).", "",
+        "| measurement | measured | target | |", "| --- | --- | --- | --- |",
+        *(f"| {one.name} | {one.shown} | {one.target} | {verdicts[one.met]} |" for one in results), "",
+        _QUICK_TITLE, "", "`make bench-quick` compares its ratios with these; the higher the better.", "",
+        "| measurement | ratio |", "| --- | --- |",
+        *(f"| {one.name} | {one.ratio:.3g} |" for one in quick if one.ratio is not None),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Parse the command line and run. The exit code is 1 if a target is missed."""
+    """Parse the command line and run. The exit code is 1 if a target is missed, or a quick run is clearly slower."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    names = tuple(Bench(0, 0).sections())
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"only these: {', '.join(names)}")
     parser.add_argument("--records", type=int, default=FULL_SIZE, help="size of the capture (default: %(default)s)")
     parser.add_argument(
         "--repeat", type=int, default=3, help="number of ingests; the best counts (default: %(default)s)"
     )
     parser.add_argument("--large", type=int, metavar="N", help="also ingest N records and check memory")
+    parser.add_argument("--processor", metavar="PATH", help="also measure this trace_processor on trace JSON")
+    parser.add_argument("--quick", action="store_true", help="small inputs; compare ratios with results.md")
     arguments = parser.parse_args()
+    if unknown := set(arguments.sections) - set(names):
+        parser.error(f"unknown section {', '.join(sorted(unknown))}; the sections are {', '.join(names)}")
     with _only_one():
-        bench = Bench(arguments.records, arguments.repeat)
-        bench.all(arguments.large)
-        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
-        results = {"records": arguments.records, **machine, "results": [asdict(result) for result in bench.results]}
-        (DATA / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    missed = [result.name for result in bench.results if result.met is False]
-    if missed:
-        sys.exit(f"missed: {', '.join(missed)}")
+        quick = Bench(QUICK_SIZE, 3)
+        if arguments.quick:
+            quick.run(arguments.sections, None)
+            problems = [*quick.failures, *worse(quick.results, _ratios(RESULTS.read_text("utf-8")))]
+        else:
+            bench = Bench(arguments.records, arguments.repeat, arguments.processor)
+            bench.run(arguments.sections, arguments.large)
+            problems = [*bench.failures, *(f"missed: {one.name}" for one in bench.results if one.met is False)]
+            if not arguments.sections and arguments.records >= FULL_SIZE:
+                quick.run((), None)
+                RESULTS.write_text(_markdown(bench.results, quick.results), "utf-8")
+    if problems:
+        sys.exit("\n".join(problems))
 
 
 if __name__ == "__main__":
