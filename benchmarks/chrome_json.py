@@ -162,12 +162,25 @@ class Reading:
 
 
 def readings(
-    kinds: Sequence[str], size_bytes: int, processor: str | None = None, like: Path | None = None
+    kinds: Sequence[str],
+    size_bytes: int,
+    processor: str | None = None,
+    like: Path | None = None,
+    *,
+    folder: Path | None = None,
+    collector: bool = True,
+    compare: bool = True,
 ) -> Iterator[Reading]:
-    """Write each kind of file and measure each reader. `like`: the trace that the kinds `like …` repeat."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Write each kind of file and measure each reader.
+
+    like       the trace that the kinds `like …` repeat
+    folder     for the files; default: that of temporary files
+    collector  measure json.load with the garbage collector on, too
+    compare    measure other readers than traceconv
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as files:
         for kind in kinds:
-            path, store = Path(folder) / f"{kind}.json", Path(folder) / f"{kind}.duckdb"
+            path, store = Path(files) / f"{kind}.json", Path(files) / f"{kind}.duckdb"
             if like is not None:
                 write_repeated(path, like, size_bytes, compact=kind == "like compact")
             elif kind in SHAPED:
@@ -179,9 +192,10 @@ def readings(
             def reading(by: str, measured: Measured, kind: str = kind, size: int = size) -> Reading:
                 return Reading(kind, by, size, measured.seconds, measured.cpu_seconds, measured.peak_bytes)
 
-            if kind not in ("damaged", "wrecked"):  # no other program reads them
+            if compare and kind not in ("damaged", "wrecked"):  # no other program reads them
                 load = _LOAD_LINES if kind == "dftracer" else _LOAD
-                yield reading("json.load", run([sys.executable, "-c", load, path, "on"]))
+                if collector:
+                    yield reading("json.load", run([sys.executable, "-c", load, path, "on"]))
                 yield reading("json.load, no collector", run([sys.executable, "-c", load, path, "off"]))
                 if processor:
                     yield reading("trace_processor", run([processor, "-Q", "SELECT 1", path]))

@@ -24,10 +24,15 @@ from benchmarks.shaped_trace import write_shaped
 SHOWN_GOAL_S, SLOWDOWN_GOAL = 3.0, 1.03
 
 
-def measure(kind: str, size_bytes: int, report: str, rounds: int) -> list[tuple[Measured, Measured]]:
-    """Return pairs of measurements: without and with first answers. Raises RuntimeError if there are none."""
+def measure(
+    kind: str, size_bytes: int, report: str, rounds: int, within: Path | None = None
+) -> list[tuple[Measured, Measured]]:
+    """Return pairs of measurements: without and with first answers. Raises RuntimeError if there are none.
+
+    within  folder for the trace; default: that of temporary files
+    """
     found = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=within) as folder:
         path = Path(folder) / "trace.json"
         (write_shaped if kind in SHAPED else write)(path, kind, size_bytes)
         for number in range(rounds):

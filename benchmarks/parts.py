@@ -71,18 +71,24 @@ def counts(store: str) -> dict[str, Any]:
 
 
 def reports(store: str, top: str) -> dict[str, Any]:
-    """Seconds of each report for its first `top` rows, with the store open; best of three."""
+    """Seconds of each report for its first `top` rows, with the store open, best of three; and why reports failed."""
+    import duckdb
+
     from traceconv.reports.catalog import reports as all_reports
     from traceconv.reports.run import Question
     from traceconv.store.database import open_store
 
     seconds: dict[str, float] = {}
+    failed: dict[str, str] = {}
     with open_store(Path(store)) as connection:
         for name, report in all_reports().items():
             parameters = {"run": 1} if "run" in {parameter.name for parameter in report.parameters} else {}
             question = Question(report, parameters, report.columns, top=int(top))
-            seconds[name] = _best(partial(_ask, connection, question))
-    return seconds
+            try:
+                seconds[name] = _best(partial(_ask, connection, question))
+            except duckdb.Error as error:  # such as too little memory: the others can still be measured
+                failed[name] = str(error).splitlines()[0]
+    return {"seconds": seconds, "failed": failed}
 
 
 def _ask(connection: Any, question: Any) -> int:

@@ -11,16 +11,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import platform
 import shutil
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks import many_files, nsys, perfetto
+from benchmarks import first_answers, many_files, nsys, perfetto
 from benchmarks.chrome_json import KINDS, readings
 from benchmarks.measure import Measured, drop_caches, part, run, traceconv
 
@@ -38,6 +41,19 @@ PERFETTO_EVENTS = 1_000_000
 #: Events of the Nsight Systems report, and number of small files.
 NSYS_EVENTS = 1_000_000
 SMALL_FILES = 1_200
+#: Kinds and sizes of the files whose ingest must stay within these bytes of memory.
+_MEMORY = (("compact", 2 * 10**9, 400 * MB), ("pytorch", 2 * 10**9, 400 * MB), ("pytorch", 5 * 10**9, 480 * MB))
+#: Size of the file for first answers.
+FIRST_ANSWER_BYTES = 5_000_000_000
+#: Analyses, and the CPU seconds that a million tasks may take.
+_ANALYSES = {
+    "critical-path": ("analyze", "critical-path"),
+    "what-if": ("analyze", "what-if", "--no-launch-cost"),
+    "advise": ("advise",),
+}
+_ANALYSIS_SECONDS = 1.0
+#: Fixed work, with whose time others are compared where nothing else is comparable.
+_YARDSTICK = "import json; text = json.dumps(list(range(400_000))); [json.loads(text) for _ in range(20)]"
 #: Targets in CPU time: of an event of the report, of all small files, and events of the Perfetto trace per second.
 _NSYS_SECONDS, _SMALL_FILES_SECONDS, _PERFETTO_RATE = 4e-6, 8, 500_000
 #: Targets for trace JSON: 1.5 times the rate of Perfetto's trace_processor, in multiples of json.load without garbage
@@ -61,6 +77,7 @@ _SLICE_RATES = {"chrome": 1.5, "perfetto": 1.5, "perfetto --no-args": 5.0, "mspr
 class Result:
     """A measurement. `met` is None without a target, or if the input is too small for it.
 
+    value  NaN if it failed
     ratio  to another measurement of the same run, the higher the better; None if there is none
     """
 
@@ -73,11 +90,15 @@ class Result:
 
 
 class Bench:
-    """Run the measurements in sequence and print each result at once."""
+    """Run the measurements in sequence and print each result at once.
 
-    def __init__(self, records: int, repeat: int, processor: str | None = None) -> None:
+    folder  for generated inputs and stores
+    """
+
+    def __init__(self, folder: Path, records: int, repeat: int, processor: str | None = None) -> None:
         self.results: list[Result] = []
-        self.failures: list[str] = []
+        self._folder = folder
+        self._fixed_work: Measured | None = None
         self._records = records
         self._repeat = repeat
         self._processor = processor
@@ -88,8 +109,9 @@ class Bench:
         """Return the measurements by name."""
         return {
             "start-up": self._startup, "overhead": self._overhead, "wire": self._wire, "ingest": self._ingest,
-            "reports": self._reports, "exports": self._export, "perfetto": self._perfetto, "nsys": self._nsys,
-            "small-files": self._many_files, "trace-json": self._trace_json,
+            "reports": self._reports, "analyses": self._analyses, "exports": self._export, "perfetto": self._perfetto,
+            "nsys": self._nsys, "small-files": self._many_files, "trace-json": self._trace_json,
+            "memory": self._memory, "first-answer": self._first_answer,
         }  # fmt: skip
 
     def run(self, names: Sequence[str], large: int | None) -> None:
@@ -98,11 +120,24 @@ class Bench:
         if large is not None:
             chosen["large ingest"] = lambda: self._flatness(large)
         for name, work in chosen.items():
-            try:
-                work()
-            except RuntimeError as error:  # a program that was measured failed: the others can still be measured
-                self.failures.append(name)
-                print(f"{name} failed: {error}", file=sys.stderr, flush=True)
+            self._attempt(name, work)
+
+    def _attempt(self, name: str, work: Callable[[], None]) -> None:
+        """Run measurements. If they fail, that is their result, and the others can still be measured."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            print(f"{name}: {error!r}", file=sys.stderr, flush=True)
+            reason = (str(error).splitlines() or [repr(error)])[-1]
+            self._add(name, math.nan, f"failed: {reason}", "", met=False)
+
+    def _yardstick(self) -> Measured:
+        """Return what fixed work takes on this machine."""
+        if self._fixed_work is None:
+            self._fixed_work = min(
+                (run([sys.executable, "-c", _YARDSTICK]) for _ in range(3)), key=lambda done: done.cpu_seconds
+            )
+        return self._fixed_work
 
     def _add(
         self, name: str, value: float, shown: str, target: str = "", met: bool | None = None, ratio: float | None = None
@@ -118,9 +153,9 @@ class Bench:
         target = "≤ 13.6 × python -c pass"  # 150 ms if that takes 11 ms
         shown = f"{seconds * 1e3:.0f} ms = {ratio:.1f} × {nothing * 1e3:.0f} ms"
         self._add("traceconv --help", ratio, shown, target, ratio <= 13.6, 1 / ratio)
-        event = DATA / "event.json"
+        event = self._folder / "event.json"
         event.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
-        seconds = _best_of(5, lambda: self._ingest_new(event, DATA / "event.duckdb").seconds)
+        seconds = _best_of(5, lambda: self._ingest_new(event, self._folder / "event.duckdb").seconds)
         shown = f"{seconds:.2f} s = {seconds / nothing:.1f} × {nothing * 1e3:.0f} ms"
         self._add("ingest of one event", seconds, shown, "≤ 0.3 s", seconds <= 0.3, nothing / seconds)
 
@@ -145,9 +180,8 @@ class Bench:
 
     def _capture(self, records: int) -> tuple[Path, int]:
         """Generate a capture unless it exists; return its folder and its number of records."""
-        folder = DATA / f"{records}"
+        folder = self._folder / f"{records}"
         if not any(folder.glob("PROF_*/manifest.json")):
-            shutil.rmtree(folder, ignore_errors=True)
             generated = run([sys.executable, "-m", "benchmarks.generate", "--records", str(records), "-o", folder])
             self._add("generate", generated.seconds, f"{generated.seconds:.1f} s, {generated.peak_bytes / MB:.0f} MB")
         (manifest,) = folder.glob("PROF_*/manifest.json")
@@ -173,7 +207,7 @@ class Bench:
 
     def _store(self) -> Path:
         """Return the capture's store, ingesting it unless it exists."""
-        store = DATA / f"{self._records}.duckdb"
+        store = self._folder / f"{self._records}.duckdb"
         if not store.exists():
             self._ingest_new(self._capture(self._records)[0], store)
         return store
@@ -181,13 +215,13 @@ class Bench:
     def _ingest(self) -> None:
         """Ingest, alternating with a bulk insert of the same rows."""
         capture, records = self._capture(self._records)
-        store = DATA / f"{self._records}.duckdb"
+        store = self._folder / f"{self._records}.duckdb"
         seconds, insert_seconds, peak = [], [], 0
         for _ in range(self._repeat):
             ingested = self._ingest_new(capture, store)
             seconds.append(ingested.seconds)
             peak = max(peak, ingested.peak_bytes)
-            insert_seconds.append(part("insert", store, DATA / "insert.duckdb")["seconds"])
+            insert_seconds.append(part("insert", store, self._folder / "insert.duckdb")["seconds"])
         best, best_insert = min(seconds), min(insert_seconds)
         rate = records / best
         self._add("ingest", rate, f"{records:,} records in {best:.2f} s: {rate / 1e6:.2f} M/s")
@@ -202,9 +236,12 @@ class Bench:
 
     def _reports(self) -> None:
         """Reports, on a store whose run is repeated until it has as many tasks as the capture has records."""
-        multiplied = DATA / "tasks.duckdb"
-        tasks = part("multiply", self._store(), multiplied, str(self._records))["tasks"]
-        store = multiplied
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:  # the store is large
+            store = Path(folder) / "tasks.duckdb"
+            tasks = part("multiply", self._store(), store, str(self._records))["tasks"]
+            self._ask(store, tasks)
+
+    def _ask(self, store: Path, tasks: int) -> None:
         million = f"{tasks / 1e6:.1f} M tasks"
         full = tasks >= FULL_SIZE
         warm = statistics.median(traceconv("report", "op-statistic", "--db", store).seconds for _ in range(5))
@@ -217,41 +254,58 @@ class Bench:
             cold = _cold(["report", "op-statistic", "--db", str(store)])
             shown = f"{cold:.2f} s, of which {empty:.2f} s traceconv --version"
             self._add("open + op-statistic, cold", cold, shown, "≤ 0.6 s", cold <= 0.6 if full else None)
-        for name, seconds in part("reports", store, "20").items():
+        asked = part("reports", store, "20")
+        for name, seconds in asked["seconds"].items():
             met = seconds <= 0.5 if full else None
             self._add(f"report {name}, top 20", seconds, f"{seconds:.3f} s ({million})", "≤ 0.5 s", met)
-        multiplied.unlink()
+        for name, reason in asked["failed"].items():
+            self._add(f"report {name}, top 20", math.nan, f"failed: {reason}", "≤ 0.5 s", met=False)
+        total = sum(asked["seconds"].values())
+        self._add("all reports, top 20", total, f"{total:.2f} s ({million})", ratio=self._yardstick().seconds / total)
+
+    def _analyses(self) -> None:
+        store = self._store()
+        tasks = part("counts", store)["task"]
+        for name, command in _ANALYSES.items():
+
+            def analyse(name: str = name, command: tuple[str, ...] = command) -> None:
+                done = traceconv(*command, "--db", store)
+                each = done.cpu_seconds / tasks * 1e6
+                shown = f"{each:.2f} s of CPU per million tasks, {done.peak_bytes / MB:.0f} MB"
+                met = each <= _ANALYSIS_SECONDS if self._full else None
+                self._add(name, each, shown, "≤ 1 s", met, self._yardstick().cpu_seconds / done.cpu_seconds)
+
+            self._attempt(name, analyse)
 
     def _export(self) -> None:
         store = self._store()
         rows = part("counts", store)
         slices = rows["task"] + rows["api"] + rows["range"]
-        full = slices >= 3_000_000
-        for what, least in _SLICE_RATES.items():
-            target = DATA / "export"
+        for what in _SLICE_RATES:
+            self._attempt(f"export {what}", partial(self._export_as, what, store, slices))
+
+    def _export_as(self, what: str, store: Path, slices: int) -> None:
+        least, full = _SLICE_RATES[what], slices >= 3_000_000
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            target = Path(folder) / "export"
             done = traceconv("export", *what.split(), "-o", target, "--db", store)
             size = sum(file.stat().st_size for file in (target, *target.rglob("*")) if file.is_file())
-            if target.is_dir():
-                shutil.rmtree(target)
-            else:
-                target.unlink()
-            rate = slices / done.seconds / 1e6
-            shown = f"{rate:.2f} M slices/s ({slices / 1e6:.1f} M slices, {size / MB:.0f} MB)"
-            shown += f", {done.cpu_seconds:.1f} s of CPU"
-            peak = done.peak_bytes
-            memory = f"export {what}, peak memory", peak, f"{peak / MB:.0f} MB"
-            if least is None:
-                self._add(f"export {what}", rate, shown)
-                self._add(*memory)
-            else:
-                self._add(f"export {what}", rate, shown, f"≥ {least} M/s", rate >= least if full else None)
-                self._add(*memory, "≤ 350 MB", peak <= 350 * MB if full else None)
+        rate = slices / done.seconds / 1e6
+        shown = f"{rate:.2f} M slices/s ({slices / 1e6:.1f} M slices, {size / MB:.0f} MB)"
+        shown += f", {done.cpu_seconds:.1f} s of CPU"
+        met = rate >= least if full and least is not None else None
+        target_rate = f"≥ {least} M/s" if least is not None else ""
+        self._add(f"export {what}", rate, shown, target_rate, met, self._yardstick().cpu_seconds / done.cpu_seconds)
+        peak = done.peak_bytes
+        within = peak <= 350 * MB if full and least is not None else None
+        memory = "≤ 350 MB" if least is not None else ""
+        self._add(f"export {what}, peak memory", peak, f"{peak / MB:.0f} MB", memory, within)
 
     def _perfetto(self) -> None:
         """Perfetto traces read and written, against message objects; trace JSON written, against json.dumps."""
         found: list[perfetto.Reading] = []
         events = PERFETTO_EVENTS if self._full else PERFETTO_EVENTS // 10
-        for one in (*perfetto.readings(events, DATA), *perfetto.exports(self._store(), DATA)):
+        for one in (*perfetto.readings(events, self._folder), *perfetto.exports(self._store(), self._folder)):
             found.append(one)
             shown = f"{one.per_second / 1e6:.3f} M/s of CPU time"
             if one.peak_bytes:
@@ -269,32 +323,38 @@ class Bench:
     def _nsys(self) -> None:
         """A report of Nsight Systems, against reading all its rows with SQLite from Python."""
         events = NSYS_EVENTS if self._full else NSYS_EVENTS // 10
-        done, rows_seconds = nsys.reading(events, DATA)
+        done, rows_seconds = nsys.reading(events, self._folder)
         each = done.cpu_seconds / events
         ratio = rows_seconds / done.cpu_seconds
         shown = f"{each * 1e6:.2f} µs of CPU per event, {1 / ratio:.1f} × sqlite3's rows, {done.peak_bytes / MB:.0f} MB"
         met = each <= _NSYS_SECONDS if self._full else None
-        self._add(
-            "nsys: ingest",
-            each,
-            f"{shown}, {done.peak_bytes / MB:.0f} MB",
-            "≤ 4 µs per event",
-            met,
-            rows_seconds / done.cpu_seconds,
-        )
+        self._add("nsys: ingest", each, shown, "≤ 4 µs per event", met, ratio)
 
     def _many_files(self) -> None:
         files = SMALL_FILES if self._full else SMALL_FILES // 10
-        done = many_files.reading(files, DATA)
+        done = many_files.reading(files, self._folder)
         shown = f"{done.cpu_seconds:.1f} s of CPU ({files} files), {done.peak_bytes / MB:.0f} MB"
         met = done.cpu_seconds <= _SMALL_FILES_SECONDS if self._full else None
-        self._add("small files: ingest", done.cpu_seconds, shown, "≤ 8 s of CPU", met)
+        self._add(
+            "small files: ingest",
+            done.cpu_seconds,
+            shown,
+            "≤ 8 s of CPU",
+            met,
+            self._yardstick().cpu_seconds / done.cpu_seconds,
+        )
 
     def _trace_json(self) -> None:
         """Trace JSON against json.load of the same file; damaged files against the undamaged one."""
         size = TRACE_BYTES if self._full else TRACE_BYTES // 10
         rates: dict[tuple[str, str], float] = {}
-        for one in readings(KINDS, size, self._processor):
+        for kind in KINDS:
+            work = partial(self._trace_json_kind, kind, size, rates)
+            self._attempt(f"trace JSON, {kind}", work)
+
+    def _trace_json_kind(self, kind: str, size: int, rates: dict[tuple[str, str], float]) -> None:
+        """Measure one kind of trace JSON. `rates`: of all so far, in bytes per second by kind and reader."""
+        for one in readings((kind,), size, self._processor, folder=self._folder, collector=False):
             rates[one.kind, one.by] = one.bytes_per_s
             rate, peak = one.bytes_per_s / MB, one.peak_bytes / MB
             shown = f"{rate:.1f} MB/s, {peak:.0f} MB"
@@ -315,14 +375,40 @@ class Bench:
             name = f"trace JSON, {one.kind}: {one.by.removeprefix('traceconv ')}"
             self._add(name, rate, shown, target, met if self._full else None, ratio)
 
+    def _memory(self) -> None:
+        """Ingest of long traces: memory must not grow with their size."""
+        for kind, size, most in _MEMORY:
+            self._attempt(f"trace JSON, {kind}, {size / 1e9:g} GB", partial(self._ingest_long, kind, size, most))
+
+    def _ingest_long(self, kind: str, size: int, most: int) -> None:
+        size = size if self._full else size // 50
+        for one in readings((kind,), size, folder=self._folder, compare=False):
+            shown = f"{one.peak_bytes / MB:.0f} MB, {one.bytes_per_s / MB:.1f} MB/s"
+            met = one.peak_bytes <= most if self._full else None
+            name = f"trace JSON, {kind}, {size / 1e9:g} GB: peak memory"
+            self._add(name, one.peak_bytes, shown, f"≤ {most / MB:.0f} MB", met)
+
+    def _first_answer(self) -> None:
+        """The report summary of a long trace, with and without first answers."""
+        if not self._full:  # small files have none
+            return
+        ((plain, first),) = first_answers.measure("compact", FIRST_ANSWER_BYTES, "summary", 1, self._folder)
+        shown, goal = first.message_seconds or 0, first_answers.SHOWN_GOAL_S
+        size = f"{FIRST_ANSWER_BYTES / 1e9:g} GB"
+        self._add(f"first answer, {size}", shown, f"{shown:.2f} s", f"≤ {goal:g} s", shown <= goal)
+        slower, goal = first.seconds / plain.seconds, first_answers.SLOWDOWN_GOAL
+        met = slower <= goal
+        text = f"{slower - 1:+.1%} of {plain.seconds:.0f} s, {first.peak_bytes / MB:.0f} MB"
+        self._add(f"slowdown by first answers, {size}", slower, text, f"≤ {goal - 1:+.0%}", met)
+
     def _flatness(self, records: int) -> None:
         capture, count = self._capture(records)
-        store = DATA / "large.duckdb"
+        store = self._folder / "large.duckdb"
         done = self._ingest_new(capture, store)
         rate = count / done.seconds
         self._add("ingest, large", rate, f"{count:,} records in {done.seconds:.1f} s: {rate / 1e6:.2f} M/s")
         peak = done.peak_bytes
-        shown = f"{peak / MB:.0f} MB, {(peak - self._peak) / MB:+.0f} MB"
+        shown = f"{peak / MB:.0f} MB" + (f", {(peak - self._peak) / MB:+.0f} MB" if self._peak else "")
         self._add("ingest, large, peak memory", peak, shown, "≤ 450 MB", peak <= 450 * MB)
         store.unlink()
 
@@ -346,16 +432,19 @@ def _line(result: Result) -> str:
 
 
 @contextlib.contextmanager
-def _only_one() -> Iterator[None]:
-    """Prevent concurrent benchmarks, which would disturb each other."""
-    lock = DATA / ".lock"
+def _only_one() -> Iterator[Path]:
+    """Prevent concurrent benchmarks, which would disturb each other; yield a folder that is removed at the end."""
     DATA.mkdir(exist_ok=True)
+    lock = DATA / ".lock"
     try:
         descriptor = os.open(lock, os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         sys.exit(f"another benchmark is running; if not, remove {lock}")
     try:
-        yield
+        for left in DATA.glob("run_*"):  # by a run that was killed
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix="run_", dir=DATA) as folder:
+            yield Path(folder)
     finally:
         os.close(descriptor)
         lock.unlink()
@@ -368,15 +457,19 @@ def _ratios(text: str) -> dict[str, float]:
 
 
 def worse(results: Sequence[Result], before: dict[str, float]) -> list[str]:
-    """Return a line for each ratio that is clearly worse than before."""
+    """Return a line for each ratio that is clearly worse than before, and each failure."""
     return [
         f"{one.name}: ratio {one.ratio:.3g}, {before[one.name]:.3g} in {RESULTS.name}"
         for one in results
         if one.ratio is not None and one.ratio < (1 - QUICK_LOSS) * before.get(one.name, 0)
-    ]
+    ] + [f"{one.name}: {one.shown}" for one in results if math.isnan(one.value)]
 
 
 _QUICK_TITLE = "## Ratios of a quick run"
+
+
+def _memory_gb() -> float:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
 
 
 def _markdown(results: Sequence[Result], quick: Sequence[Result]) -> str:
@@ -384,10 +477,12 @@ def _markdown(results: Sequence[Result], quick: Sequence[Result]) -> str:
     verdicts = {True: "met", False: "**missed**", None: ""}
     lines = [
         "# Results of the benchmarks", "",
-        f"Written by `make bench` on {os.cpu_count()} cores, Python {platform.python_version()}. The methods are in "
-        "[README.md](README.md).", "",
+        f"Written by `make bench` on {os.cpu_count()} cores with {_memory_gb():.0f} GB of memory, "
+        f"Python {platform.python_version()}. The methods are in [README.md](README.md).", "",
         "| measurement | measured | target | |", "| --- | --- | --- | --- |",
-        *(f"| {one.name} | {one.shown} | {one.target} | {verdicts[one.met]} |" for one in results), "",
+        *(
+            f"| {one.name} | {one.shown.replace('|', '/')} | {one.target} | {verdicts[one.met]} |" for one in results
+        ), "",
         _QUICK_TITLE, "", "`make bench-quick` compares its ratios with these; the higher the better.", "",
         "| measurement | ratio |", "| --- | --- |",
         *(f"| {one.name} | {one.ratio:.3g} |" for one in quick if one.ratio is not None),
@@ -398,7 +493,7 @@ def _markdown(results: Sequence[Result], quick: Sequence[Result]) -> str:
 def main() -> None:
     """Parse the command line and run. The exit code is 1 if a target is missed, or a quick run is clearly slower."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    names = tuple(Bench(0, 0).sections())
+    names = tuple(Bench(Path(), 0, 0).sections())
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"only these: {', '.join(names)}")
     parser.add_argument("--records", type=int, default=FULL_SIZE, help="size of the capture (default: %(default)s)")
     parser.add_argument(
@@ -410,15 +505,17 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.sections) - set(names):
         parser.error(f"unknown section {', '.join(sorted(unknown))}; the sections are {', '.join(names)}")
-    with _only_one():
-        quick = Bench(QUICK_SIZE, 3)
+    if arguments.quick and not RESULTS.exists():
+        parser.error(f"{RESULTS.name} does not exist; run make bench first")
+    with _only_one() as folder:
+        quick = Bench(folder, QUICK_SIZE, 3)
         if arguments.quick:
             quick.run(arguments.sections, None)
-            problems = [*quick.failures, *worse(quick.results, _ratios(RESULTS.read_text("utf-8")))]
+            problems = worse(quick.results, _ratios(RESULTS.read_text("utf-8")))
         else:
-            bench = Bench(arguments.records, arguments.repeat, arguments.processor)
+            bench = Bench(folder, arguments.records, arguments.repeat, arguments.processor)
             bench.run(arguments.sections, arguments.large)
-            problems = [*bench.failures, *(f"missed: {one.name}" for one in bench.results if one.met is False)]
+            problems = [f"missed: {one.name}" for one in bench.results if one.met is False]
             if not arguments.sections and arguments.records >= FULL_SIZE:
                 quick.run((), None)
                 RESULTS.write_text(_markdown(bench.results, quick.results), "utf-8")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
+import pytest
+
 from benchmarks import run
 
 
@@ -17,3 +22,30 @@ def test_ratios_that_are_clearly_worse_than_on_the_page_are_reported() -> None:
     assert before == {"ingest ÷ bulk insert": 0.5, "export": 2.0}
     now = [result("ingest ÷ bulk insert", 0.36), result("export", 1.3), result("new", 0.1), result("store size", None)]
     assert run.worse(now, before) == ["export: ratio 1.3, 2 in results.md"]
+
+
+def test_a_failure_is_a_missed_result_and_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise ValueError("no | rows\nfor this")
+
+    bench = run.Bench(tmp_path, 1, 1)
+    good = result("good", 1.0)
+    monkeypatch.setattr(bench, "sections", lambda: {"bad": broken, "good": lambda: bench.results.append(good)})
+    bench.run((), None)
+    failed, other = bench.results
+    assert other is good
+    assert (failed.name, failed.shown, failed.met) == ("bad", "failed: for this", False)
+    assert math.isnan(failed.value)
+    assert run.worse(bench.results, {"good": 1.0}) == ["bad: failed: for this"]
+
+
+@pytest.mark.long
+def test_the_measurements_run_on_small_inputs(tmp_path: Path) -> None:
+    bench = run.Bench(tmp_path, 20_000, 1)
+    bench.run(("start-up", "wire", "ingest", "reports", "analyses", "exports", "small-files", "nsys"), None)
+    assert not [one for one in bench.results if math.isnan(one.value)]
+    assert {"ingest ÷ bulk insert", "export chrome", "what-if", "all reports, top 20"} <= {
+        one.name for one in bench.results if one.ratio
+    }
