@@ -15,8 +15,8 @@ damaged   compact, with one malformed event per MB
 wrecked   compact, with a NaN or a raw tab in every event
 
 Kinds with the shapes of real traces (`benchmarks/shapes`, `trace_shape.py`): pytorch, pytorch_stacks (with Python
-functions), pytorch_memory (with allocations), torch_npu, chromium, dftracer. json.load cannot read dftracer, which has
-an event per line: its lines are loaded one by one.
+functions), pytorch_memory (with allocations), torch_npu, jax, chromium, dftracer. json.load cannot read dftracer,
+which has an event per line: its lines are loaded one by one.
 
 `--like` specifies a real PyTorch trace whose events are repeated with later times and new IDs: `like` in their original
 format, `like compact` without spaces.

@@ -63,7 +63,7 @@ def test_trace_has_the_shape_but_not_the_texts_of_the_original(tmp_path: Path, m
 
 
 def test_every_committed_shape_gives_a_trace(tmp_path: Path) -> None:
-    assert len(shaped_trace.KINDS) == 6
+    assert len(shaped_trace.KINDS) == 7
     for kind in shaped_trace.KINDS:
         path = tmp_path / f"{kind}.json"
         shaped_trace.write_shaped(path, kind, 1_000_000)
