@@ -33,6 +33,9 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
             "range_path_time",
         )
     },
+    ("device_gap", "host_id"): (("range", "id"), ("api", "id")),
+    ("device_gap", "task_id"): (("task", "id"),),
+    ("device_gap", "thread_id"): (("track", "track_id"),),
     ("critical_path", "step_id"): (("step", "step_id"),),
     ("critical_path", "slice_id"): tuple((other, "id") for other in SLICES),
     ("task", "api_id"): (("api", "id"),),
@@ -81,7 +84,7 @@ NO_REFERENCES = {
     ("flow", "flow_id"), ("flow", "external_id"), ("memory", "block_id"), ("op", "model_id"), ("step", "model_id"),
     ("range", "trace_id"), ("range", "span_id"), ("source_block", "first_id"), ("task", "stream_id"),
     ("task", "execution_id"), ("task", "source_task_id"), ("task", "context_id"), ("track", "stream_id"),
-    ("stream_busy", "stream_id"), ("stream_queue", "stream_id"),
+    ("stream_busy", "stream_id"), ("stream_queue", "stream_id"), ("device_gap", "stream_id"),
 }  # fmt: skip
 
 
