@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from traceconv.cli import first_answers as command_part
 from traceconv.cli.app import run as run_command
 from traceconv.reports.result import ReportRows
 from traceconv.reports.values import human_duration
+from traceconv.sampling import process
 from traceconv.sampling import sample as sampling
 from traceconv.sampling.blocks import BlockReader, NotSampled, first_text, sampled_text
 from traceconv.sampling.estimate import Interval
@@ -491,3 +495,15 @@ def test_without_an_interpreter_there_are_no_first_answers(
     arguments = ["report", "kernels", str(large), "--no-cache", "--format", "csv", "--first-answers"]
     assert run_command(arguments) == 0
     assert capfd.readouterr().err == ""
+
+
+def test_the_process_gives_way_to_the_ingest_after_its_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+    monkeypatch.setattr("traceconv.sampling.sample.samples", lambda path, report: iter(["first", "second"]))
+    monkeypatch.setattr(process, "_send", done.append)
+    monkeypatch.setattr(process, "_end_with_parent", lambda: None)
+    monkeypatch.setattr("os.nice", lambda by: done.append(by > 0))
+    question = io.BytesIO(pickle.dumps((Path("trace.json"), "summary")))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=question))
+    process.main()
+    assert done == ["first", True, "second"]

@@ -22,7 +22,7 @@ _PROGRAM = (
     "from traceconv.base.malloc_tuning import limit_arenas; limit_arenas(); "
     "from traceconv.sampling.process import main; main()"
 )
-#: The ingest goes first where both want a core.
+#: After the first answer, which people wait for, the ingest goes first where both want a core.
 _NICENESS = 10
 
 
@@ -97,10 +97,11 @@ def main() -> None:
     hide_pandas()
     path, report = pickle.load(sys.stdin.buffer)
     Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(_NICENESS)
     try:
-        for answer in samples(path, report):
+        for number, answer in enumerate(samples(path, report)):
             _send(answer)
+            if not number:
+                os.nice(_NICENESS)
     except NotSampled as reason:
         _send(str(reason))
     except (TraceconvError, OSError):  # the ingest reports what is wrong with the file
