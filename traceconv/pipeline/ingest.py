@@ -41,6 +41,7 @@ def ingest(
     trace_options: TraceOptions | None = None,
     naming: Naming | None = None,
     jobs: int | None = None,
+    derive: bool = True,
     on_wait: Callable[[], None] = lambda: None,
 ) -> IngestedRuns:
     """Import all captures, vendors' folders, trace files and lakes in `paths`, in this order and in one transaction.
@@ -53,6 +54,7 @@ def ingest(
     naming    the user's ranks, hosts and groups; None: taken from paths and files
     jobs      number of processes that read, which doesn't change what is stored; 1: this one only; None: one per core,
               if there is enough to read
+    derive    whether to fill tables that are computed from others, which some reports need
     on_wait   called once if another ingest into the store has to end first
 
     Raises UsageError for fewer than one job, InputError if a path does not exist or nothing can be used (NothingUsable
@@ -106,7 +108,7 @@ def ingest(
         imported = [run.run_id for run in result if run.action != "kept"]
         if imported:
             result.same = note_same_content(writer, imported)
-            writer.commit()
+            writer.commit(derive=derive)
     result.seconds = time.perf_counter() - started
     return result
 

@@ -156,7 +156,8 @@ def estimated_rows(text: SampledText, report: str) -> tuple[tuple[EstimatedRow, 
             with trace.open("wb") as file:
                 file.writelines(text.texts)
         try:
-            result = ingest([text.path if text.is_all else trace], store, jobs=1)
+            # Estimates read no table that is computed from others.
+            result = ingest([text.path if text.is_all else trace], store, jobs=1, derive=text.is_all)
         except InputError:
             if text.is_all:
                 raise

@@ -301,15 +301,18 @@ class StoreWriter:
         """
         self._at_commit.setdefault(work, set()).add(run_id)
 
-    def commit(self) -> None:
+    def commit(self, *, derive: bool = True) -> None:
         """Commit all changes and merge the write-ahead log into the file.
+
+        derive  whether to fill the tables that are computed from others for new runs
 
         Ctrl-C is ignored from here on, because it would suggest that nothing was stored.
         """
         for work, runs in self._at_commit.items():
             if runs:
                 work(self, ", ".join(f"{run_id:d}" for run_id in sorted(runs)))
-        self._fill_derived_tables()
+        if derive:
+            self._fill_derived_tables()
         self._insert_small()
         with _undisturbed():
             self._commit()
