@@ -126,7 +126,7 @@ class Bench:
         """Run measurements. If they fail, that is their result, and the others can still be measured."""
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - whatever it is
+        except (RuntimeError, OSError, ValueError, LookupError) as error:
             print(f"{name}: {error!r}", file=sys.stderr, flush=True)
             reason = (str(error).splitlines() or [repr(error)])[-1]
             self._add(name, math.nan, f"failed: {reason}", "", met=False)

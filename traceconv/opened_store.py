@@ -390,11 +390,10 @@ class Store:
         """Return the longest chain of dependent work through each step: `steps`, `parts` (Arrow), `kinds`, `ops`.
 
         run     number or label; None: the latest
-        device  only the steps of this device
-        steps   only these steps: "3-5", "3-" or "-5"
-        from_ns, to_ns
-                a time window instead of steps: absolute ns, or "1.5ms" since the start of the run
-        save    write the parts to the table critical_path, unless the store was made of files
+        device          only the steps of this device
+        steps           only these steps: "3-5", "3-" or "-5"
+        from_ns, to_ns  a time window instead of steps: absolute ns, or "1.5ms" since the start of the run
+        save            write the parts to the table critical_path, unless the store was made of files
 
         The durations of the parts of a step add up to the step. Raises UsageError for an unknown run or step,
         InputError if the run has no tasks.

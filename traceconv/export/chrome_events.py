@@ -56,7 +56,7 @@ class Events:
     """The events of a table.
 
     source    FROM clause of the rows, `s` in the query
-    time      column of `source` to split into windows; its rows are not NULL
+    time      column of `source` to split into windows; rows without it are not written
     columns   SELECT list
     joins     tables joined to the rows
     order     columns of the query that order the events: those of `slice_order` for slices. Empty: any order

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from traceconv.base.int64 import LARGEST, Int64, Mask
 
 #: Slices around a time that are looked at, from the innermost one outwards.
-MOST_LEVELS = 512
+_MOST_LEVELS = 512
 
 Places: TypeAlias = "NDArray[np.intp]"
 
@@ -87,7 +87,7 @@ def _find(slices: Slices, probes: Probes) -> Found:
     at = _last_started(slices, probes)
     rows = np.flatnonzero(at >= 0)
     at = at[rows]
-    for _ in range(MOST_LEVELS):
+    for _ in range(_MOST_LEVELS):
         if not len(rows):
             break
         ends = slices.end_ns[at]
