@@ -53,15 +53,18 @@ CREATE OR REPLACE TEMP TABLE gap_thread AS
 SELECT run_id, track_id, row_number() OVER (ORDER BY run_id, track_id) AS track
 FROM (SELECT DISTINCT run_id, thread_id AS track_id FROM temp.probe)
 """
-# A pattern takes longer than everything else here: once per name.
+# A pattern takes longer than everything else here: once per name. DuckDB would move the condition into a CTE, before the
+# names are made distinct.
 _NAMES = f"""
 CREATE OR REPLACE TEMP TABLE gap_name AS
-WITH name AS MATERIALIZED (
-  SELECT DISTINCT name FROM "range" WHERE run_id IN ({{runs}})
-  UNION SELECT DISTINCT name FROM api WHERE run_id IN ({{runs}})
-)
 SELECT name, regexp_matches(name, '{_LOADS}') AS loads, regexp_matches(name, '{_SYNCS}') AS syncs
-FROM name
+FROM (
+  SELECT DISTINCT name
+  FROM (
+    SELECT DISTINCT name FROM "range" WHERE run_id IN ({{runs}})
+    UNION ALL SELECT DISTINCT name FROM api WHERE run_id IN ({{runs}})
+  )
+)
 WHERE loads OR syncs
 """  # noqa: S608 - our own words
 _HOST = f"""
