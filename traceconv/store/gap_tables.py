@@ -53,8 +53,8 @@ CREATE OR REPLACE TEMP TABLE gap_thread AS
 SELECT run_id, track_id, row_number() OVER (ORDER BY run_id, track_id) AS track
 FROM (SELECT DISTINCT run_id, thread_id AS track_id FROM temp.probe)
 """
-# A pattern takes longer than everything else here: once per name. DuckDB would move the condition into a CTE, before the
-# names are made distinct.
+# A pattern takes longer than everything else here: once per name. In a CTE, DuckDB would move the
+# condition to where the names are not distinct yet.
 _NAMES = f"""
 CREATE OR REPLACE TEMP TABLE gap_name AS
 SELECT name, regexp_matches(name, '{_LOADS}') AS loads, regexp_matches(name, '{_SYNCS}') AS syncs
