@@ -13,27 +13,25 @@ import contextlib
 import json
 import math
 import os
-import platform
 import shutil
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from benchmarks import first_answers, many_files, nsys, perfetto
 from benchmarks.chrome_json import KINDS, readings
 from benchmarks.measure import Measured, drop_caches, part, run, traceconv
+from benchmarks.results import RESULTS, Result, line, markdown, ratios, worse
 
 DATA = Path(__file__).parent / "data"
-RESULTS = Path(__file__).parent / "results.md"
 MB = 1_000_000
 #: Records for which the targets on memory and report times are defined.
 FULL_SIZE = 10_000_000
-#: Records of a quick run, and by how much a ratio may be worse than in results.md: ratios of quick runs vary that much.
-QUICK_SIZE, QUICK_LOSS = 300_000, 0.3
+#: Records of a quick run.
+QUICK_SIZE = 300_000
 #: Size of the trace files.
 TRACE_BYTES = 500_000_000
 #: Events of the Perfetto trace.
@@ -71,22 +69,6 @@ _TIMES_OBJECTS = {
 }
 #: Exports, and the targets of timelines in million slices per second.
 _SLICE_RATES = {"chrome": 1.5, "perfetto": 1.5, "perfetto --no-args": 5.0, "msprof": None, "parquet": None}
-
-
-@dataclass(frozen=True)
-class Result:
-    """A measurement. `met` is None without a target, or if the input is too small for it.
-
-    value  NaN if it failed
-    ratio  to another measurement of the same run, the higher the better; None if there is none
-    """
-
-    name: str
-    value: float
-    shown: str
-    target: str
-    met: bool | None
-    ratio: float | None
 
 
 class Bench:
@@ -144,7 +126,7 @@ class Bench:
     ) -> None:
         result = Result(name, value, shown, target, met, ratio)
         self.results.append(result)
-        print(_line(result), flush=True)
+        print(line(result), flush=True)
 
     def _startup(self) -> None:
         nothing = _best_of(10, lambda: run([sys.executable, "-c", "pass"]).seconds)
@@ -392,7 +374,7 @@ class Bench:
         """The report summary of a long trace, with and without first answers."""
         if not self._full:  # small files have none
             return
-        ((plain, first),) = first_answers.measure("compact", FIRST_ANSWER_BYTES, "summary", 1, self._folder)
+        ((plain, first),) = first_answers.measure("pytorch", FIRST_ANSWER_BYTES, "summary", 1, self._folder)
         shown, goal = first.message_seconds or 0, first_answers.SHOWN_GOAL_S
         size = f"{FIRST_ANSWER_BYTES / 1e9:g} GB"
         self._add(f"first answer, {size}", shown, f"{shown:.2f} s", f"≤ {goal:g} s", shown <= goal)
@@ -426,11 +408,6 @@ def _cold(arguments: list[str]) -> float:
     return statistics.median(once() for _ in range(3))
 
 
-def _line(result: Result) -> str:
-    verdict = {True: "met", False: "MISSED", None: ""}[result.met]
-    return f"{result.name:<30} {result.shown:<46} {result.target:<24} {verdict}".rstrip()
-
-
 @contextlib.contextmanager
 def _only_one() -> Iterator[Path]:
     """Prevent concurrent benchmarks, which would disturb each other; yield a folder that is removed at the end."""
@@ -448,46 +425,6 @@ def _only_one() -> Iterator[Path]:
     finally:
         os.close(descriptor)
         lock.unlink()
-
-
-def _ratios(text: str) -> dict[str, float]:
-    """Return the ratios of the quick run in the text of results.md, by measurement."""
-    rows = (line.strip("|").split("|") for line in text.partition(_QUICK_TITLE)[2].splitlines() if line.startswith("|"))
-    return {row[0].strip(): float(row[1]) for row in rows if row[0].strip() not in ("measurement", "---")}
-
-
-def worse(results: Sequence[Result], before: dict[str, float]) -> list[str]:
-    """Return a line for each ratio that is clearly worse than before, and each failure."""
-    return [
-        f"{one.name}: ratio {one.ratio:.3g}, {before[one.name]:.3g} in {RESULTS.name}"
-        for one in results
-        if one.ratio is not None and one.ratio < (1 - QUICK_LOSS) * before.get(one.name, 0)
-    ] + [f"{one.name}: {one.shown}" for one in results if math.isnan(one.value)]
-
-
-_QUICK_TITLE = "## Ratios of a quick run"
-
-
-def _memory_gb() -> float:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-
-
-def _markdown(results: Sequence[Result], quick: Sequence[Result]) -> str:
-    """Return the text of results.md."""
-    verdicts = {True: "met", False: "**missed**", None: ""}
-    lines = [
-        "# Results of the benchmarks", "",
-        f"Written by `make bench` on {os.cpu_count()} cores with {_memory_gb():.0f} GB of memory, "
-        f"Python {platform.python_version()}. The methods are in [README.md](README.md).", "",
-        "| measurement | measured | target | |", "| --- | --- | --- | --- |",
-        *(
-            f"| {one.name} | {one.shown.replace('|', '/')} | {one.target} | {verdicts[one.met]} |" for one in results
-        ), "",
-        _QUICK_TITLE, "", "`make bench-quick` compares its ratios with these; the higher the better.", "",
-        "| measurement | ratio |", "| --- | --- |",
-        *(f"| {one.name} | {one.ratio:.3g} |" for one in quick if one.ratio is not None),
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -511,14 +448,14 @@ def main() -> None:
         quick = Bench(folder, QUICK_SIZE, 3)
         if arguments.quick:
             quick.run(arguments.sections, None)
-            problems = worse(quick.results, _ratios(RESULTS.read_text("utf-8")))
+            problems = worse(quick.results, ratios(RESULTS.read_text("utf-8")))
         else:
             bench = Bench(folder, arguments.records, arguments.repeat, arguments.processor)
             bench.run(arguments.sections, arguments.large)
             problems = [f"missed: {one.name}" for one in bench.results if one.met is False]
             if not arguments.sections and arguments.records >= FULL_SIZE:
                 quick.run((), None)
-                RESULTS.write_text(_markdown(bench.results, quick.results), "utf-8")
+                RESULTS.write_text(markdown(bench.results, quick.results), "utf-8")
     if problems:
         sys.exit("\n".join(problems))
 

@@ -7,21 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import run
+from benchmarks import results, run
 
 
-def result(name: str, ratio: float | None) -> run.Result:
-    return run.Result(name, 1.0, "1 s", "≤ 2 s", True, ratio)
+def result(name: str, ratio: float | None) -> results.Result:
+    return results.Result(name, 1.0, "1 s", "≤ 2 s", True, ratio)
 
 
 def test_ratios_that_are_clearly_worse_than_on_the_page_are_reported() -> None:
     full = [result("ingest ÷ bulk insert", 0.9)]
-    page = run._markdown(full, [result("ingest ÷ bulk insert", 0.5), result("store size", None), result("export", 2.0)])
+    page = results.markdown(
+        full, [result("ingest ÷ bulk insert", 0.5), result("store size", None), result("export", 2.0)]
+    )
     assert "| ingest ÷ bulk insert | 1 s | ≤ 2 s | met |" in page
-    before = run._ratios(page)
+    before = results.ratios(page)
     assert before == {"ingest ÷ bulk insert": 0.5, "export": 2.0}
     now = [result("ingest ÷ bulk insert", 0.36), result("export", 1.3), result("new", 0.1), result("store size", None)]
-    assert run.worse(now, before) == ["export: ratio 1.3, 2 in results.md"]
+    assert results.worse(now, before) == ["export: ratio 1.3, 2 in results.md"]
 
 
 def test_a_failure_is_a_missed_result_and_does_not_stop_the_others(
@@ -38,7 +40,7 @@ def test_a_failure_is_a_missed_result_and_does_not_stop_the_others(
     assert other is good
     assert (failed.name, failed.shown, failed.met) == ("bad", "failed: for this", False)
     assert math.isnan(failed.value)
-    assert run.worse(bench.results, {"good": 1.0}) == ["bad: failed: for this"]
+    assert results.worse(bench.results, {"good": 1.0}) == ["bad: failed: for this"]
 
 
 @pytest.mark.long
