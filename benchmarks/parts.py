@@ -148,6 +148,13 @@ def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
                 f"FROM {table}, (SELECT unnest(range(1, {times})) AS turn) WHERE {condition} "
                 f"ORDER BY turn, {list(columns)[-1]}"
             )
+        ends = ("start_ns + dur_ns FROM task", "start_ns + dur_ns FROM api", "end_ns FROM step", "free_ns FROM memory")
+        parts = " UNION ALL ".join(f"SELECT run_id, {end}" for end in ends)
+        connection.execute(
+            "UPDATE run SET end_ns = greatest(run.end_ns, last.ns) FROM "  # noqa: S608 - names above
+            f"(SELECT run_id, max(ns) AS ns FROM ({parts}) AS part(run_id, ns) GROUP BY run_id) AS last "
+            "WHERE run.run_id = last.run_id"
+        )
         fill_derived_tables(connection)
         connection.execute("CHECKPOINT")
     return {"tasks": times * count}

@@ -289,6 +289,7 @@ def test_samples_of_counters(events: list[dict[str, str] | str]) -> None:
     assert fast.values.tobytes() == slow.values.tobytes()
     assert fast.integers.to_pylist() == slow.integers.to_pylist()
     assert fast.bad == slow.bad
+    assert fast.unread == slow.unread
 
 
 def test_series_of_malformed_objects_are_declined() -> None:

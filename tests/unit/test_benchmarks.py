@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from benchmarks import results, run
+from benchmarks import parts, results, run
+from traceconv.pipeline.ingest import ingest
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+AFTER_TASKS = "SELECT count(*), any_value(end_ns) - max(task.start_ns + dur_ns) FROM task JOIN run USING (run_id)"
 
 
 def result(name: str, ratio: float | None) -> results.Result:
@@ -41,6 +46,16 @@ def test_a_failure_is_a_missed_result_and_does_not_stop_the_others(
     assert (failed.name, failed.shown, failed.met) == ("bad", "failed: for this", False)
     assert math.isnan(failed.value)
     assert results.worse(bench.results, {"good": 1.0}) == ["bad: failed: for this"]
+
+
+def test_a_multiplied_run_ends_as_long_after_its_last_task(tmp_path: Path) -> None:
+    single, several = tmp_path / "single.duckdb", tmp_path / "several.duckdb"
+    ingest([SAMPLES / "mini_resnet"], single)
+    with duckdb.connect(str(single), read_only=True) as connection:
+        [(count, after)] = connection.execute(AFTER_TASKS).fetchall()
+    assert parts.multiply(str(single), str(several), str(count + 1)) == {"tasks": 2 * count}
+    with duckdb.connect(str(several), read_only=True) as connection:
+        assert connection.execute(AFTER_TASKS).fetchall() == [(2 * count, after)]
 
 
 @pytest.mark.long

@@ -47,6 +47,13 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
         (f"[{A.replace('1.5', '1e300')},{A}]", ["a"], ["no_time"]),
         ('[{"ph":"B","name":"a","ts":1},{"ph":"E","name":"z","ts":2}]', ["a"], ["end_without_begin", "unfinished"]),
         (f"\ufeff[{A}]\0\0", ["a"], ["padding"]),
+        (f"[{A},{B.replace('X', 'XX')}]", ["a", "b"], ["fine_time", "long_phase"]),
+        (
+            '[{"ph":"BEGIN","name":"a","ts":1},{"ph":"end","name":"a","ts":2},{"ph":"End","name":"a","ts":2}]',
+            ["a"],
+            ["long_phase"] * 3 + ["end_without_begin"],
+        ),
+        (f"[{A},{A.replace('X', '?X')}]", ["a"], ["unknown_phase"]),
         ('{"traceEvents":[]}', [], []),
     ],
 )
@@ -57,14 +64,28 @@ def test_malformed_text_is_read_and_reported(text: str, names: list[str], logged
 def test_counter_events_with_bad_values_only_are_lost(tmp_path: Path) -> None:
     """An event with several bad values counts once; one without values is used, as it says nothing."""
     args = ['{"v":null,"w":"x","n":7}', '{"v":NaN,"w":[]}', "{}", '{"v":8}']
+    account, bad = counted(args, tmp_path)
+    assert account == (4, 2, 1, 1)
+    assert bad == ["counter value is not a number"] * 2
+
+
+def test_counter_events_with_args_that_are_no_object_are_lost(tmp_path: Path) -> None:
+    """Unlike those without args or with null, they contain something that no sample has."""
+    account, bad = counted(["5", '"8"', "[1]", "null", " null", " {}", '{"v":8}'], tmp_path)
+    assert account == (7, 1, 3, 3)
+    assert bad == ["counter args are not an object"] * 3
+
+
+def counted(args: list[str], tmp_path: Path) -> tuple[tuple[int, ...], list[str]]:
+    """Records, rows, used and lost counter events with these args, and the messages about single bad ones."""
     file = tmp_path / "trace.json"
     events = [f'{{"ph":"C","name":"c","pid":1,"ts":5,"args":{one}}}' for one in args]
     file.write_text(f"[{','.join(events)}]")
     [run] = ingest([file], tmp_path / "store.duckdb")
     account = run.accounts["C events"]
-    assert (account.records, account.rows, account.used, account.lost) == (4, 2, 1, 1)
     bad = [entry for entry in run.log if entry.code is Code.BAD_NUMBER]
-    assert [(entry.event_count, entry.byte_offset is not None) for entry in bad] == [(1, True), (1, True)]
+    assert all(entry.event_count == 1 and entry.byte_offset is not None for entry in bad)
+    return (account.records, account.rows, account.used, account.lost), [entry.message for entry in bad]
 
 
 @pytest.mark.parametrize("text", ["", "   ", "<html>", '{"a":1}', "[1,2]", "42"])

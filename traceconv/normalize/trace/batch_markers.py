@@ -71,6 +71,8 @@ def counters(events: EventBatch) -> None:
     has_sample[samples.events] = True
     is_bad[samples.bad] = True
     events.report_each(Code.BAD_NUMBER, "counter value is not a number", at[is_bad].tolist())
+    events.report_each(Code.BAD_NUMBER, "counter args are not an object", at[samples.unread].tolist())
+    is_bad[samples.unread] = True
     events.rebook(at[is_bad & ~has_sample], "lost")
     events.rebook(at[~is_bad & ~has_sample], "used")
     tracks = _counter_tracks(events, at)

@@ -22,7 +22,7 @@ from traceconv.normalize.trace.times import exact_number
 
 #: Powers of ten of all doubles, and of numbers that are too small for one.
 _MOST_EXPONENT = 400
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw] | None)
 #: The usual text of numbers with a fraction, and of integers with a decimal point.
 _FRACTION = r"^-?(0|[1-9][0-9]{0,17})\.[0-9]{0,17}[1-9]$"
 _INTEGER = r"^-?(0|[1-9][0-9]{0,17})\.0{1,9}$"
@@ -35,6 +35,7 @@ class Samples:
     events  the event of each sample; series: its name
     values  as floats; integers: exact values, NULL if not a 64-bit integer
     bad     the event of each value that is not a number
+    unread  events whose args are neither an object nor null
     """
 
     events: NDArray[np.intp]
@@ -42,20 +43,25 @@ class Samples:
     values: NDArray[np.float64]
     integers: pa.Array
     bad: list[int]
+    unread: list[int]
 
 
 class _Members(NamedTuple):
-    """Members of args: event, series, plain integers (where `is_integer`), and the text of all other values."""
+    """Members of args: event, series, plain integers (where `is_integer`), and the text of all other values.
+
+    unread  events whose args are neither an object nor null
+    """
 
     events: NDArray[np.int32]
     series: Coded
     is_integer: Mask
     integers: Int64
     texts: pa.Array
+    unread: list[int]
 
 
 def samples_of(args: pa.Array) -> Samples:
-    """Return the samples in the args of events, a binary column; args that are not an object contain none."""
+    """Return the samples in the args of events, a binary column."""
     found = _native_members(args) if native.AVAILABLE and not args.null_count else None
     found = found or _decoded_members(args.to_pylist())
     is_integer, integers = found.is_integer.copy(), found.integers.copy()
@@ -71,6 +77,7 @@ def samples_of(args: pa.Array) -> Samples:
         values[known],
         pa.array(integers[known], mask=~is_integer[known]),
         found.events[~known].tolist(),
+        found.unread,
     )
 
 
@@ -87,19 +94,22 @@ def _native_members(args: pa.Array) -> _Members | None:
     plain = np.frombuffer(is_integer, np.int32) != 0
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(texts)]
     other_texts = pa.Array.from_buffers(pa.binary(), int(np.count_nonzero(~plain)), buffers)
-    return _Members(np.frombuffer(events, np.int32), series, plain, np.frombuffer(integers, np.int64), other_texts)
+    return _Members(np.frombuffer(events, np.int32), series, plain, np.frombuffer(integers, np.int64), other_texts, [])
 
 
 def _decoded_members(args: Sequence[bytes | None]) -> _Members:
     found: list[tuple[int, str, Raw]] = []
+    unread: list[int] = []
     for event, text in enumerate(args):
         try:
-            found += [(event, name, value) for name, value in _OBJECT.decode(text or b"{}").items()]
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
+            members = _MEMBERS.decode((text or b"").strip() or b"{}") or {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            unread.append(event)
+        else:
+            found += [(event, name, value) for name, value in members.items()]
     events, names, texts = zip(*found, strict=True) if found else ((), (), ())
     none = np.zeros(len(found), np.int64)
-    return _Members(np.array(events, np.int32), coded(names), none > 0, none, binary_column(texts))
+    return _Members(np.array(events, np.int32), coded(names), none > 0, none, binary_column(texts), unread)
 
 
 class _ParsedTexts:

@@ -117,13 +117,17 @@ class EventBatch:
             self.kind[where] = phases.UNKNOWN
 
     def drop_unusable(self) -> None:
-        """Drop events without a known ph, and events that need a timestamp but have none."""
+        """Drop and report events without a known ph, and events that need a timestamp but have none."""
         if self.kind.max(initial=0) >= phases.UNKNOWN:
             unknown = self.kind == phases.UNKNOWN
             if (self.kind == phases.MISSING).any():
                 self._skip_empty()
             self.lose(self.kind == phases.MISSING, Code.NO_PHASE, "event without ph")
             self.lose(unknown, Code.UNKNOWN_PHASE, "event with an unknown ph")
+        long = np.array([isinstance(ph, str) and len(ph) > 1 for ph in self.ph.distinct], np.bool_)
+        if long.any():
+            places = np.flatnonzero(long[self.ph.codes] & (self.kind < phases.UNKNOWN))
+            self.report_each(Code.LONG_PHASE, "event with a ph of several letters: read by the first", places.tolist())
         timed = (self.kind < phases.UNKNOWN) & (self.kind != phases.METADATA)
         self.lose(timed & self.ts.absent, Code.NO_TIME, "event without ts")
         self.lose(timed & ~self.ts.valid & ~self.ts.absent, Code.NO_TIME, "event with an invalid ts")
