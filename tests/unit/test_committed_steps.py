@@ -1,4 +1,5 @@
-"""A large new store is committed after each step of its derived tables, before it has its name."""
+"""A large new store is committed after each step of its derived tables, some of which a thread fills, before it has its
+name."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from traceconv.pipeline.ingest import ingest
 from traceconv.store import derived_tables, operator_tables, writer
 
 SHAPED_BYTES = 100_000
+CAPTURE = Path(__file__).parents[2] / "sample_traces" / "mini_resnet"
 
 
 @pytest.fixture
@@ -30,12 +32,13 @@ def commit_each_step(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_commits_between_steps_change_no_row(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ingest([trace], tmp_path / "at_once.duckdb")
+    ingest([trace, CAPTURE], tmp_path / "at_once.duckdb")
     commit_each_step(monkeypatch)
-    ingest([trace], tmp_path / "in_steps.duckdb")
+    ingest([trace, CAPTURE], tmp_path / "in_steps.duckdb")
     rows = all_rows(tmp_path / "in_steps.duckdb")
     assert rows == all_rows(tmp_path / "at_once.duckdb")
     assert len(rows["task_operator"]) > 100
+    assert all(rows[table] for table in ("device_busy", "range_path", "task_memory", "task_queue"))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -10,44 +13,66 @@ import pyarrow as pa
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema import tables
 from traceconv.store.arrow_rows import execute_with
+from traceconv.store.beside import Beside
 from traceconv.store.busy_tables import busy_rows
 from traceconv.store.collective_table import fill_collectives
 from traceconv.store.gap_tables import GAP, fill_gaps
 from traceconv.store.memory_tables import memory_rows
-from traceconv.store.operator_tables import fill_operators, link_tasks
+from traceconv.store.operator_tables import fill_operators
 from traceconv.store.path_tables import fill_paths
 from traceconv.store.queue_tables import queue_rows
 from traceconv.store.replay_tables import fill_replays
 
+_Rows: TypeAlias = "tuple[str, int, pa.RecordBatch]"
+
 
 def derived_rows(
-    connection: duckdb.DuckDBPyConnection, runs: Sequence[int], step_done: Callable[[], None] = lambda: None
-) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    connection: duckdb.DuckDBPyConnection,
+    runs: Sequence[int],
+    step_done: Callable[[], None] = lambda: None,
+    *,
+    at_once: bool = False,
+) -> Generator[_Rows, None, None]:
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
+    at_once    compute some tables in a thread with a connection of its own, which commits what it inserts: the
+               transaction has no changes so far, and nobody else sees the store
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
+    with ExitStack() as stack:
+        beside: Future[list[_Rows]] | None = None
+        if at_once:
+            beside = stack.enter_context(Beside(connection)).submit(_points_and_paths, runs)
+        else:
+            yield from _points_and_paths(connection, runs, step_done)
+        for rows in (memory_rows, queue_rows):
+            yield from rows(connection, runs)
+            if not at_once:
+                step_done()
+        if beside is not None:
+            yield from beside.result()
+    step_done()
+    fill_operators(connection, runs, step_done)
+    fill_replays(connection, runs)
+    fill_collectives(connection, runs)
+
+
+def _points_and_paths(
+    connection: duckdb.DuckDBPyConnection, runs: Sequence[int], step_done: Callable[[], None] = lambda: None
+) -> list[_Rows]:
+    """Insert gaps and paths, and return the rows of busy times, which are few."""
     gaps = Spool(GAP)
     try:
-        yield from busy_rows(connection, runs, gaps)
-        step_done()
+        rows = list(busy_rows(connection, runs, gaps))
         fill_gaps(connection, runs, gaps)
     finally:
         gaps.close()
     step_done()
-    for rows in (memory_rows, queue_rows):
-        yield from rows(connection, runs)
-        step_done()
-    link_tasks(connection, runs)
-    step_done()
-    fill_operators(connection, runs, step_done)
     fill_paths(connection, runs)
-    connection.execute("DROP TABLE temp.linked")
     step_done()
-    fill_replays(connection, runs)
-    fill_collectives(connection, runs)
+    return rows
 
 
 def fill_derived_tables(connection: duckdb.DuckDBPyConnection) -> None:

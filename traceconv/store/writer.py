@@ -361,22 +361,30 @@ class StoreWriter:
             return
         self._insert_small()
         load_bytes = _LOAD_BYTES + _TIMES_A_TEXT * self._text_bytes
-        runs = ", ".join(f"{run_id:d}" for run_id in self._new_runs)
-        [(launching,)] = self._fetch(_LAUNCHING.format(runs=runs), [])
+        chosen = ", ".join(f"{run_id:d}" for run_id in self._new_runs)
+        [(launching,)] = self._fetch(_LAUNCHING.format(runs=chosen), [])
         enough = _APPENDED_OPERATORS if self._partial is None else _DERIVED_OPERATORS
         derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - enough)
         self._execute_at_once(f"SET memory_limit = '{max(load_bytes, derive_bytes)}B'", [])
         with self._refusing():
             self._end_step()
-            for table, run_id, batch in derived_rows(self._connection, sorted(self._new_runs), self._end_step):
-                self.insert(table, run_id, iter([batch]))
+            runs = sorted(self._new_runs)
+            rows = derived_rows(self._connection, runs, self._end_step, at_once=self._commits_steps)
+            with contextlib.closing(rows):
+                for table, run_id, batch in rows:
+                    self.insert(table, run_id, iter([batch]))
         if derive_bytes <= _DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
             self._execute_at_once(f"SET memory_limit = '{load_bytes}B'", [])
         self._new_runs.clear()
 
+    @property
+    def _commits_steps(self) -> bool:
+        """Whether the store is new, so that nobody sees it yet, and has many rows."""
+        return self._partial is not None and self._row_count > _COMMITTED_ROWS
+
     def _end_step(self) -> None:
-        """Commit a new store with many rows, which nobody sees yet: dropped temporary tables take memory until then."""
-        if self._partial is not None and self._row_count > _COMMITTED_ROWS:
+        """Commit if nobody sees it: dropped temporary tables take memory until then."""
+        if self._commits_steps:
             self._connection.execute("COMMIT; BEGIN TRANSACTION")
             trim_heap()
 
