@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import duckdb
 
@@ -24,7 +24,7 @@ class Beside:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._cursor = new_cursor(connection)
         self._pool = Workers(1, "traceconv-beside")
-        self._work: list[Future[object]] = []
+        self._work: list[Future[Any]] = []
 
     def submit(
         self,
