@@ -21,8 +21,13 @@ from tests.conformance.test_duckdb_shells import SHELLS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = SHELLS / "oldest-package"
-SMALL = ("torch/triton_example.json.gz", "torch/mi250_rocm6.2_minitoy.json.gz", "bazel/tiny.json.gz")
-LARGE = ("torch/alexnet_critical_path.json.gz", "tensorflow/timeline_gpu_03_merged.json")
+SMALL = ("torch/triton_example.json.gz",)
+LARGE = (
+    "torch/mi250_rocm6.2_minitoy.json.gz",
+    "bazel/tiny.json.gz",
+    "torch/alexnet_critical_path.json.gz",
+    "tensorflow/timeline_gpu_03_merged.json",
+)
 
 
 def python_of(package: Path | None, *arguments: object, standard_input: str = "") -> str:
