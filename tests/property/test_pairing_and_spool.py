@@ -96,18 +96,19 @@ def test_a_spill_index_keeps_the_first_value_of_each_key(
 
 
 @pytest.mark.parametrize("run_rows", [64, 1 << 16])
-def test_a_spill_index_of_many_runs_in_random_order(run_rows: int) -> None:
+@pytest.mark.parametrize("step", [1, 3])  # consecutive keys are looked up without a search
+def test_a_spill_index_of_many_runs_in_random_order(run_rows: int, step: int) -> None:
     rng = np.random.default_rng(3)
     index = SpillIndex(("id", "start_ns"), run_rows)
-    everything = rng.permutation(20_000).astype(np.uint64) * np.uint64(3)
+    everything = rng.permutation(20_000).astype(np.uint64) * np.uint64(step) + np.uint64(600)
     for first in range(0, len(everything), 50):
         part = everything[first : first + 50]
         index.add(part, part.astype(np.int64) + 1, part.astype(np.int64) * 2)
-    asked = rng.integers(0, 60_000, 5_000).astype(np.uint64)
+    asked = np.append(rng.integers(0, 61_000, 5_000).astype(np.uint64), np.uint64(2**64 - 1))
     found, values = index.look_up(asked)
-    assert np.array_equal(found, asked % np.uint64(3) == 0)
-    assert np.array_equal(values["id"], np.where(found, asked.astype(np.int64) + 1, 0))
-    assert np.array_equal(values["start_ns"], np.where(found, asked.astype(np.int64) * 2, 0))
+    assert np.array_equal(found, np.isin(asked, everything))
+    assert np.array_equal(values["id"], np.where(found, asked.view(np.int64) + 1, 0))
+    assert np.array_equal(values["start_ns"], np.where(found, asked.view(np.int64) * 2, 0))
     index.close()
 
 

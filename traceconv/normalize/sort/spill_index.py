@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.external_sort import RUN_ROWS, ExternalSort
 from traceconv.normalize.sort.spool import Spool
+from traceconv.schema.dtypes import gather
 
 UInt64 = NDArray[np.uint64]
 _KEY_DTYPE = np.dtype([("key", "<u8")])
@@ -21,6 +22,8 @@ class SpillIndex:
         self._rows = Spool(np.dtype([*_KEY_DTYPE.descr, *((name, "<i8") for name in value_names)]))
         self._keys = Spool(_KEY_DTYPE)
         self._added: ExternalSort | None = ExternalSort(self._rows.dtype, "key", run_rows)
+        #: The first key, if each key is its predecessor plus 1, as in logs of consecutive numbers: no search is needed.
+        self._first: np.uint64 | None = None
 
     def add(self, keys: UInt64, *values: Int64) -> None:
         """Add one value of each name for each key. A repeated key keeps its first values."""
@@ -36,7 +39,13 @@ class SpillIndex:
         self._sort()
         found = np.zeros(len(keys), np.bool_)
         values = {name: np.zeros(len(keys), np.int64) for name in self._names}
-        if len(keys) and self._keys.count:
+        if len(keys) and self._first is not None:
+            after = keys - self._first  # very large for smaller keys
+            found = after < np.uint64(self._rows.count)
+            part = gather(self._rows.mapped(), np.where(found, after, 0).astype(np.int64))
+            for name in self._names:
+                values[name] = np.where(found, part[name], 0)
+        elif len(keys) and self._keys.count:
             all_keys, rows = self._keys.mapped()["key"], self._rows.mapped()
             order = np.argsort(keys)  # so that the files are read from start to end
             place = np.searchsorted(all_keys, keys[order])
@@ -50,7 +59,12 @@ class SpillIndex:
     def _sort(self) -> None:
         if self._added is not None:
             for rows in self._added.windows():
-                self._keys.append(np.ascontiguousarray(rows["key"]).view(_KEY_DTYPE))
+                keys = np.ascontiguousarray(rows["key"])
+                if not self._keys.count:
+                    self._first = keys[0]
+                if self._first is not None and not _follow(keys, self._first, self._keys.count):
+                    self._first = None
+                self._keys.append(keys.view(_KEY_DTYPE))
                 self._rows.append(rows)
             self._added.close()
             self._added = None
@@ -60,3 +74,8 @@ class SpillIndex:
         for part in (self._added, self._keys, self._rows):
             if part is not None:
                 part.close()
+
+
+def _follow(keys: UInt64, first: np.uint64, count: int) -> bool:
+    """Whether these keys are consecutive, after `count` consecutive ones from `first` on."""
+    return int(keys[0]) == int(first) + count and bool(np.all(np.diff(keys) == 1))
