@@ -27,6 +27,8 @@ _DICT, _ARRAY, _TYPE_IID, _PROTO, _TYPE, _STRING_IID = 11, 12, 13, 14, 16, 17
 
 def quoted(text: str) -> str:
     """Return a text as JSON."""
+    if text.isidentifier():  # as most keys are: nothing to escape
+        return f'"{text}"'
     try:
         return _ENCODE(text).decode()
     except (UnicodeEncodeError, msgspec.EncodeError):
@@ -174,6 +176,8 @@ def as_json(raw: bytes, texts: Texts) -> str:
 
 def object_of(members: Values[Member]) -> str:
     """A JSON object; a duplicate name has an array of its values."""
+    if len(dict(members)) == len(members):
+        return "{" + ",".join([f"{quoted(name)}:{text}" for name, text in members]) + "}"
     by_name: dict[str, list[str]] = {}
     for name, text in members:
         by_name.setdefault(name, []).append(text)

@@ -29,6 +29,13 @@ _COUNTER, _STATE = 4, 5
 _FLOW_STEPS = {pb.FLOWS: 3, pb.FLOWS_OLD: 3, pb.FLOW_ENDS: 4, pb.FLOW_ENDS_OLD: 4}
 #: Fields of 64 bits each.
 _FIXED = (pb.FLOWS, pb.FLOW_ENDS)
+#: Groups of fields that few events have.
+_TIMES = frozenset((pb.DELTA_US, pb.ABSOLUTE_US))
+_OF_THREAD = frozenset((pb.THREAD_DELTA_US, pb.THREAD_ABSOLUTE_US, pb.INSTRUCTIONS_DELTA, pb.INSTRUCTIONS))
+_FLOWS = frozenset(_FLOW_STEPS)
+_EXTRA = frozenset((pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_TRACKS, pb.EXTRA_DOUBLE_VALUES))
+_DESCRIBED = frozenset((pb.LOCATION_IID, pb.LOCATION, pb.TASK_EXECUTION, pb.LOG_MESSAGE, pb.CORRELATION_ID,
+                        pb.CORRELATION_TEXT, pb.CORRELATION_IID))  # fmt: skip
 #: Lists of varints.
 _PACKED = (pb.CATEGORY_IIDS, pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_TRACKS, pb.FLOWS_OLD,
            pb.FLOW_ENDS_OLD)  # fmt: skip
@@ -171,8 +178,10 @@ class TrackEvents:
 
     def _extra_values(self, event: Message, sequence: Sequence) -> list[tuple[int, int | float]]:
         """Samples of other counters in an event: track and value."""
-        tracks = event.numbers(pb.EXTRA_TRACKS) or sequence.default_extra
         pairs: list[tuple[int, int | float]] = []
+        if not event.has_any(_EXTRA):
+            return pairs
+        tracks = event.numbers(pb.EXTRA_TRACKS) or sequence.default_extra
         pairs += zip(tracks, map(signed, event.numbers(pb.EXTRA_VALUES)), strict=False)
         tracks = event.numbers(pb.EXTRA_DOUBLE_TRACKS) or sequence.default_extra_double
         pairs += zip(tracks, map(double, event.fixed_numbers(pb.EXTRA_DOUBLE_VALUES)), strict=False)
@@ -234,11 +243,16 @@ class TrackEvents:
     def _more(self, one: _Event, typed: list[Member]) -> _More:
         """Flows, counter samples and the thread's times, which few events have. `typed` gets the rest."""
         event, sequence = one.fields, one.sequence
-        flows = [
-            (event.fixed_numbers(number) if number in _FIXED else event.numbers(number), step)
-            for number, step in _FLOW_STEPS.items()
-        ]
-        own = {THREAD_TIME: self._thread_time(sequence, event), THREAD_INSTRUCTIONS: _instructions(sequence, event)}
+        flows: list[tuple[list[int], int]] = []
+        if event.has_any(_FLOWS):
+            flows += [
+                (event.fixed_numbers(number) if number in _FIXED else event.numbers(number), step)
+                for number, step in _FLOW_STEPS.items()
+            ]
+        own: dict[int, int | None] = {THREAD_TIME: None, THREAD_INSTRUCTIONS: None}
+        if event.has_any(_OF_THREAD):
+            own[THREAD_TIME] = self._thread_time(sequence, event)
+            own[THREAD_INSTRUCTIONS] = _instructions(sequence, event)
         of_thread = [(counter_type, value) for counter_type, value in own.items() if value is not None]
         samples: list[tuple[Place, int | float]] = []
         for other, value in self._extra_values(event, sequence):
@@ -247,7 +261,7 @@ class TrackEvents:
             samples.append((place, total))
             if place.counter_type in own and math.isfinite(total):
                 own[place.counter_type] = int(total)
-        typed += self._typed(event, sequence)
+        typed += self._typed(event, sequence) if event else []
         if own[THREAD_INSTRUCTIONS] is not None:
             typed.append(("thread_instruction_count", str(own[THREAD_INSTRUCTIONS])))
         return _More(flows, samples, of_thread, own[THREAD_TIME])
@@ -263,6 +277,8 @@ class TrackEvents:
 
     def _time(self, sequence: Sequence, event: Message, ns: int | None) -> int | None:
         """The timestamp of an event, which legacy ones have in microseconds of the monotonic clock."""
+        if not event.has_any(_TIMES):
+            return ns
         delta, absolute = event.signed(pb.DELTA_US), event.signed(pb.ABSOLUTE_US)
         if delta is not None and sequence.time_ns is not None:
             ns = sequence.time_ns = sequence.time_ns + delta * 1000
@@ -289,6 +305,13 @@ class TrackEvents:
 
     def _typed(self, event: Message, sequence: Sequence) -> list[Member]:
         """What the event has beyond its columns and annotations, with Perfetto's keys of args."""
+        found = self._described(event, sequence) if event.has_any(_DESCRIBED) else []
+        found += self._typed_fields.members(event, sequence)
+        found += [("callstack", self._callstack(sequence, iid)) for iid in event.values(pb.CALLSTACK_IID)]
+        return found + _rest(event)
+
+    def _described(self, event: Message, sequence: Sequence) -> list[Member]:
+        """Source locations, tasks, log messages and correlation IDs."""
 
         def numbered(known: str, iid: int) -> str:
             return quoted(sequence.texts[known].get(iid, f"text {iid}"))
@@ -311,9 +334,7 @@ class TrackEvents:
         found += [("correlation_id", str(value)) for value in event.values(pb.CORRELATION_ID)]
         found += [("correlation_id", quoted(self._trace.texts.text(one))) for one in event.texts(pb.CORRELATION_TEXT)]
         found += [("correlation_id", numbered("correlations", iid)) for iid in event.values(pb.CORRELATION_IID)]
-        found += self._typed_fields.members(event, sequence)
-        found += [("callstack", self._callstack(sequence, iid)) for iid in event.values(pb.CALLSTACK_IID)]
-        return found + _rest(event)
+        return found
 
     def _callstack(self, sequence: Sequence, iid: int) -> str:
         """An interned callstack, in the form of one inside an event."""

@@ -34,6 +34,10 @@ class Message:
         """The numbers of the fields that were not taken."""
         return set(self._fields)
 
+    def has_any(self, numbers: frozenset[int]) -> bool:
+        """Return whether a field with one of these numbers was not taken."""
+        return not self._fields.keys().isdisjoint(numbers)
+
     def take(self, number: int) -> list[tuple[int, int, int]]:
         """Kind, value and position of all fields with a number."""
         return self._fields.pop(number, [])
