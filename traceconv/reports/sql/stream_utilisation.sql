@@ -59,7 +59,7 @@ WITH bound AS (
          max(busy_until_ns) FILTER (WHERE is_before) AS busy_until_ns
   FROM known
   GROUP BY run_id, device_id, stream_id, sign, at_ns, zone_ns
-), chosen AS (
+), chosen AS NOT MATERIALIZED (
   SELECT t.run_id, t.device_id, t.stream_id, t.submit_ns, t.start_ns AS begin_ns, t.start_ns + t.dur_ns AS finish_ns,
          (to_ns IS NULL OR t.start_ns < to_ns)
            AND (from_ns IS NULL OR t.start_ns >= from_ns OR t.start_ns + t.dur_ns > from_ns) AS in_window
@@ -67,6 +67,24 @@ WITH bound AS (
   WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
+), totals AS (
+  SELECT run_id, device_id, stream_id, count(*) FILTER (WHERE in_window) AS started,
+         count(finish_ns) FILTER (WHERE in_window) AS ended,
+         min(begin_ns) FILTER (WHERE in_window AND finish_ns IS NOT NULL) AS first_ns,
+         max(finish_ns) FILTER (WHERE in_window) AS last_ns,
+         min(begin_ns) FILTER (WHERE finish_ns IS NOT NULL) AS earliest_ns, max(finish_ns) AS latest_ns
+  FROM chosen
+  GROUP BY run_id, device_id, stream_id
+), edge AS (
+  -- The times of all tasks that are not between known gaps: the following join would be slow for all tasks.
+  SELECT b.sign, b.at_ns,
+         min(CASE WHEN p.ts_ns IS NULL OR p.zone_ns IS NOT NULL THEN w.earliest_ns ELSE p.ts_ns END) AS begin_ns,
+         max(coalesce(p.next_ns, 9223372036854775807)) AS end_ns
+  FROM totals AS w
+  JOIN bound AS b ON true
+  LEFT JOIN point AS p ON p.run_id = w.run_id AND p.device_id IS NOT DISTINCT FROM w.device_id
+    AND p.stream_id IS NOT DISTINCT FROM w.stream_id AND p.sign = b.sign
+  GROUP BY b.sign, b.at_ns
 ), reached AS (
   SELECT t.run_id, t.device_id, t.stream_id, b.sign, b.at_ns, t.submit_ns, t.begin_ns,
          greatest(CASE WHEN t.begin_ns >= p.ts_ns THEN p.busy_until_ns END, max(t.finish_ns) OVER (
@@ -74,7 +92,7 @@ WITH bound AS (
            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
          )) AS before_ns
   FROM chosen AS t
-  JOIN bound AS b ON true
+  JOIN edge AS b ON t.begin_ns BETWEEN b.begin_ns AND b.end_ns
   LEFT JOIN point AS p ON p.run_id = t.run_id AND p.device_id IS NOT DISTINCT FROM t.device_id
     AND p.stream_id IS NOT DISTINCT FROM t.stream_id AND p.sign = b.sign
   WHERE t.finish_ns IS NOT NULL AND (p.ts_ns IS NULL OR t.begin_ns >= p.ts_ns OR t.begin_ns < p.zone_ns)
@@ -101,14 +119,6 @@ WITH bound AS (
 ), gaps AS (
   SELECT run_id, device_id, stream_id, sum(idle) AS idle, sum(host_wait) AS host_wait, sum(start_wait) AS start_wait
   FROM part
-  GROUP BY run_id, device_id, stream_id
-), totals AS (
-  SELECT run_id, device_id, stream_id, count(*) FILTER (WHERE in_window) AS started,
-         count(finish_ns) FILTER (WHERE in_window) AS ended,
-         min(begin_ns) FILTER (WHERE in_window AND finish_ns IS NOT NULL) AS first_ns,
-         max(finish_ns) FILTER (WHERE in_window) AS last_ns,
-         min(begin_ns) FILTER (WHERE finish_ns IS NOT NULL) AS earliest_ns, max(finish_ns) AS latest_ns
-  FROM chosen
   GROUP BY run_id, device_id, stream_id
 ), ended AS (
   -- The time from from_ns to the first task and from the last one to to_ns is idle (greatest and least ignore NULL).
