@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.int64 import LARGEST, Int64
+from traceconv.normalize.npulog.pairing import stable_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class StreamQueues:
         stream = np.concatenate((launches.stream[by_id], starts.stream))
         ts_ns = np.concatenate((launches.ts_ns[by_id], starts.ts_ns))
         order = np.argsort(ts_ns, kind="stable")
-        order = order[np.argsort(stream[order], kind="stable")]
+        order = order[stable_order(stream[order].view(np.uint32))]
         stream, ts_ns = stream[order], ts_ns[order]
         is_launch = order < len(by_id)
         length = np.cumsum(np.where(is_launch, 1, -1))
