@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import traceconv
@@ -142,6 +143,9 @@ def test_extreme_and_damaged_rows_give_a_path_or_an_error(make_store: MakeStore)
     empty = make_store(track=TRACKS, task=[task(8, 0, 9)], step=[{"step_id": 1, "start_ns": 50, "end_ns": 60}])
     with traceconv.open_store(empty) as opened:
         answer = opened.what_if(no_launch_cost=True)
+        # Columns without any text are columns of texts, too.
+        parts_of = opened.critical_path(save=False).parts
+        assert {parts_of.schema.field(name).type.value_type for name in ("name", "op_type")} == {pa.string()}
     assert (answer.measured_ns, answer.replayed_ns, answer.predicted_ns) == (10, 10, 10)
 
 

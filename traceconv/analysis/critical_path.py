@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from traceconv.analysis import dependency_graph as kinds_of
 from traceconv.analysis.dependency_graph import TASK_KINDS, Graph, build_graph
 from traceconv.analysis.replay import chain
-from traceconv.analysis.slices import load_slices
+from traceconv.analysis.slices import Texts, load_slices
 from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64
 from traceconv.reports.catalog import report_statements
@@ -71,15 +71,19 @@ SELECT NULL, NULL, min(least(submit_ns, start_ns)), max(TRY(start_ns + dur_ns))
 FROM task
 WHERE run_id = {run} AND ({device} IS NULL OR device_id = {device})
 """
-_NAMED = """
-SELECT p.step_id, p.device_id, p.path_index, p.kind, p.slice_id, coalesce(t.name, o.name, a.name, r.name) AS name,
-       o.op_type, p.start_ns, p.dur_ns, p.dependency
-FROM path_parts AS p
-LEFT JOIN task AS t ON t.run_id = {run} AND t.id = p.slice_id
-LEFT JOIN op AS o ON o.run_id = {run} AND o.op_id = t.op_id
-LEFT JOIN api AS a ON a.run_id = {run} AND a.id = p.slice_id
-LEFT JOIN "range" AS r ON r.run_id = {run} AND r.id = p.slice_id
-ORDER BY p.start_ns - p.offset_ns, p.step_id, p.device_id, p.path_index
+_SHARES = """
+WITH sums AS MATERIALIZED (
+  SELECT kind, name, op_type, sum(dur_ns) AS total_ns FROM path_parts GROUP BY ALL
+)
+SELECT by_op, name, op_type, kind, sum(total_ns)::BIGINT AS total_ns,
+       100 * sum(total_ns)::DOUBLE / sum(sum(total_ns)) OVER (PARTITION BY by_op)
+FROM (
+  SELECT false AS by_op, kind AS name, NULL AS op_type, kind, total_ns FROM sums
+  UNION ALL
+  SELECT true, coalesce(op_type, name, kind), op_type, kind, total_ns FROM sums
+)
+GROUP BY by_op, name, op_type, kind
+ORDER BY 5 DESC, kind, name, op_type
 """
 
 
@@ -186,10 +190,13 @@ def of_groups(
     run_id: int,
     steps: Sequence[Step],
     work: Callable[[Graph, list[Step]], Result],
+    texts: Texts | None = None,
 ) -> Iterator[Result]:
     """Yield what `work` returns for the graph of consecutive steps, and these: as many as memory permits.
 
     A graph begins with what came right before the steps. Two threads work while the next slices are loaded.
+
+    texts  gets the names of the slices, if wanted
     """
     rows = connection.execute(
         "SELECT (SELECT count(*) FROM task WHERE run_id = $run) + (SELECT count(*) FROM api WHERE run_id = $run) "
@@ -205,7 +212,7 @@ def of_groups(
     ]
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(_THREADS) as pool:
-        for slices, group in zip(load_slices(connection, run_id, windows), groups, strict=True):
+        for slices, group in zip(load_slices(connection, run_id, windows, texts), groups, strict=True):
             if len(waiting) == _THREADS:
                 yield waiting.popleft().result()
             waiting.append(pool.submit(lambda one, steps: work(build_graph(one), steps), slices, group))
@@ -266,11 +273,10 @@ def critical_path(
     steps = find_steps(
         connection, run_id, device=device, first_step=first_step, last_step=last_step, from_ns=from_ns, to_ns=to_ns
     )
-    connection.register("path_parts", pa.concat_tables(of_groups(connection, run_id, steps, _parts)))
-    try:
-        parts = connection.sql(_NAMED.format(run=run_id)).to_arrow_table()
-    finally:
-        connection.unregister("path_parts")
+    texts = Texts()
+    parts = pa.concat_tables(of_groups(connection, run_id, steps, _parts, texts))
+    for name in ("name", "op_type"):
+        parts = parts.set_column(parts.schema.get_field_index(name), name, texts.column(parts[name].to_numpy()))
     return CriticalPath(run_id, tuple(steps), parts, *_shares(connection, parts))
 
 
@@ -333,16 +339,19 @@ def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
     ends = ends[np.append(first[1:], len(names)) - 1]
     of_step, starts, names, slices, inferred = (values[first] for values in (of_step, starts, names, slices, inferred))
     known = (slices >= 0) & (names != KINDS.index("gap"))
-    ids = np.full(len(first), -1)
+    ids = np.full(len(known), -1)
+    slice_names, op_types = (np.full(len(known), -1, np.int32) for _ in range(2))
     ids[known] = graph.ids[slices[known]]
+    slice_names[known], op_types[known] = graph.names[slices[known]], graph.op_types[slices[known]]
     return pa.table(
         {
             "step_id": pa.array([step.step_id for step in steps], pa.int64()).take(pa.array(of_step)),
             "device_id": pa.array([step.device_id for step in steps], pa.int64()).take(pa.array(of_step)),
-            "offset_ns": starts - step_starts[of_step],
             "path_index": np.arange(len(first)) - np.searchsorted(of_step, of_step),
             "kind": pa.DictionaryArray.from_arrays(names.astype(np.int8), list(KINDS)),
             "slice_id": pa.array(ids, pa.int64(), mask=~known),
+            "name": slice_names,
+            "op_type": op_types,
             "start_ns": starts,
             "dur_ns": ends - starts,
             "dependency": pa.DictionaryArray.from_arrays(inferred.astype(np.int8), ["recorded", "inferred"]),
@@ -354,14 +363,8 @@ def _shares(connection: duckdb.DuckDBPyConnection, parts: pa.Table) -> tuple[tup
     """Return the time of each kind, and of each kind and op, largest first."""
     connection.register("path_parts", parts)
     try:
-        by_kind, by_op = (
-            connection.execute(
-                f"SELECT {names}, kind, sum(dur_ns)::BIGINT AS total_ns, "  # noqa: S608 - our own texts
-                "100 * sum(dur_ns)::DOUBLE / sum(sum(dur_ns)) OVER () "
-                "FROM path_parts GROUP BY ALL ORDER BY total_ns DESC, kind, name, op_type"
-            ).fetchall()
-            for names in ("kind AS name, NULL AS op_type", "coalesce(op_type, name, kind) AS name, op_type")
-        )
+        rows = connection.execute(_SHARES).fetchall()
     finally:
         connection.unregister("path_parts")
-    return tuple(Share(*row) for row in by_kind), tuple(Share(*row) for row in by_op)
+    by_kind, by_op = (tuple(Share(*row) for by_op, *row in rows if by_op == wanted) for wanted in (False, True))
+    return by_kind, by_op

@@ -13,7 +13,7 @@ import numpy as np
 
 from traceconv.analysis.replay import Delays, latest
 from traceconv.analysis.slices import Columns, Slices
-from traceconv.base.int64 import Int64, Mask
+from traceconv.base.int64 import Int32, Int64, Mask
 
 #: Kinds of dependencies. The first four are those of a vertex on the one before it on its thread or stream.
 RUN, HOST, STREAM, IDLE, LAUNCH, EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COPY, FLOW, QUEUE, JOIN = range(13)
@@ -37,6 +37,8 @@ class Graph:
     task_kinds  [task] place in TASK_KINDS
     task_steps, task_devices  [task] -1: none
     launches  [slice] whether it is a call that launched tasks
+    ends      [slice] when it ends
+    names, op_types  [slice] numbers of texts, -1: none; empty if they were not loaded
     """
 
     times: Int64
@@ -53,6 +55,8 @@ class Graph:
     task_devices: Int64
     launches: Mask
     ends: Int64
+    names: Int32
+    op_types: Int32
 
     @property
     def host_count(self) -> int:
@@ -364,7 +368,18 @@ class _Builder:
         return Graph(
             self.times, self.slices, self.is_end, kinds, edge_kinds, inside, delays, cause, self.ids,
             self.tasks["kind"].astype(np.int64), self.tasks["step"], self.tasks["device"], launches, self.ends,
+            *self._texts(),
         )  # fmt: skip
+
+    def _texts(self) -> tuple[Int32, Int32]:
+        """Return the numbers of the names and op types, if they were loaded."""
+        if "name" not in self.host:
+            return np.empty(0, np.int32), np.empty(0, np.int32)
+        no_types = np.full(self.hosts, -1, np.int32)
+        return (
+            np.concatenate((self.host["name"], self.tasks["name"])),
+            np.concatenate((no_types, self.tasks["op_type"])),
+        )
 
 
 def _usual(delays_ns: Int64) -> int:
