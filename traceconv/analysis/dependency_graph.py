@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.analysis.replay import Delays, latest
 from traceconv.analysis.slices import Columns, Slices
@@ -22,6 +23,10 @@ INFERRED = (EVENT, SYNC, QUEUE, JOIN)
 #: Kinds of tasks, by number.
 TASK_KINDS = ("compute", "copy", "collective", "sync", "other")
 _COPY_TASK = TASK_KINDS.index("copy")
+#: [kind] Whether what depends on it waits as long as it has to.
+_WAITS = np.isin(np.arange(JOIN + 1), (EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COPY, QUEUE, JOIN))
+#: Numbers in a smaller range are counted rather than sorted.
+_SMALL_RANGE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Graph:
     slices: Int64
     is_end: Mask
     kinds: Int64
-    edge_kinds: Int64
+    edge_kinds: NDArray[np.int8]
     inside: Int64
     delays: Delays
     cause: Int64
@@ -115,7 +120,7 @@ class _Builder:
         self.slices, self.is_end = slices[kept], is_end[kept]
         self.is_host = self.slices < self.hosts
         lines = np.concatenate((self.host["line"], self.tasks["line"]))
-        self.lines: Int64 = np.searchsorted(np.unique(lines), lines)
+        self.lines = _numbered(lines)
 
     def add(self, sources: Int64, targets: Int64, kind: int) -> None:
         """Add edges between vertices (slice, or count + slice for its end), without those that point backwards."""
@@ -159,9 +164,6 @@ class _Builder:
         self.has_child = np.zeros(self.count, bool)
         self.has_child[parents[parents >= 0]] = True
         self.is_top = parents < 0
-        self.next_host = np.full(len(self.vertices), -1)
-        known = self.is_host & (last_host >= 0)
-        self.next_host[last_host[known]] = np.flatnonzero(known)
         return previous, kinds, inside
 
     def _copies(self, calls: Int64, tasks: Int64) -> None:
@@ -202,7 +204,7 @@ class _Builder:
         if not (len(dispatched) and len(launched)):
             return
         both = np.concatenate((dispatched, launched))
-        steps, ops = (np.unique(self.host[name][both], return_inverse=True)[1] for name in ("step", "op"))
+        steps, ops = (_numbered(self.host[name][both]) for name in ("step", "op"))
         codes = steps * (ops.max() + 1) + ops
         # The n-th launch of an op in a step is that of the n-th dispatch.
         codes, queued = codes[: len(dispatched)], codes[len(dispatched) :]
@@ -326,17 +328,17 @@ class _Builder:
     def _finish(self, previous: Int64, kinds: Int64, inside: Int64, launches: Mask) -> Graph:
         sources = np.concatenate([one for one, _, _ in self._edges])
         targets = np.concatenate([one for _, one, _ in self._edges])
-        edge_kinds = np.concatenate([np.full(len(one), kind) for one, _, kind in self._edges])
+        edge_kinds = np.concatenate([np.full(len(one), kind, np.int8) for one, _, kind in self._edges])
         order = np.argsort(targets, kind="stable")
         sources, targets, edge_kinds = sources[order], targets[order], edge_kinds[order]
         kinds = kinds.copy()
         # A thread or a stream that waits does so for as long as it has to, not for a fixed time.
-        waiting = np.isin(edge_kinds, (EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COPY, QUEUE, JOIN))
-        kinds[targets[waiting]] = np.where(kinds[targets[waiting]] == STREAM, STREAM, IDLE)
+        waiting = targets[_WAITS[edge_kinds]]
+        kinds[waiting] = np.where(kinds[waiting] == STREAM, STREAM, IDLE)
         offsets = np.concatenate(([0], np.cumsum(np.bincount(targets, minlength=len(self.vertices)))))
         measured = np.where(previous >= 0, self.times - self.times[previous], 0)
         edge_measured = self.times[targets] - self.times[sources]
-        groups = np.where(self.is_host, len(TASK_KINDS), 0)
+        groups = np.where(self.is_host, np.int8(len(TASK_KINDS)), np.int8(0))
         groups[~self.is_host] = self.tasks["kind"][self.slices[~self.is_host] - self.hosts]
         # The cause at first sight is the latest predecessor; the shortest delays after these are what is needed.
         last = np.full(len(self.vertices), -1)
@@ -345,15 +347,16 @@ class _Builder:
         delay_ns, edge_ns = measured.copy(), edge_measured.copy()
         streams, idle = kinds == STREAM, kinds == IDLE
         delay_ns[streams] = _usual(measured[streams & by_line])
-        for group in np.unique(groups[idle]).tolist():
+        for group in _distinct(groups[idle]):
             mine = idle & (groups == group)
             delay_ns[mine] = _usual(measured[mine & by_line])
         first = (sources == last[targets]) & (previous[targets] < sources)
+        edge_groups = groups[targets]
         known, unknown = [], []
-        for kind in np.unique(edge_kinds).tolist():
+        for kind in _distinct(edge_kinds):
             of_kind = edge_kinds == kind
-            for group in np.unique(groups[targets[of_kind]]).tolist():
-                mine = of_kind & (groups[targets] == group)
+            for group in _distinct(edge_groups[of_kind]):
+                mine = of_kind & (edge_groups == group)
                 alone = edge_measured[mine & first]
                 alone = alone if len(alone) else edge_measured[of_kind & first]
                 if not len(alone):
@@ -386,6 +389,20 @@ def _usual(delays_ns: Int64) -> int:
     """Return a delay that nothing else adds to: a tenth of those measured are shorter. 0 if there are none."""
     place = len(delays_ns) // 10
     return int(np.partition(delays_ns, place)[place]) if len(delays_ns) else 0
+
+
+def _distinct(kinds: NDArray[np.int8]) -> list[int]:
+    """Return the distinct kinds or groups, in order."""
+    return [kind for kind, count in enumerate(np.bincount(kinds).tolist()) if count]
+
+
+def _numbered(values: Int64) -> Int64:
+    """Return each value's number, from 0: in the order of values, perhaps with gaps."""
+    if not len(values):
+        return values
+    least, largest = int(values.min()), int(values.max())
+    numbers: Int64 = values - least if largest - least < _SMALL_RANGE else np.unique(values, return_inverse=True)[1]
+    return numbers
 
 
 def _occurrence(codes: Int64) -> Int64:
