@@ -212,7 +212,11 @@ class StoreWriter:
         """Prepare for strings of up to `text_bytes`, which DuckDB holds in contiguous memory."""
         if text_bytes > max(_SMALL_TEXT_BYTES, self._text_bytes):
             self._text_bytes = text_bytes
-            self._execute_at_once(f"SET memory_limit = '{_LOAD_BYTES + _TIMES_A_TEXT * text_bytes}B'", [])
+            self._limit(_LOAD_BYTES + _TIMES_A_TEXT * text_bytes)
+
+    def _limit(self, memory_bytes: int) -> None:
+        """Limit DuckDB's memory."""
+        self._execute_at_once(f"SET memory_limit = '{memory_bytes}B'", [])
 
     def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
         """Load batches, which all have the same columns, into a table; returns the number of rows.
@@ -365,16 +369,17 @@ class StoreWriter:
         [(launching,)] = self._fetch(_LAUNCHING.format(runs=chosen), [])
         enough = _APPENDED_OPERATORS if self._partial is None else _DERIVED_OPERATORS
         derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - enough)
-        self._execute_at_once(f"SET memory_limit = '{max(load_bytes, derive_bytes)}B'", [])
+        # With operators, a second thread takes memory that their tables need, and doesn't make it faster.
+        at_once = self._commits_steps and not launching
+        self._limit(load_bytes if at_once else max(load_bytes, derive_bytes))
         with self._refusing():
             self._end_step()
-            runs = sorted(self._new_runs)
-            rows = derived_rows(self._connection, runs, self._end_step, at_once=self._commits_steps)
+            rows = derived_rows(self._connection, sorted(self._new_runs), self._end_step, at_once=at_once)
             with contextlib.closing(rows):
                 for table, run_id, batch in rows:
                     self.insert(table, run_id, iter([batch]))
         if derive_bytes <= _DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
-            self._execute_at_once(f"SET memory_limit = '{load_bytes}B'", [])
+            self._limit(load_bytes)
         self._new_runs.clear()
 
     @property
