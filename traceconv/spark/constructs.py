@@ -159,25 +159,13 @@ def _sum(node: Node) -> Node:
     return exp.Sum(this=_wide(node.this))
 
 
-#: A number of 128 bits as DOUBLE, rounded as in DuckDB: each half, then their sum. In a lambda, it is computed once.
-DOUBLE_OF_WIDE = """transform(array(CAST(x AS DECIMAL(38, 0))), v ->
-  CASE WHEN v BETWEEN -18446744073709551616 AND -1 THEN -CAST(-1 - v AS DOUBLE) - 1
-       ELSE CAST(pmod(v, 18446744073709551616) AS DOUBLE)
-         + CAST((v - pmod(v, 18446744073709551616)) / 18446744073709551616 AS DOUBLE) * 18446744073709551616D END)[0]"""
-
-
 def _as_double(node: Node) -> Node:
     kind = _kind(node.unnest())
     if kind in _REALS:
         return node.copy()
     if kind not in _WIDE_TYPES:
         return exp.cast(node.copy(), "DOUBLE")
-    if not _is_integer(node):
-        raise NotPortableError(f"{_shown(node)} may not be an integer")
-    value = node.copy()
-    return sqlglot.parse_one(DOUBLE_OF_WIDE, dialect="spark").transform(
-        lambda part: value if isinstance(part, exp.Column) and part.name == "x" else part
-    )
+    return exp.cast(_wide(node), "DOUBLE")  # the nearest one, as in DuckDB 2
 
 
 def _divided(node: Node) -> Node:
