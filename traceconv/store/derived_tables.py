@@ -13,7 +13,6 @@ import pyarrow as pa
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema import tables
 from traceconv.store.arrow_rows import execute_with
-from traceconv.store.beside import Beside
 from traceconv.store.busy_tables import busy_rows
 from traceconv.store.collective_table import fill_collectives
 from traceconv.store.gap_tables import GAP, fill_gaps
@@ -22,6 +21,7 @@ from traceconv.store.operator_tables import fill_operators
 from traceconv.store.path_tables import fill_paths
 from traceconv.store.queue_tables import queue_rows
 from traceconv.store.replay_tables import fill_replays
+from traceconv.store.store_thread import StoreThread
 
 _Rows: TypeAlias = "tuple[str, int, pa.RecordBatch]"
 
@@ -42,17 +42,17 @@ def derived_rows(
     Rows may be inserted in between. Some tables are inserted at the end.
     """
     with ExitStack() as stack:
-        beside: Future[list[_Rows]] | None = None
+        of_thread: Future[list[_Rows]] | None = None
         if at_once:
-            beside = stack.enter_context(Beside(connection)).submit(_points_and_paths, runs)
+            of_thread = stack.enter_context(StoreThread(connection)).submit(_points_and_paths, runs)
         else:
             yield from _points_and_paths(connection, runs, step_done)
         for rows in (memory_rows, queue_rows):
             yield from rows(connection, runs)
             if not at_once:
                 step_done()
-        if beside is not None:
-            yield from beside.result()
+        if of_thread is not None:
+            yield from of_thread.result()
     step_done()
     fill_operators(connection, runs, step_done)
     fill_replays(connection, runs)

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 
-class Beside:
+class StoreThread:
     """A thread with a connection to a store, which sees what was committed and commits each statement.
 
     Use as a context manager: leaving it interrupts work that has not ended.
@@ -23,7 +23,7 @@ class Beside:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._cursor = new_cursor(connection)
-        self._pool = Workers(1, "traceconv-beside")
+        self._pool = Workers(1, "traceconv-store")
         self._work: list[Future[Any]] = []
 
     def submit(
@@ -37,7 +37,7 @@ class Beside:
         self._work.append(future)
         return future
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> StoreThread:
         return self
 
     def __exit__(self, *error: object) -> None:
