@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from traceconv.normalize.npulog.pairing import Pairer, stable_order
+from traceconv.normalize.npulog.pairing import Pairer
 from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.sort.spool import Spool
+from traceconv.normalize.sort.stable_order import stable_order
 from traceconv.schema import record
 from traceconv.schema.dtypes import dtype_of
 

@@ -127,6 +127,7 @@ def test_a_damaged_file_is_an_error_that_names_the_lake(lake: Path, session: Any
 
 
 def test_128_bit_numbers_become_the_same_doubles(session: Any) -> None:
+    """The translation of such casts relies on it."""
     import duckdb
 
     bits = [0, 1, 52, 53, 54, 62, 63, 64, 65, 66, 90, 117, 118]

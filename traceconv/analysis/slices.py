@@ -133,7 +133,10 @@ class Columns(dict[str, Any]):
         with _ONE_QUERY:
             rows = connection.sql(sql).to_arrow_table()
         return cls(
-            (name, texts.numbers(column) if texts and pa.types.is_string(column.type) else column.to_numpy())
+            (
+                name,
+                texts.numbers(column) if texts is not None and pa.types.is_string(column.type) else column.to_numpy(),
+            )
             for name, column in zip(rows.column_names, rows.columns, strict=True)
         )
 

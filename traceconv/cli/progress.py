@@ -40,7 +40,7 @@ def ingest_progress(above: ConsoleRenderable | None = None) -> Iterator[Observer
         TimeRemainingColumn(compact=True),
     )
     console = Console(stderr=True)
-    console.width -= 2  # for the ^C that a terminal echoes: in the next line, rich would not erase it
+    console.width -= 2  # room for the ^C that a terminal echoes: on the next line, it would not be erased
     progress = Progress(*columns, console=console, transient=True, expand=True)
     if above is None:
         with progress:

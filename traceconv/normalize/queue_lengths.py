@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.int64 import LARGEST, Int64
-from traceconv.normalize.npulog.pairing import stable_order
+from traceconv.normalize.sort.stable_order import stable_order
 
 
 @dataclass(frozen=True, slots=True)

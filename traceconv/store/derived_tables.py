@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack
+from functools import partial
 from typing import TypeAlias
 
 import duckdb
@@ -17,11 +16,11 @@ from traceconv.store.busy_tables import busy_rows
 from traceconv.store.collective_table import fill_collectives
 from traceconv.store.gap_tables import GAP, fill_gaps
 from traceconv.store.memory_tables import memory_rows
-from traceconv.store.operator_tables import fill_operators
+from traceconv.store.operator_tables import fill_operators, link_tasks
 from traceconv.store.path_tables import fill_paths
 from traceconv.store.queue_tables import queue_rows
 from traceconv.store.replay_tables import fill_replays
-from traceconv.store.store_thread import StoreThread
+from traceconv.store.second_connection import in_thread
 
 _Rows: TypeAlias = "tuple[str, int, pa.RecordBatch]"
 
@@ -36,25 +35,24 @@ def derived_rows(
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
-    at_once    compute some tables in a thread with a connection of its own, which commits what it inserts: the
-               transaction has no changes so far, and nobody else sees the store
+    at_once    for runs without operators: compute some tables in a thread with a connection of its own, which commits
+               what it inserts. The transaction has no changes so far, and nobody else sees the store
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
-    with ExitStack() as stack:
-        of_thread: Future[list[_Rows]] | None = None
-        if at_once:
-            of_thread = stack.enter_context(StoreThread(connection)).submit(_points_and_paths, runs)
-        else:
-            yield from _points_and_paths(connection, runs, step_done)
+    if at_once:
+        with in_thread(connection, partial(_points_and_paths, runs=runs)) as points:
+            for rows in (memory_rows, queue_rows):
+                yield from rows(connection, runs)
+            yield from points.result()
+    else:
+        yield from _points_and_paths(connection, runs, step_done)
         for rows in (memory_rows, queue_rows):
             yield from rows(connection, runs)
-            if not at_once:
-                step_done()
-        if of_thread is not None:
-            yield from of_thread.result()
+            step_done()
+        fill_operators(connection, runs, step_done)
+    connection.execute("DROP TABLE IF EXISTS temp.linked")
     step_done()
-    fill_operators(connection, runs, step_done)
     fill_replays(connection, runs)
     fill_collectives(connection, runs)
 
@@ -62,7 +60,7 @@ def derived_rows(
 def _points_and_paths(
     connection: duckdb.DuckDBPyConnection, runs: Sequence[int], step_done: Callable[[], None] = lambda: None
 ) -> list[_Rows]:
-    """Insert gaps and paths, and return the rows of busy times, which are few."""
+    """Insert gaps and paths, and return the rows of busy times, which are few. The temporary table linked remains."""
     gaps = Spool(GAP)
     try:
         rows = list(busy_rows(connection, runs, gaps))
@@ -70,6 +68,7 @@ def _points_and_paths(
     finally:
         gaps.close()
     step_done()
+    link_tasks(connection, runs)
     fill_paths(connection, runs)
     step_done()
     return rows

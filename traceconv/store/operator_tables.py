@@ -235,7 +235,7 @@ _OPERATOR_COLUMNS = {
     "read_bytes": pa.int64(), "write_bytes": pa.int64(),
 }  # fmt: skip
 _TEMPORARY = (
-    "linked", "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_call",
+    "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_call",
     "distinct_operator", "made_operator", "numbered_call", "known_call", "outer_call", "placed",
 )  # fmt: skip
 
@@ -252,13 +252,12 @@ def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> No
 def fill_operators(
     connection: duckdb.DuckDBPyConnection, runs: Iterable[int], step_done: Callable[[], None] = lambda: None
 ) -> None:
-    """Fill both tables for runs that have no rows in them. `step_done`: as in derived_rows."""
+    """Fill both tables for runs that have no rows in them, after link_tasks. `step_done`: as in derived_rows."""
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     with_shapes = connection.execute(_RUNS.format(runs=chosen)).fetchall() if chosen else []
     if not with_shapes:
         return
     within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes), "rank": TASK_RANK}
-    link_tasks(connection, [run_id for (run_id,) in with_shapes])
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
     step_done()

@@ -14,7 +14,6 @@ from traceconv.normalize.sort.spool import Spool
 from traceconv.schema.ddl import quote_text
 from traceconv.store.arrow_rows import execute_with
 from traceconv.store.catalogue import define
-from traceconv.store.operator_tables import link_tasks
 from traceconv.store.time_chunks import time_chunks
 
 #: Slices and tasks that are read at once.
@@ -171,13 +170,12 @@ FROM (
 GROUP BY t.run_id, t.path_id, t.device_id, t.step_id, CASE WHEN t.dur_ns >= {_LONG_NS} THEN t.id END
 """  # noqa: S608 - our own words
 _PLACE_NAMES = ["run_id", "id", "path", "class"]
-_TEMPORARY = ("linked", "range_place", "call_place", "slow_place", "new_paths")
+_TEMPORARY = ("range_place", "call_place", "slow_place", "new_paths")
 
 
 def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
-    """Insert the rows of runs that have none."""
+    """Insert the rows of runs that have none, after link_tasks."""
     for group in _groups(connection, sorted(runs)):
-        link_tasks(connection, [run_id for run_id, _ in group])
         chosen = ", ".join(f"{run_id:d}" for run_id, _ in group)
         # Numbers of runs are positive.
         within = {"runs": chosen, "with_ranges": ", ".join(f"{run_id:d}" for run_id, count in group if count) or "0"}

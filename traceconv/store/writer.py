@@ -365,8 +365,8 @@ class StoreWriter:
             return
         self._insert_small()
         load_bytes = _LOAD_BYTES + _TIMES_A_TEXT * self._text_bytes
-        chosen = ", ".join(f"{run_id:d}" for run_id in self._new_runs)
-        [(launching,)] = self._fetch(_LAUNCHING.format(runs=chosen), [])
+        runs = ", ".join(f"{run_id:d}" for run_id in self._new_runs)
+        [(launching,)] = self._fetch(_LAUNCHING.format(runs=runs), [])
         enough = _APPENDED_OPERATORS if self._partial is None else _DERIVED_OPERATORS
         derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - enough)
         # With operators, a second thread takes memory that their tables need, and doesn't make it faster.

@@ -15,7 +15,7 @@ from traceconv.normalize import clock
 from traceconv.normalize.names import EnumColumn, constant, number_text
 from traceconv.normalize.npulog.context import FLOW_DTYPE, RunContext
 from traceconv.normalize.npulog.nesting import END, Nester
-from traceconv.normalize.npulog.pairing import Pairer, stable_order
+from traceconv.normalize.npulog.pairing import Pairer
 from traceconv.normalize.npulog.slices import (
     TOO_LONG_MESSAGE,
     halves,
@@ -28,6 +28,7 @@ from traceconv.normalize.npulog.slices import (
 )
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.sort.spill_index import SpillIndex
+from traceconv.normalize.sort.stable_order import stable_order
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.track_gaps import track_gaps
 from traceconv.normalize.tracks import map_distinct

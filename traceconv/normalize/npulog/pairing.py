@@ -8,17 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.int64 import Int64
+from traceconv.normalize.sort.stable_order import stable_order
 from traceconv.schema.dtypes import RecordArray, gather, join
-
-
-def stable_order(keys: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:
-    """Return a stable argsort; a radix sort if the keys span at most 16 bits, as those of a batch often do."""
-    if not len(keys):
-        return np.zeros(0, np.intp)
-    low = keys.min()
-    if int(keys.max()) - int(low) < 1 << 16:
-        return np.argsort((keys - low).astype(np.uint16), kind="stable")
-    return np.argsort(keys, kind="stable")
 
 
 @dataclass(frozen=True, slots=True)
