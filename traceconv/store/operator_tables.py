@@ -12,7 +12,6 @@ import pyarrow as pa
 from traceconv.normalize.operators.arguments import described
 from traceconv.normalize.operators.registry import names_with_formula, work_of
 from traceconv.normalize.operators.work import Work
-from traceconv.schema.ddl import quote_text
 from traceconv.store.arrow_rows import execute_with
 from traceconv.store.catalogue import define
 
@@ -65,7 +64,8 @@ SELECT f.run_id, f.slice_id, f.by_formula, n.id, n.parent_id, n.has_formula,
        coalesce(f.first_id, CASE WHEN n.is_op THEN n.id END) AS first_id
 FROM temp.frontier AS f
 JOIN (
-  SELECT run_id, id, parent_id, kind = 'host_op' AS is_op, kind = 'host_op' AND name IN ({names}) AS has_formula
+  SELECT run_id, id, parent_id, kind = 'host_op' AS is_op,
+         kind = 'host_op' AND name IN (FROM temp.formula_name) AS has_formula
   FROM "range" WHERE run_id IN ({runs})
   UNION ALL
   SELECT run_id, id, parent_id, false, false FROM api WHERE run_id IN ({runs})
@@ -90,7 +90,7 @@ SELECT run_id, track_id, start_ns, max(end_ns) OVER until AS op_end_ns,
        max(CASE WHEN has_formula THEN end_ns END) OVER until AS formula_end_ns
 FROM (
   SELECT run_id, track_id, start_ns, coalesce(TRY(start_ns + dur_ns), 9223372036854775807) AS end_ns,
-         name IN ({names}) AS has_formula
+         name IN (FROM temp.formula_name) AS has_formula
   FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'
 )
 WINDOW until AS (PARTITION BY run_id, track_id ORDER BY start_ns)
@@ -123,7 +123,8 @@ WHERE CASE WHEN first_id IS NULL THEN by_op ELSE by_formula END
 # Only formulas need the values, of which some calls have a new one each.
 _CALLS = f"""
 SELECT run_id, id, track_id, start_ns, dur_ns, name, coalesce(given[1], given[2])::VARCHAR AS dims,
-       given[3]::VARCHAR AS types, CASE WHEN name IN ({{names}}) THEN given[4]::VARCHAR END AS "values", depth
+       given[3]::VARCHAR AS types,
+       CASE WHEN name IN (FROM temp.formula_name) THEN given[4]::VARCHAR END AS "values", depth
 FROM (
   SELECT r.run_id, r.id, r.track_id, r.start_ns, r.dur_ns, r.depth, r.name, json_extract(r.args, {_KEYS}) AS given
   FROM "range" AS r
@@ -235,7 +236,7 @@ _OPERATOR_COLUMNS = {
     "read_bytes": pa.int64(), "write_bytes": pa.int64(),
 }  # fmt: skip
 _TEMPORARY = (
-    "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_call",
+    "formula_name", "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_call",
     "distinct_operator", "made_operator", "numbered_call", "known_call", "outer_call", "placed",
 )  # fmt: skip
 
@@ -258,10 +259,13 @@ def fill_operators(
     if not with_shapes:
         return
     within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes), "rank": TASK_RANK}
+    # A list of so many texts would be compared with each name, one after another.
+    formulas = pa.table({"name": pa.array(names_with_formula(), pa.string())})
+    execute_with(connection, "CREATE OR REPLACE TEMP TABLE formula_name AS FROM formula_rows", "formula_rows", formulas)
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
     step_done()
-    calls = _CALLS.format(**within, names=_quoted_names(), part="{part}")
+    calls = _CALLS.format(**within, part="{part}")
     _create_in_parts(connection, "operator_call", calls, _parts(connection, "range_id", "found"))
     _make_operators(connection)
     define(connection, "kernel_category")
@@ -314,22 +318,17 @@ def _create_in_parts(connection: duckdb.DuckDBPyConnection, table: str, query: s
 
 def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
     """Fill `found` with the operator of each slice that launches tasks: the slice itself or one around it."""
-    names = _quoted_names()
     connection.execute(_FRONTIER)
     connection.execute("CREATE OR REPLACE TEMP TABLE found (run_id BIGINT, slice_id BIGINT, range_id BIGINT)")
     for level in range(_MAX_LEVELS):
         if level == _FEW_LEVELS:
             for statement in (_REACH, _ENCLOSED, _ALONE, _ENCLOSED_NEXT):
-                connection.execute(statement.format(runs=runs, names=names))
+                connection.execute(statement.format(runs=runs))
         for statement in (_STEP_UP, _FOUND, _NEXT):
-            connection.execute(statement.format(runs=runs, names=names))
+            connection.execute(statement.format(runs=runs))
         [(rest,)] = connection.execute("SELECT count(*) FROM temp.frontier").fetchall()
         if not rest:
             break
-
-
-def _quoted_names() -> str:
-    return ", ".join(quote_text(name) for name in names_with_formula())
 
 
 def _make_operators(connection: duckdb.DuckDBPyConnection) -> None:
