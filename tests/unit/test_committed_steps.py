@@ -1,6 +1,6 @@
 """A large new store is committed after each step of its derived tables, before it has its name.
 
-Without operators, a thread fills some of these tables.
+A thread fills some of these tables.
 """
 
 from __future__ import annotations

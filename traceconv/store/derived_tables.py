@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeAlias
 
@@ -35,42 +36,39 @@ def derived_rows(
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
-    at_once    for runs without operators: compute some tables in a thread with a connection of its own, which commits
-               what it inserts. The transaction has no changes so far, and nobody else sees the store
+    at_once    compute gaps and busy times in a thread with a connection of its own, which commits what it inserts. The
+               transaction has no changes so far, and nobody else sees the store
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
-    if at_once:
-        with in_thread(connection, partial(_points_and_paths, runs=runs)) as points:
-            for rows in (memory_rows, queue_rows):
-                yield from rows(connection, runs)
-            yield from points.result()
-    else:
-        yield from _points_and_paths(connection, runs, step_done)
+    points = partial(_points, runs=runs)
+    with in_thread(connection, points) if at_once else nullcontext() as found:
+        if found is None:
+            yield from points(connection)
+            step_done()
         for rows in (memory_rows, queue_rows):
             yield from rows(connection, runs)
             step_done()
+        link_tasks(connection, runs)
+        fill_paths(connection, runs)
+        step_done()
         fill_operators(connection, runs, step_done)
-    connection.execute("DROP TABLE IF EXISTS temp.linked")
-    step_done()
+        connection.execute("DROP TABLE IF EXISTS temp.linked")
+        step_done()
+        if found is not None:
+            yield from found.result()
     fill_replays(connection, runs)
     fill_collectives(connection, runs)
 
 
-def _points_and_paths(
-    connection: duckdb.DuckDBPyConnection, runs: Sequence[int], step_done: Callable[[], None] = lambda: None
-) -> list[_Rows]:
-    """Insert gaps and paths, and return the rows of busy times, which are few. The temporary table linked remains."""
+def _points(connection: duckdb.DuckDBPyConnection, runs: Sequence[int]) -> list[_Rows]:
+    """Insert gaps, and return the rows of busy times, which are few."""
     gaps = Spool(GAP)
     try:
         rows = list(busy_rows(connection, runs, gaps))
         fill_gaps(connection, runs, gaps)
     finally:
         gaps.close()
-    step_done()
-    link_tasks(connection, runs)
-    fill_paths(connection, runs)
-    step_done()
     return rows
 
 

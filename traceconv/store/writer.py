@@ -49,7 +49,7 @@ _LOAD_BYTES = 96_000_000
 #: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
 _DERIVE_BYTES = 160_000_000
 #: Rows of a new store from which on each step of that is committed: what earlier steps used takes memory until then.
-_COMMITTED_ROWS = 1_000_000
+_COMMITTED_ROWS = 200_000
 #: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes. An
 #: existing store gets all rows in one transaction, so that fewer are.
 _DERIVED_OPERATORS, _APPENDED_OPERATORS = 6_000_000, 2_000_000
@@ -369,9 +369,9 @@ class StoreWriter:
         [(launching,)] = self._fetch(_LAUNCHING.format(runs=runs), [])
         enough = _APPENDED_OPERATORS if self._partial is None else _DERIVED_OPERATORS
         derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - enough)
-        # With operators, a second thread takes memory that their tables need, and doesn't make it faster.
-        at_once = self._commits_steps and not launching
-        self._limit(load_bytes if at_once else max(load_bytes, derive_bytes))
+        # Only tables of operators need more, and the second thread has taken some.
+        at_once = self._commits_steps
+        self._limit(load_bytes if at_once and not launching else max(load_bytes, derive_bytes))
         with self._refusing():
             self._end_step()
             rows = derived_rows(self._connection, sorted(self._new_runs), self._end_step, at_once=at_once)
