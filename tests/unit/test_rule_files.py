@@ -109,6 +109,7 @@ def test_the_first_matching_rule_applies() -> None:
         (GOOD.replace('{ kind = "copy" }', f"{{ device_id = {2**63} }}"), "device_id must be a 64-bit integer"),
         (GOOD.replace("op = true", "step = true"), "rule 2: step needs a name pattern"),
         (GOOD.replace("op = true", "step = true\nname = 'x'"), "rule 2: step needs a name pattern"),
+        (GOOD.replace("op = true", "step_arg = 'step'"), "rule 2: step_arg needs step = true"),
         (GOOD.replace('{ kind = "copy" }', "{ kind = 3 }"), "rule 1: set: kind must be a string"),
         (GOOD.replace('name = "copy.*"', "name = 3"), "rule 1: name must be a string"),
         (GOOD.replace("op = true", "op = 1"), "rule 2: op must be true or false"),

@@ -72,6 +72,29 @@ def test_jax_kernels_on_a_gpu(tmp_path: Path) -> None:
         assert store.execute("SELECT name FROM range ORDER BY name").fetchall() == [("fusion",), ("python",)]
 
 
+def test_jax_steps_have_their_numbers_in_args(tmp_path: Path) -> None:
+    # As JAX 0.10 writes the annotations StepTraceAnnotation("train", step_num=…).
+    events = [
+        named(1, "/device:GPU:0 NVIDIA H100"),
+        named(1, "Stream #13(Compute)", 13),
+        named(701, "/host:CPU"),
+        slice_of("train", 0, 50, 701, 1, args={"step_num": "4"}),
+        slice_of("PjitFunction(step)", 1, 40, 701, 1),
+        slice_of("loop_fusion", 10, 5, 1, 13),
+        slice_of("train", 60, 30, 701, 1, args={"step_num": 5, "_r": "1"}),
+        slice_of("eval", 95, 5, 701, 1, args={"i": "7"}),
+        slice_of("train", 110, 5, 701, 1, args={"step_num": "last"}),
+        slice_of("$loop.py:3 run", 0, 99, 701, 2, args={"step_num": "9"}),
+    ]
+    with stored({"displayTimeUnit": "ns", "traceEvents": events}, tmp_path) as store:
+        steps = "SELECT step_id, device_id, iteration, start_ns, end_ns FROM step ORDER BY step_id"
+        assert store.execute(steps).fetchall() == [(4, 0, 4, 0, 50000), (5, None, 5, 60000, 90000)]
+        assert store.execute("SELECT step_id FROM task").fetchall() == [(4,)]
+        assert store.execute("SELECT DISTINCT kind FROM range").fetchall() == [("annotation",)]
+        inside = "SELECT step_id FROM range WHERE name IN ('PjitFunction(step)', 'eval') ORDER BY start_ns"
+        assert store.execute(inside).fetchall() == [(4,), (None,)]
+
+
 def test_each_kernel_of_a_tensorflow_timeline_is_one_task(tmp_path: Path) -> None:
     events = [
         named(3, "/job:localhost/replica:0/task:0/gpu:0 Compute"),

@@ -57,6 +57,7 @@ class Rule:
     times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     set_if_no_args: Mapping[str, Any] = field(default_factory=dict)
     launches: bool = False
+    step_arg: str | None = None
 
     @property
     def name_groups(self) -> frozenset[str]:

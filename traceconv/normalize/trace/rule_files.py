@@ -18,6 +18,7 @@ identify the writer: keys next to the events, categories, names of processes and
     launches = true                          # a range that launches the tasks with its correlation_id
     op = true                                # the task executes an op: its name, and its type (see op_types)
     step = true                              # a step, whose number is the group `step` of the name
+    step_arg = "step_num"                    # or the value of this key of its args: other slices are no steps
     times = { end_ns = ["End", "@end"] }     # times of a step, from the slice's args, its start or its end
     signature = "args_string"                # the key of its types: "inputs|outputs", as T<2x3xf32>,|T<2xf16>
 
@@ -78,7 +79,7 @@ _ITEM_KEYS = {one.name: _TEXTS if one.name == "args" else _TEXT for one in field
 _JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
-    **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature"), _TEXT),
+    **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature", "step_arg"), _TEXT),
     **dict.fromkeys(("set", "set_if_no_args", "args", "times"), _TABLE),
     **dict.fromkeys(("op", "step", "launches"), _BOOLEAN),
     "categories": _TEXTS,
@@ -251,8 +252,12 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         if not entry.get("step"):
             raise _RuleError(f"{where}: times needs step = true")
         _check(times, dict.fromkeys(TIME_COLUMNS, _TEXTS), f"{where}: times")
-    if entry.get("step") and "step" not in (patterns["name"].groupindex if "name" in patterns else ()):
-        raise _RuleError(f"{where}: step needs a name pattern with its number, such as name = 'step (?P<step>\\d+)'")
+    in_name = "step" in (patterns["name"].groupindex if "name" in patterns else ())
+    if entry.get("step") and in_name == ("step_arg" in entry):
+        example = "such as name = 'step (?P<step>\\d+)'"
+        raise _RuleError(f"{where}: step needs a name pattern with its number, {example}, or step_arg")
+    if "step_arg" in entry and not entry.get("step"):
+        raise _RuleError(f"{where}: step_arg needs step = true")
     values, args, bare = entry.get("set", {}), entry.get("args", {}), entry.get("set_if_no_args", {})
     if entry.get("launches") and (table != "range" or "correlation_id" not in args):
         raise _RuleError(f"{where}: launches needs table = 'range' and a correlation_id in args")
@@ -277,6 +282,7 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         {column: tuple(words) for column, words in times.items()},
         dict(bare),
         entry.get("launches", False),
+        entry.get("step_arg"),
     )
 
 

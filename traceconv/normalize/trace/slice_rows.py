@@ -21,7 +21,7 @@ from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.args import has_none, merged
 from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, Op, Rule, RuleSet
-from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Rows, Values, new_column, same
+from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Numbers, Rows, Values, new_column, same
 from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNFINISHED, UNKNOWN
 from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.normalize.trace.first_pass import FirstPass
@@ -88,10 +88,12 @@ class SliceRows:
         marks: list[Mark] = []
         for first_row, count, read in self._first.slices.parts():
             codes = self._rule_codes(first_row, count)
-            rows = np.flatnonzero(np.isin(codes, numbers)).tolist()
-            if rows:
-                batch = read()
-                marks += [mark for row in rows if (mark := self._mark(batch, row, int(codes[row]))) is not None]
+            present = [number for number in numbers if np.any(codes == number)]
+            batch = read() if present else None
+            for number in present:
+                for row, step in self._step_numbers(batch, np.flatnonzero(codes == number), self._rules[number]):
+                    mark = self._mark(batch, row, number, step)
+                    marks += [mark] if mark is not None else []
         self._steps = Steps(marks, self._first.time_places)
 
     def _step_ends(self, name: str) -> dict[int, Int64]:
@@ -118,10 +120,24 @@ class SliceRows:
                     found[one] = min(found.get(one, int(own[0])), int(own.min()))
         return found
 
-    def _mark(self, batch: pa.RecordBatch, row: int, number: int) -> Mark | None:
-        """Return the step that a slice marks; None if its end or its number is unknown."""
+    @staticmethod
+    def _step_numbers(batch: pa.RecordBatch, rows: Int64, rule: Rule) -> Iterator[tuple[int, int]]:
+        """Yield those of the rows that have a step number, and the number."""
+        if rule.step_arg is not None:
+            reader = ArgColumns({"step": (rule.step_arg,)}, ("step",))
+            [(_, found)] = reader.read(batch.column("args"), rows)
+            assert isinstance(found, Numbers)
+            usable = ~found.null & (found.values >= 0) & (found.values < 10**_STEP_DIGITS)
+            yield from zip(rows[usable].tolist(), found.values[usable].tolist(), strict=True)
+        elif rule.name is not None:
+            for row in rows.tolist():
+                match = rule.name.fullmatch(batch.column("name")[row].as_py() or "")
+                if match is not None and len(match["step"]) <= _STEP_DIGITS:
+                    yield row, int(match["step"])
+
+    def _mark(self, batch: pa.RecordBatch, row: int, number: int, step: int) -> Mark | None:
+        """Return the step that a slice marks; None if its end is unknown."""
         rule = self._rules[number]
-        match = rule.name.fullmatch(batch.column("name")[row].as_py() or "") if rule.name is not None else None
         place = batch.column("row")[row].as_py()
         dur = batch.column("dur_ns")[row].as_py()
         args = batch.column("args")[row].as_py()
@@ -131,14 +147,14 @@ class SliceRows:
             dur = int(nested["dur_ns"]) if ended else None  # the end of its begin
             if dur is not None and rule.times:
                 args = self._with_ends(batch.slice(row, 1), self._nested.read(place, 1)).column("args")[0].as_py()
-        if match is None or dur is None or len(match["step"]) > _STEP_DIGITS:
+        if dur is None:
             return None
         track = batch.column("track_id")[row].as_py()
         start = batch.column("start_ns")[row].as_py()
         named = rule.named(*self._tracks.names_of(track)) or {}
         model = parse_int64(named.get("model_id"))
         process = self._tracks.process_id_of(track)
-        return Mark(int(match["step"]), start, start + dur, track, process, model, (number, place), rule.times, args)
+        return Mark(step, start, start + dur, track, process, model, (number, place), rule.times, args)
 
     def correct_waits(self, shared: Mask) -> None:
         """Recompute the gaps of tasks on tracks that they share with other slices. `shared`: by track_id."""
