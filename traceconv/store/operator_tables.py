@@ -259,7 +259,7 @@ def fill_operators(
     if not with_shapes:
         return
     within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes), "rank": TASK_RANK}
-    # A list of so many texts would be compared with each name, one after another.
+    # DuckDB would compare the texts of a list with each name, one after another.
     formulas = pa.table({"name": pa.array(names_with_formula(), pa.string())})
     execute_with(connection, "CREATE OR REPLACE TEMP TABLE formula_name AS FROM formula_rows", "formula_rows", formulas)
     connection.execute(_LAUNCHED.format(**within))
