@@ -13,7 +13,7 @@ from traceconv.schema.ddl import quote_identifier
 _IN_TRACES = {
     "task": "Traces have tasks if devices were recorded, in PyTorch with ProfilerActivity.CUDA.",
     "api": "Traces have API calls if a runtime was recorded, in PyTorch with ProfilerActivity.CUDA.",
-    "step": "PyTorch traces have steps if the profiler had a schedule and prof.step() was called; JAX traces have those "
+    "step": "PyTorch traces have steps if the profiler had a schedule and prof.step() was called, JAX traces those "
     "in jax.profiler.StepTraceAnnotation.",
     "memory": "PyTorch traces have memory if recorded with profile_memory=True.",
     "fusion": "Apart from the reference NPU, only msprof records fusions, in a CSV file of its folder.",
