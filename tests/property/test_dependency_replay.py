@@ -9,7 +9,7 @@ import pytest
 
 from traceconv import native
 from traceconv.analysis import replay
-from traceconv.analysis.replay import Delays, chain, latest
+from traceconv.analysis.replay import Delays, chain
 
 Edge = tuple[int, int, int]
 
@@ -85,21 +85,3 @@ def test_sums_saturate_and_malformed_graphs_are_refused() -> None:
                 graph_of(2, line, [0, 0], edges).fitted(np.zeros(2, np.int64))
         with pytest.raises(ValueError, match="not before its vertex"):
             chain(np.array([-1, 1]), 0, 1)
-        with pytest.raises(ValueError, match="on no line"):
-            latest(np.array([0, -1]), np.zeros(2, bool))
-
-
-@pytest.mark.parametrize("in_c", [True, False])
-def test_the_last_wanted_vertex_before_each_on_its_line(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if in_c and not native.AVAILABLE:
-        pytest.skip("no C extension")
-    monkeypatch.setattr(replay.native, "AVAILABLE", in_c)
-    chance = random.Random(1)
-    for count in range(60):
-        lines = np.array([chance.randint(0, 3) for _ in range(count)], np.int64)
-        wanted = np.array([chance.random() < 0.4 for _ in range(count)], bool)
-        expected = [
-            max((other for other in range(one) if lines[other] == lines[one] and wanted[other]), default=-1)
-            for one in range(count)
-        ]
-        assert latest(lines, wanted).tolist() == expected

@@ -15,7 +15,8 @@ import duckdb
 import numpy as np
 
 from traceconv import native
-from traceconv.analysis.dependency_graph import RUN, Graph
+from traceconv.analysis.dependency_graph import Graph
+from traceconv.analysis.dependency_kinds import RUN
 from traceconv.analysis.replay import Delays
 from traceconv.analysis.slices import Columns
 from traceconv.base.int64 import Int64, Mask

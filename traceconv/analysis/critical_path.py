@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from traceconv.analysis import dependency_graph as kinds_of
-from traceconv.analysis.dependency_graph import TASK_KINDS, Graph, build_graph
+from traceconv.analysis import dependency_kinds as kinds_of
+from traceconv.analysis.dependency_graph import Graph, build_graph
+from traceconv.analysis.dependency_kinds import TASK_KINDS
 from traceconv.analysis.replay import chain
 from traceconv.analysis.slices import Texts, load_slices
 from traceconv.base.errors import InputError, UsageError, option

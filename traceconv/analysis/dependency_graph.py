@@ -2,7 +2,7 @@
 
 Recorded dependencies: the order of a thread's slices and of a stream's tasks, launches, flows between threads, and
 CUDA's records of events and of what a call synchronises with. Inferred ones: which event a wait of a stream waited for,
-which tasks a synchronising call waited for, and which threads wait for others (`INFERRED`).
+which tasks a synchronising call waited for, and which threads wait for others (`dependency_kinds.INFERRED`).
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from traceconv.analysis.replay import Delays, latest
+from traceconv.analysis.dependency_kinds import (
+    COPY,
+    EVENT,
+    FLOW,
+    IDLE,
+    JOIN,
+    LAUNCH,
+    QUEUE,
+    RECORDED_EVENT,
+    RECORDED_SYNC,
+    SYNC,
+    TASK_KINDS,
+)
+from traceconv.analysis.replay import Delays
 from traceconv.analysis.slices import Columns, Slices
+from traceconv.analysis.vertices import Int8, find, ordered, usual_delays
 from traceconv.base.int64 import Int32, Int64, Mask
 
-#: Kinds of dependencies. The first four are those of a vertex on the one before it on its thread or stream.
-RUN, HOST, STREAM, IDLE, LAUNCH, EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COPY, FLOW, QUEUE, JOIN = range(13)
-#: Dependencies that the source doesn't record.
-INFERRED = (EVENT, SYNC, QUEUE, JOIN)
-#: Kinds of tasks, by number.
-TASK_KINDS = ("compute", "copy", "collective", "sync", "other")
 _COPY_TASK = TASK_KINDS.index("copy")
-#: [kind] Whether what depends on it waits as long as it has to.
-_WAITS = np.isin(np.arange(JOIN + 1), (EVENT, RECORDED_EVENT, SYNC, RECORDED_SYNC, COPY, QUEUE, JOIN))
 #: Numbers in a smaller range are counted rather than sorted.
 _SMALL_RANGE = 2**20
 
@@ -49,13 +54,13 @@ class Graph:
     times: Int64
     slices: Int64
     is_end: Mask
-    kinds: Int64
-    edge_kinds: NDArray[np.int8]
+    kinds: Int8
+    edge_kinds: Int8
     inside: Int64
     delays: Delays
     cause: Int64
     ids: Int64
-    task_kinds: Int64
+    task_kinds: Int8
     task_steps: Int64
     task_devices: Int64
     launches: Mask
@@ -70,108 +75,70 @@ class Graph:
 
 def build_graph(slices: Slices) -> Graph:
     """Return the graph of the slices of a window."""
-    builder = _Builder(slices.host, slices.tasks, slices.low_ns, slices.high_ns)
-    return builder.graph(slices.flows, slices.records, slices.events)
+    return _Builder(slices).graph(slices)
 
 
 class _Builder:
-    """Makes a graph: slices are host slices, then tasks; vertex s is the start of slice s, count + s its end, until
-    they are put in order.
+    """Makes a graph: slices are host slices, then tasks; until vertices are in order, s is the start of slice s, and
+    count + s its end.
     """
 
-    def __init__(self, host: Columns, tasks: Columns, low_ns: int, high_ns: int) -> None:
-        self.host, self.tasks = host, tasks
-        self.hosts, self.count = len(host), len(host) + len(tasks)
-        self.ids: Int64 = np.concatenate((host["id"], tasks["id"]))
-        self.starts: Int64 = np.concatenate((host["start"], tasks["start"]))
-        self.ends: Int64 = np.concatenate((host["end"], tasks["end"]))
-        self._by_id = np.argsort(self.ids, kind="stable")
-        self._sorted_ids = self.ids[self._by_id]
-        self._edges: list[tuple[Int64, Int64, int]] = []
-        self._order(low_ns, high_ns)
-
-    def find(self, ids: Int64) -> Int64:
-        """Return the slices of these IDs, -1 for those outside of the window."""
-        if not self.count:
-            return np.full(len(ids), -1)
-        places = np.minimum(np.searchsorted(self._sorted_ids, ids), self.count - 1)
-        return np.where(self._sorted_ids[places] == ids, self._by_id[places], -1)
-
-    def _order(self, low_ns: int, high_ns: int) -> None:
-        """Put the vertices inside the window in order: at equal times, ends come before starts, and slices without
-        a duration are between.
-        """
-        hosts, count = np.arange(self.hosts), self.count
-        tasks = np.arange(self.hosts, count)
-        # Of starts at one time, the outer slice's is first; of ends, the inner one's.
-        vertices = np.concatenate((hosts, tasks, count + tasks[::-1], count + hosts[::-1]))
-        times = np.concatenate((self.starts, self.ends))[vertices]
-        is_end = vertices >= count
-        slices = np.where(is_end, vertices - count, vertices)
-        rank = np.where(is_end, np.where((self.starts == self.ends)[slices], 2, 0), 1)
-        # A slice that begins before the window has no end in it either, unless it is on a thread.
-        inside = (times >= low_ns) & (times <= high_ns)
-        inside &= ~is_end | (slices < self.hosts) | (self.starts >= low_ns)[slices]
-        kept = np.flatnonzero(inside)
-        kept = kept[np.argsort((times[kept] - low_ns) * 3 + rank[kept], kind="stable")]
-        self.vertices, self.times = vertices[kept], times[kept]
-        self.place = np.full(2 * count, -1)
-        self.place[self.vertices] = np.arange(len(self.vertices))
-        self.slices, self.is_end = slices[kept], is_end[kept]
-        self.is_host = self.slices < self.hosts
-        lines = np.concatenate((self.host["line"], self.tasks["line"]))
-        self.lines = _numbered(lines)
-
-    def add(self, sources: Int64, targets: Int64, kind: int) -> None:
-        """Add edges between vertices (slice, or count + slice for its end), without those that point backwards."""
-        known = (sources >= 0) & (targets >= 0)
-        sources, targets = self.place[sources[known]], self.place[targets[known]]
-        forwards = (sources >= 0) & (sources < targets)
-        self._edges.append((sources[forwards], targets[forwards], kind))
-
-    def graph(self, flows: Columns, records: Columns, events: Columns) -> Graph:
-        previous, kinds, inside = self._lines()
-        src, dst = self.find(flows["src_id"]), self.find(flows["dst_id"])
-        known = (src >= 0) & (dst >= 0)
-        src, dst, launches = src[known], dst[known], flows["launches"][known]
-        launched = (src < self.hosts) & (dst >= self.hosts) & launches
-        self.add(src[launched], dst[launched], LAUNCH)
-        self._copies(src[launched], dst[launched])
-        self._flows(src, dst, previous, kinds)
-        self._pipeline()
-        self._events(events)
-        self._syncs(records)
-        self._drained(src[launched])
-        self._recorded_events(records)
-        calls = np.zeros(self.count, bool)
-        calls[src[launched]] = True
-        return self._finish(previous, kinds, inside, calls)
-
-    def _lines(self) -> tuple[Int64, Int64, Int64]:
-        """Return the previous vertex of each on its line, the kind of that dependency, and the host slice inside."""
-        lines = self.lines[self.slices]
-        last_host = latest(lines, self.is_host)
-        last_end = latest(lines, ~self.is_host & self.is_end)
-        own_start = self.place[self.slices]
-        previous = np.where(self.is_host, last_host, np.where(self.is_end, own_start, last_end))
-        kinds = np.where(self.is_host, HOST, np.where(self.is_end, RUN, STREAM))
-        parents = self.find(self.host["parent"])
-        before = self.slices[last_host]
-        after = np.where(
-            self.is_end[last_host], parents[np.minimum(before, self.hosts - 1)] if self.hosts else -1, before
+    def __init__(self, slices: Slices) -> None:
+        self.host, self.tasks = slices.host, slices.tasks
+        self.hosts, self.count = len(self.host), len(self.host) + len(self.tasks)
+        self.ids: Int64 = np.concatenate((self.host["id"], self.tasks["id"]))
+        self.starts: Int64 = np.concatenate((self.host["start"], self.tasks["start"]))
+        self.ends: Int64 = np.concatenate((self.host["end"], self.tasks["end"]))
+        self.lines = _numbered(np.concatenate((self.host["line"], self.tasks["line"])))
+        # All at once, because each search makes a table of the IDs.
+        wanted = (
+            self.host["parent"], slices.flows["src_id"], slices.flows["dst_id"],
+            slices.events["event_id"], slices.events["id"],
+        )  # fmt: skip
+        found = find(self.ids, np.concatenate(wanted))
+        parents, *self.flows, self.recorded, self.waiting = np.split(
+            found, np.cumsum([len(one) for one in wanted[:-1]])
         )
-        inside = np.where(self.is_host & (last_host >= 0), after, -1)
         self.has_child = np.zeros(self.count, bool)
         self.has_child[parents[parents >= 0]] = True
         self.is_top = parents < 0
-        return previous, kinds, inside
+        self.vertices = ordered(self.starts, self.ends, self.lines, parents, slices.low_ns, slices.high_ns)
+        self.place = self.vertices.place
+        self._edges: list[tuple[Int64, Int64, int]] = []
+
+    def add(self, sources: Int64, targets: Int64, kind: int) -> None:
+        """Add edges between starts or ends of slices, without those that point backwards."""
+        known = (sources >= 0) & (targets >= 0)
+        self.add_vertices(self.place[sources[known]], self.place[targets[known]], kind)
+
+    def add_vertices(self, sources: Int64, targets: Int64, kind: int) -> None:
+        """Add edges between vertices, without those that point backwards."""
+        forwards = (sources >= 0) & (sources < targets)
+        self._edges.append((sources[forwards], targets[forwards], kind))
+
+    def graph(self, slices: Slices) -> Graph:
+        src, dst = self.flows
+        known = (src >= 0) & (dst >= 0)
+        src, dst, launches = src[known], dst[known], slices.flows["launches"][known]
+        launched = (src < self.hosts) & (dst >= self.hosts) & launches
+        self.add(src[launched], dst[launched], LAUNCH)
+        self._copies(src[launched], dst[launched])
+        self._flows(src, dst)
+        self._pipeline()
+        self._events()
+        self._syncs(slices.records)
+        self._drained(src[launched])
+        self._recorded_events(slices.records)
+        calls = np.zeros(self.count, bool)
+        calls[src[launched]] = True
+        return self._finish(calls)
 
     def _copies(self, calls: Int64, tasks: Int64) -> None:
         """A call that returns after the end of its copy waited for it."""
         blocks = (self.tasks["kind"][tasks - self.hosts] == _COPY_TASK) & (self.ends[tasks] <= self.ends[calls])
         self.add(self.count + tasks[blocks], self.count + calls[blocks], COPY)
 
-    def _flows(self, src: Int64, dst: Int64, previous: Int64, kinds: Int64) -> None:
+    def _flows(self, src: Int64, dst: Int64) -> None:
         """Flows between threads: the second may have waited for the first, and the first for the second's work."""
         across = (src < self.hosts) & (dst < self.hosts)
         src, dst = src[across], dst[across]
@@ -180,22 +147,27 @@ class _Builder:
         self.add(self.count + src, dst, FLOW)
         # A thread was woken where nothing is open on it, and the flow's source is later than what it did before.
         starts = self.place[dst]
-        woken = (starts >= 0) & self.is_top[dst] & (self.place[self.count + src] > previous[starts])
+        woken = (starts >= 0) & self.is_top[dst] & (self.place[self.count + src] > self.vertices.previous[starts])
         woken &= self.place[self.count + src] < starts
         src, starts = src[woken], starts[woken]
-        kinds[starts] = IDLE
+        self.vertices.kinds[starts] = IDLE
         # The other thread's next vertex comes after the last one of the woken thread, if that is idle then.
-        lines = self.lines[self.slices]
-        threads = np.stack((self.lines[src], lines[starts]))
+        threads = np.stack((self.lines[src], self.lines[self.vertices.slices[starts]]))
         for line, woken_line in np.unique(threads, axis=1).T.tolist():
-            own, other = (np.flatnonzero(self.is_host & (lines == one)) for one in (line, woken_line))
+            own, other = (np.sort(np.concatenate(self._on_thread(one))) for one in (line, woken_line))
             begins = starts[(threads[0] == line) & (threads[1] == woken_line)]
             after = np.searchsorted(own, begins)
             begins, after = begins[after < len(own)], own[after[after < len(own)]]
             last = other[np.searchsorted(other, after) - 1]
-            joined = (last > begins) & self.is_end[last] & self.is_top[self.slices[last]]
-            self.add(self.vertices[last[joined]], self.vertices[after[joined]], JOIN)
-            kinds[after[joined]] = IDLE
+            joined = (last > begins) & self.vertices.is_end[last] & self.is_top[self.vertices.slices[last]]
+            self.add_vertices(last[joined], after[joined], JOIN)
+            self.vertices.kinds[after[joined]] = IDLE
+
+    def _on_thread(self, line: int) -> tuple[Int64, Int64]:
+        """Return the vertices of the starts and of the ends of a thread's slices, in no order."""
+        slices = np.flatnonzero(self.lines[: self.hosts] == line)
+        starts, ends = self.place[slices], self.place[self.count + slices]
+        return starts[starts >= 0], ends[ends >= 0]
 
     def _pipeline(self) -> None:
         """The NPU's worker thread launches an op after the channel thread dispatched it, at first its waits."""
@@ -226,13 +198,13 @@ class _Builder:
         first[top] = np.where(same, top[np.minimum(begins, len(top) - 1)], top)
         self.add(sources, first[launched], QUEUE)
 
-    def _events(self, events: Columns) -> None:
+    def _events(self) -> None:
         """A wait on a stream without a record of its event waited for the last one recorded meanwhile, if there is one.
 
         Which event the other waits were for is unknown.
         """
         event, ends, lines = self.tasks["event"].copy(), self.tasks["end"], self.tasks["line"]
-        recorded, waiting = self.find(events["event_id"]), self.find(events["id"])
+        recorded, waiting = self.recorded, self.waiting
         known = (recorded >= 0) & (waiting >= 0)
         self.add(self.count + recorded[known], self.count + waiting[known], RECORDED_EVENT)
         event[waiting[known] - self.hosts] = 0
@@ -287,12 +259,11 @@ class _Builder:
         syncs = np.flatnonzero(self.host["syncs"] & ~self.has_child[: self.hosts] & (self.host["step"] >= 0))
         returns = self.place[self.count + syncs]
         syncs, returns = syncs[returns >= 0], returns[returns >= 0]
-        lines = self.lines[self.slices]
         for line in np.unique(self.lines[calls]).tolist():
-            ends = np.flatnonzero(self.is_host & self.is_end & (lines == line))
+            ends = np.sort(self._on_thread(line)[1])
             at = np.searchsorted(ends, returns) - 1
             found = (at >= 0) & (self.lines[syncs] != line)
-            self.add(self.vertices[ends[at[found]]], self.count + syncs[found], JOIN)
+            self.add_vertices(ends[at[found]], returns[found], JOIN)
 
     def _recorded_events(self, records: Columns) -> None:
         """CUDA's waits: the next task of the waiting stream follows what was launched before the event's record."""
@@ -325,53 +296,17 @@ class _Builder:
                     self.count + self.hosts + sources[before[fits]], self.hosts + targets[after[fits]], RECORDED_EVENT
                 )
 
-    def _finish(self, previous: Int64, kinds: Int64, inside: Int64, launches: Mask) -> Graph:
+    def _finish(self, launches: Mask) -> Graph:
+        vertices = self.vertices
         sources = np.concatenate([one for one, _, _ in self._edges])
         targets = np.concatenate([one for _, one, _ in self._edges])
         edge_kinds = np.concatenate([np.full(len(one), kind, np.int8) for one, _, kind in self._edges])
-        order = np.argsort(targets, kind="stable")
-        sources, targets, edge_kinds = sources[order], targets[order], edge_kinds[order]
-        kinds = kinds.copy()
-        # A thread or a stream that waits does so for as long as it has to, not for a fixed time.
-        waiting = targets[_WAITS[edge_kinds]]
-        kinds[waiting] = np.where(kinds[waiting] == STREAM, STREAM, IDLE)
-        offsets = np.concatenate(([0], np.cumsum(np.bincount(targets, minlength=len(self.vertices)))))
-        measured = np.where(previous >= 0, self.times - self.times[previous], 0)
-        edge_measured = self.times[targets] - self.times[sources]
-        groups = np.where(self.is_host, np.int8(len(TASK_KINDS)), np.int8(0))
-        groups[~self.is_host] = self.tasks["kind"][self.slices[~self.is_host] - self.hosts]
-        # The cause at first sight is the latest predecessor; the shortest delays after these are what is needed.
-        last = np.full(len(self.vertices), -1)
-        np.maximum.at(last, targets, sources)
-        by_line = (previous >= 0) & (previous >= last)
-        delay_ns, edge_ns = measured.copy(), edge_measured.copy()
-        streams, idle = kinds == STREAM, kinds == IDLE
-        delay_ns[streams] = _usual(measured[streams & by_line])
-        for group in _distinct(groups[idle]):
-            mine = idle & (groups == group)
-            delay_ns[mine] = _usual(measured[mine & by_line])
-        first = (sources == last[targets]) & (previous[targets] < sources)
-        edge_groups = groups[targets]
-        known, unknown = [], []
-        for kind in _distinct(edge_kinds):
-            of_kind = edge_kinds == kind
-            for group in _distinct(edge_groups[of_kind]):
-                mine = of_kind & (edge_groups == group)
-                alone = edge_measured[mine & first]
-                alone = alone if len(alone) else edge_measured[of_kind & first]
-                if not len(alone):
-                    unknown.append(mine)
-                    continue
-                known.append(_usual(alone))
-                edge_ns[mine] = known[-1]
-        # What was never waited for last says nothing about its delay but that it is not longer than measured.
-        for mine in unknown:
-            edge_ns[mine] = min([*known, edge_measured[mine].min()])
-        delays, cause = Delays(previous, delay_ns, offsets, sources, edge_ns).fitted(self.times)
+        groups = np.concatenate((np.full(self.hosts, len(TASK_KINDS), np.int8), self.tasks["kind"]))[vertices.slices]
+        usual, kinds, edge_kinds = usual_delays(vertices, groups, sources, targets, edge_kinds)
+        delays, cause = usual.fitted(vertices.times)
         return Graph(
-            self.times, self.slices, self.is_end, kinds, edge_kinds, inside, delays, cause, self.ids,
-            self.tasks["kind"].astype(np.int64), self.tasks["step"], self.tasks["device"], launches, self.ends,
-            *self._texts(),
+            vertices.times, vertices.slices, vertices.is_end, kinds, edge_kinds, vertices.inside, delays, cause,
+            self.ids, self.tasks["kind"], self.tasks["step"], self.tasks["device"], launches, self.ends, *self._texts(),
         )  # fmt: skip
 
     def _texts(self) -> tuple[Int32, Int32]:
@@ -383,17 +318,6 @@ class _Builder:
             np.concatenate((self.host["name"], self.tasks["name"])),
             np.concatenate((no_types, self.tasks["op_type"])),
         )
-
-
-def _usual(delays_ns: Int64) -> int:
-    """Return a delay that nothing else adds to: a tenth of those measured are shorter. 0 if there are none."""
-    place = len(delays_ns) // 10
-    return int(np.partition(delays_ns, place)[place]) if len(delays_ns) else 0
-
-
-def _distinct(kinds: NDArray[np.int8]) -> list[int]:
-    """Return the distinct kinds or groups, in order."""
-    return [kind for kind, count in enumerate(np.bincount(kinds).tolist()) if count]
 
 
 def _numbered(values: Int64) -> Int64:

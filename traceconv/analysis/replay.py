@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from traceconv import native
-from traceconv.base.int64 import Int64, Mask
+from traceconv.base.int64 import Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +102,3 @@ def chain(before: Int64, first: int, last: int) -> Int64:
         out[count] = place
         count, place = count + 1, int(before[place])
     return out[:count][::-1]
-
-
-def latest(lines: Int64, wanted: Mask) -> Int64:
-    """Return for each vertex the last wanted one before it on its line (from 0), -1 if there is none."""
-    result = np.empty(len(lines), np.int64)
-    if native.AVAILABLE:
-        native.latest(lines, wanted, int(lines.max(initial=-1)) + 1, result)
-        return result
-    order = np.argsort(lines, kind="stable")
-    count = len(order)
-    places = np.arange(count)
-    found = np.maximum.accumulate(np.where(wanted[order], places, -1))
-    before = np.concatenate(([-1], found[:-1])) if count else found
-    sorted_lines = lines[order]
-    begins = np.concatenate(([True], sorted_lines[1:] != sorted_lines[:-1])) if count else np.zeros(0, bool)
-    first = np.maximum.accumulate(np.where(begins, places, 0))
-    result[order] = np.where(before >= first, order[before], -1)
-    return result

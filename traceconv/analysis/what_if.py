@@ -15,7 +15,8 @@ import numpy as np
 
 from traceconv.analysis.contention import contention, divided
 from traceconv.analysis.critical_path import Step, columns_of, find_steps, of_groups, vertices_at
-from traceconv.analysis.dependency_graph import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS, Graph
+from traceconv.analysis.dependency_graph import Graph
+from traceconv.analysis.dependency_kinds import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS
 from traceconv.analysis.replay import Delays
 from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.base.int64 import Int64, Mask

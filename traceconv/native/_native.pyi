@@ -25,6 +25,22 @@ def apart(
     /,
 ) -> bool: ...
 def causes(causes: NDArray[np.int64], first: int, last: int, out: NDArray[np.int64], /) -> int: ...
+def delays(
+    times: NDArray[np.int64],
+    previous: NDArray[np.int64],
+    groups: NDArray[np.int8],
+    added_sources: NDArray[np.int64],
+    added_targets: NDArray[np.int64],
+    added_kinds: NDArray[np.int8],
+    waits: NDArray[np.bool_],
+    kinds: NDArray[np.int8],
+    edge_kinds: NDArray[np.int8],
+    offsets: NDArray[np.int64],
+    sources: NDArray[np.int64],
+    line_ns: NDArray[np.int64],
+    edge_ns: NDArray[np.int64],
+    /,
+) -> None: ...
 def end_of_bracketed(text: bytes, at: int, stop: int, /) -> int | None: ...
 def events(
     text: bytes, lines: bool, labels: tuple[bytes, ...], raws: tuple[bytes, ...], partly: bool, /
@@ -43,6 +59,7 @@ def extend(
     offsets: Bytes, data: Bytes, lead: bytes, added: tuple[tuple[Bytes, Bytes, Bytes], ...], /
 ) -> tuple[bytes, bytes] | None: ...
 def fields(data: bytes, bounds: NDArray[np.int64], /) -> tuple[bytes, bytes]: ...
+def find(ids: NDArray[np.int64], wanted: NDArray[np.int64], found: NDArray[np.int64], /) -> None: ...
 def fit(
     previous: NDArray[np.int64],
     delays: NDArray[np.int64],
@@ -53,7 +70,6 @@ def fit(
     causes: NDArray[np.int64],
     /,
 ) -> None: ...
-def latest(lines: NDArray[np.int64], wanted: NDArray[np.bool_], count: int, out: NDArray[np.int64], /) -> None: ...
 def members(
     offsets: Bytes, data: Bytes, rows: Bytes | None, keys: tuple[tuple[bytes, bool], ...], /
 ) -> list[tuple[bytes | None, bytes | None, bytes, list[bytes]]] | None: ...
@@ -72,6 +88,23 @@ def nest(
 def objects(
     keys: tuple[tuple[bytes, Bytes, Bytes | None, Bytes | None, Bytes | None], ...], rows: int, /
 ) -> tuple[bytes, bytes]: ...
+def order(
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    lines: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    line_count: int,
+    low: int,
+    high: int,
+    times: NDArray[np.int64],
+    slices: NDArray[np.int64],
+    is_end: NDArray[np.bool_],
+    place: NDArray[np.int64],
+    previous: NDArray[np.int64],
+    kinds: NDArray[np.int8],
+    inside: NDArray[np.int64],
+    /,
+) -> int | None: ...
 def patch(text: bytes, deepest: int, /) -> tuple[bytes, int, int, int, int] | None: ...
 def records(
     parts: tuple[tuple[int, int, int, int, bytes, bytes], ...],

@@ -150,47 +150,6 @@ PyObject *native_fit(PyObject *module, PyObject *args)
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-/* The last wanted vertex before each on its line; -1 if a line is not below `count`. */
-static int find_latest(const Py_buffer *lines, const Py_buffer *wanted, int64_t *last, Py_ssize_t count, int64_t *out)
-{
-    const char *is_wanted = wanted->buf;
-    for (Py_ssize_t line = 0; line < count; line++)
-        last[line] = -1;
-    for (Py_ssize_t place = 0; place < wanted->len; place++) {
-        int64_t line = item(lines, place);
-        if (line < 0 || line >= count)
-            return -1;
-        out[place] = last[line];
-        if (is_wanted[place])
-            last[line] = place;
-    }
-    return 0;
-}
-
-PyObject *native_latest(PyObject *module, PyObject *args)
-{
-    Py_buffer lines, wanted, out;
-    Py_ssize_t count;
-    int failed = 1;
-    (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*nw*:latest", &lines, &wanted, &count, &out))
-        return NULL;
-    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
-    int64_t *last = count < 0 ? NULL : PyMem_Calloc((size_t)count + 1, sizeof *last);
-    if (last != NULL && lines.len / size == wanted.len && out.len / size == wanted.len) {
-        Py_BEGIN_ALLOW_THREADS
-        failed = find_latest(&lines, &wanted, last, count, out.buf);
-        Py_END_ALLOW_THREADS
-    }
-    PyMem_Free(last);
-    PyBuffer_Release(&lines);
-    PyBuffer_Release(&wanted);
-    PyBuffer_Release(&out);
-    if (failed)
-        PyErr_SetString(PyExc_ValueError, "a vertex is on no line");
-    return failed ? NULL : Py_NewRef(Py_None);
-}
-
 PyObject *native_causes(PyObject *module, PyObject *args)
 {
     Py_buffer causes, out;
