@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from traceconv.reports.catalog import report_statements
+from traceconv.store import template_cache
 from traceconv.store.database import open_store
 from traceconv.store.template_cache import empty_store
 from traceconv.store.writer import StoreWriter
@@ -19,6 +23,10 @@ _CONTENTS = (
     "WHERE NOT internal ORDER BY ALL",
     "FROM store_info",
 )
+
+
+def _more_statements() -> list[str]:
+    return [*report_statements(), "CREATE VIEW one AS SELECT 1 AS one"]
 
 
 def _contents(path: Path) -> list[list[tuple[object, ...]]]:
@@ -46,7 +54,7 @@ def test_a_store_from_the_cache_equals_one_from_the_statements(
     (kept,) = folder.iterdir()
     assert kept.name.startswith("blank-store-")
     monkeypatch.setenv("TRACECONV_CACHE", "")
-    assert empty_store(report_statements()) is None
+    assert empty_store(report_statements) is None
     made = _contents(_new_store(tmp_path / "made.duckdb"))
     assert all(made)
     assert _contents(first) == _contents(second) == made
@@ -54,7 +62,7 @@ def test_a_store_from_the_cache_equals_one_from_the_statements(
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "another's"])
 def test_damage_in_the_cache_does_no_harm(folder: Path, damage: str) -> None:
-    whole = empty_store(report_statements())
+    whole = empty_store(report_statements)
     (kept,) = folder.iterdir()
     content = kept.read_bytes()
     kept.write_bytes(
@@ -65,28 +73,80 @@ def test_damage_in_the_cache_does_no_harm(folder: Path, damage: str) -> None:
             "another's": b"x" * 99,
         }[damage]
     )
-    again = empty_store(report_statements())
+    again = empty_store(report_statements)
     assert whole is not None
     assert again is not None
     assert len(again) == len(whole)
     assert kept.read_bytes()[:16] != b"" and len(kept.read_bytes()) == pytest.approx(len(content), rel=0.1)
 
 
-def test_other_statements_replace_the_cached_template(folder: Path, tmp_path: Path) -> None:
-    empty_store(report_statements())
+def test_other_statements_have_a_template_of_their_own(folder: Path, tmp_path: Path) -> None:
+    empty_store(report_statements)
     (before,) = folder.iterdir()
-    content = empty_store([*report_statements(), "CREATE VIEW one AS SELECT 1 AS one"])
-    (after,) = folder.iterdir()
-    assert after != before
+    content = empty_store(_more_statements)
+    assert len(set(folder.iterdir()) - {before}) == 1
     assert content is not None
     (tmp_path / "other.duckdb").write_bytes(content)
     with open_store(tmp_path / "other.duckdb") as connection:
         assert connection.execute("FROM one").fetchall() == [(1,)]
 
 
+def test_few_templates_are_kept(folder: Path) -> None:
+    for number in range(9):
+        old = folder / f"blank-store-{number}"
+        folder.mkdir(exist_ok=True)
+        old.write_bytes(b"")
+        os.utime(old, (number, number))
+    empty_store(report_statements)
+    kept = {file.name for file in folder.iterdir()}
+    assert kept > {"blank-store-6", "blank-store-7", "blank-store-8"} and len(kept) == 4
+
+
 def test_an_unwritable_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "file" / "cache"))
-    assert empty_store(report_statements()) is None
+    assert empty_store(report_statements) is None
     with duckdb.connect(str(_new_store(tmp_path / "s.duckdb"))) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchall() == [(0,)]
+
+
+_OPENED = """
+import sys
+import traceconv.cli.app
+import traceconv.pipeline.ingest
+from traceconv.reports.catalog import report_statements
+from traceconv.store import template_cache
+from traceconv.store.database import store_statements
+
+opened = set()
+sys.addaudithook(lambda name, arguments: opened.add(str(arguments[0])) if name == "open" else None)
+template_cache._key(report_statements)
+known = frozenset(opened)
+opened.clear()
+store_statements()
+report_statements()
+print(*sorted(file for file in opened if file.endswith((".toml", ".sql", ".json"))), sep="\\n")
+unknown = opened - known
+assert not unknown, unknown
+"""
+
+
+def test_the_key_depends_on_every_file_that_statements_are_made_from() -> None:
+    done = subprocess.run([sys.executable, "-c", _OPENED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) > 50
+
+
+def test_a_changed_file_changes_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = set()
+    file = tmp_path / "views" / "one.sql"
+    file.parent.mkdir()
+    (tmp_path / "module.py").write_text("")
+    monkeypatch.setattr(template_cache, "_SOURCES", {})
+    monkeypatch.setattr("importlib.resources.files", lambda name: tmp_path)
+    for content in ("SELECT 1", "SELECT 2"):
+        file.write_text(content)
+        keys.add(template_cache._key.__wrapped__(report_statements))
+    file.rename(file.with_name("two.sql"))
+    keys.add(template_cache._key.__wrapped__(report_statements))
+    assert len(keys) == 3

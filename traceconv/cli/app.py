@@ -17,6 +17,7 @@ import typer.main
 from traceconv import native
 from traceconv._version import __version__
 from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
+from traceconv.base.lazy_compute import wrap_functions_on_use
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.base.no_pandas import hide_pandas
 from traceconv.base.plugins import PluginWarning
@@ -162,6 +163,7 @@ def program() -> int:
     # Imported modules stay in memory: scanning them for garbage again and again is not worth it.
     gc.set_threshold(150_000)
     hide_pandas()
+    wrap_functions_on_use()
     guard_streams()
     return finish(run(sys.argv[1:]))
 

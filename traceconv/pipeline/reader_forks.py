@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from traceconv.base.errors import is_command_line
+from traceconv.base.lazy_compute import wrap_functions_on_use
 from traceconv.base.no_pandas import hide_pandas
 from traceconv.normalize import memory_budget
 
@@ -86,6 +87,7 @@ def main(modules: Sequence[str], entries: int, command_line: bool) -> None:
     memory_budget.MEMORY_ENTRIES = entries
     if command_line:
         hide_pandas()
+        wrap_functions_on_use()
     import pyarrow as pa
 
     from traceconv.pipeline.reader_process import read_orders

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
+from traceconv.base.lazy_compute import wrap_functions_on_use
 from traceconv.base.no_pandas import hide_pandas
 from traceconv.pipeline.reader_forks import interrupts_held
 from traceconv.sampling.rows import SampledAnswer
@@ -95,6 +96,7 @@ def main() -> None:
     from traceconv.sampling.sample import samples
 
     hide_pandas()
+    wrap_functions_on_use()
     path, report = pickle.load(sys.stdin.buffer)
     Thread(target=_end_with_parent, daemon=True).start()
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -13,31 +13,36 @@ import tomli
 from traceconv.schema.model import RecordSchema, SchemaError, TableSchema, parse_record, parse_table
 
 
-def _load_folder(folder: str) -> list[Mapping[str, Any]]:
-    files = (resources.files("traceconv.schemas") / folder).iterdir()
-    texts = sorted((file.name, file.read_text("utf-8")) for file in files if file.name.endswith(".toml"))
-    loaded: list[Mapping[str, Any]] = []
-    for name, text in texts:
-        raw = tomli.loads(text)
-        if f"{raw.get('name')}.toml" != name:
-            raise SchemaError(f"{folder}/{name}: contains {raw.get('name')!r}; the file must have the same name")
-        loaded.append(raw)
-    return loaded
+def _files(folder: str) -> Iterator[str]:
+    """Yield the names of the files of a folder without their suffix, in alphabetical order."""
+    names = sorted(file.name for file in (resources.files("traceconv.schemas") / folder).iterdir())
+    for name in names:
+        if name.endswith(".toml"):
+            yield name.removesuffix(".toml")
+
+
+def _load(folder: str, name: str) -> Mapping[str, Any]:
+    text = (resources.files("traceconv.schemas") / folder / f"{name}.toml").read_text("utf-8")
+    raw: Mapping[str, Any] = tomli.loads(text)
+    if raw.get("name") != name:
+        raise SchemaError(f"{folder}/{name}.toml: contains {raw.get('name')!r}; the file must have the same name")
+    return raw
 
 
 @cache
 def records() -> Mapping[str, RecordSchema]:
     """Return all record schemas by name, in the order of their tags."""
-    loaded = sorted((parse_record(raw) for raw in _load_folder("records")), key=lambda schema: schema.tag)
-    if len({schema.tag for schema in loaded}) != len(loaded):
+    loaded = (parse_record(_load("records", name)) for name in _files("records"))
+    by_tag = sorted(loaded, key=lambda schema: schema.tag)
+    if len({schema.tag for schema in by_tag}) != len(by_tag):
         raise SchemaError("two records have the same tag")
-    return MappingProxyType({schema.name: schema for schema in loaded})
+    return MappingProxyType({schema.name: schema for schema in by_tag})
 
 
 @cache
 def tables() -> Mapping[str, TableSchema]:
     """Return all table schemas by name, in alphabetical order."""
-    return MappingProxyType({schema.name: schema for schema in map(parse_table, _load_folder("tables"))})
+    return MappingProxyType({name: table(name) for name in _files("tables")})
 
 
 def record(name: str) -> RecordSchema:
@@ -45,9 +50,15 @@ def record(name: str) -> RecordSchema:
     return records()[name]
 
 
+@cache  # only its file is read: an ingest of a small recording needs a quarter of the tables
 def table(name: str) -> TableSchema:
     """Return the schema of a table; KeyError if it does not exist."""
-    return tables()[name]
+    if not name.isidentifier():
+        raise KeyError(name)
+    try:
+        return parse_table(_load("tables", name))
+    except FileNotFoundError:
+        raise KeyError(name) from None
 
 
 @cache

@@ -23,6 +23,12 @@ from traceconv.store.queue_tables import queue_rows
 from traceconv.store.replay_tables import fill_replays
 from traceconv.store.second_connection import in_thread
 
+#: Whether the runs have rows of each kind: dozens of statements on no rows take longer than a small recording.
+_FILLED = """
+SELECT EXISTS (FROM task WHERE run_id IN ({runs})), EXISTS (FROM "range" WHERE run_id IN ({runs})),
+       EXISTS (FROM memory WHERE run_id IN ({runs}))
+"""
+
 _Rows: TypeAlias = "tuple[str, int, pa.RecordBatch]"
 
 
@@ -41,24 +47,32 @@ def derived_rows(
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
+    if not runs:
+        return
+    filled = _FILLED.format(runs=", ".join(f"{run_id:d}" for run_id in runs))
+    [(has_tasks, has_ranges, has_memory)] = connection.execute(filled).fetchall()
     points = partial(_points, runs=runs)
-    with in_thread(connection, points) if at_once else nullcontext() as found:
-        if found is None:
+    with in_thread(connection, points) if at_once and has_tasks else nullcontext() as found:
+        if found is None and has_tasks:
             yield from points(connection)
             step_done()
-        for rows in (memory_rows, queue_rows):
-            yield from rows(connection, runs)
+        for rows, has_any in ((memory_rows, has_memory), (queue_rows, has_tasks)):
+            if has_any:
+                yield from rows(connection, runs)
+                step_done()
+        if has_ranges or has_tasks:
+            link_tasks(connection, runs)
+            fill_paths(connection, runs)
             step_done()
-        link_tasks(connection, runs)
-        fill_paths(connection, runs)
-        step_done()
-        fill_operators(connection, runs, step_done)
+        if has_ranges and has_tasks:
+            fill_operators(connection, runs, step_done)
         connection.execute("DROP TABLE IF EXISTS temp.linked")
         step_done()
         if found is not None:
             yield from found.result()
-    fill_replays(connection, runs)
-    fill_collectives(connection, runs)
+    if has_tasks:
+        fill_replays(connection, runs)
+        fill_collectives(connection, runs)
 
 
 def _points(connection: duckdb.DuckDBPyConnection, runs: Sequence[int]) -> list[_Rows]:

@@ -1,7 +1,8 @@
 """Cache the file of an empty store, because creating it takes longer than ingesting a small trace.
 
 Each of hundreds of comments, views and macros is a statement. The file depends only on the statements and on DuckDB, so
-it is created once, compressed, cached under their digest, and then copied.
+it is created once, compressed, cached, and then copied. Its name is a digest of the files that the statements are made
+from: reading these takes less time than making the statements.
 """
 
 from __future__ import annotations
@@ -10,35 +11,81 @@ import contextlib
 import hashlib
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 
+from traceconv._version import __version__
 from traceconv.base.cache_folder import cache_folder
 from traceconv.base.errors import StoreError
 from traceconv.store.database import STORAGE_OPTIONS, create_store, store_statements
 
+#: Several versions may be in use: those created last are kept.
+_KEPT_FILES = 4
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
 _DIGEST_BYTES = 16
+#: Packages with the files that the statements of `store_statements` are made from, and their suffixes.
+_CODE_AND_DATA = (".py", ".sql", ".toml")
+_SOURCES = {
+    "traceconv.normalize": (".toml",),
+    "traceconv.schema": _CODE_AND_DATA,
+    "traceconv.schemas": _CODE_AND_DATA,
+    "traceconv.store": _CODE_AND_DATA,
+}
 #: Maximum size of a template; a larger cached file is not one.
 _MOST_BYTES = 64 << 20
 
 
-def empty_store(report_statements: Sequence[str]) -> bytes | None:
-    """Return the bytes of an empty store with all tables, views and reports; None if they can't be cached."""
+def empty_store(report_statements: Callable[[], Sequence[str]]) -> bytes | None:
+    """Return the bytes of an empty store with all tables, views and reports; None if they can't be cached.
+
+    report_statements  a function whose statements are made from the files of the package that it is in
+    """
     folder = cache_folder()
     if folder is None:
         return None
-    statements = [*store_statements(), *report_statements]
-    key = _digest("\0".join((duckdb.__version__, STORAGE_OPTIONS, *statements)).encode())
-    path = folder / f"blank-store-{key.hex()}"
+    path = folder / f"blank-store-{_key(report_statements).hex()}"
     with contextlib.suppress(OSError):
         if (cached := _decompressed(path.read_bytes())) is not None:
             return cached
     try:
-        return _create(folder, path, statements)
+        return _create(folder, path, [*store_statements(), *report_statements()])
     except (OSError, StoreError, duckdb.Error):
         return None  # if it also fails for the store, that error is reported
+
+
+@cache  # files of a running program don't change
+def _key(report_statements: Callable[[], Sequence[str]]) -> bytes:
+    """Return a digest of all that the file depends on."""
+    module, name = report_statements.__module__, report_statements.__qualname__
+    of_all = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    texts = (duckdb.__version__, STORAGE_OPTIONS, __version__, module, name)
+    package = module.rpartition(".")[0]
+    others = _files(package) if package else (statement.encode() for statement in report_statements())
+    for part in (*(text.encode() for text in texts), *others):
+        of_all.update(len(part).to_bytes(8, "little") + part)
+    return of_all.digest()
+
+
+def _files(package: str) -> Iterator[bytes]:
+    """Yield the names and contents of the files of `_SOURCES` and of `package`."""
+    for name, suffixes in {**_SOURCES, package: _CODE_AND_DATA}.items():
+        waiting: list[tuple[str, Traversable]] = [(name, resources.files(name))]
+        while waiting:
+            path, folder = waiting.pop()
+            for one in sorted(folder.iterdir(), key=lambda file: file.name):
+                if one.name.endswith(suffixes):
+                    yield f"{path}/{one.name}".encode()
+                    yield one.read_bytes()
+                elif "." not in one.name and one.name != "__pycache__" and one.is_dir():
+                    waiting.append((f"{path}/{one.name}", one))
 
 
 def _create(folder: Path, path: Path, statements: Sequence[str]) -> bytes:
@@ -53,10 +100,11 @@ def _create(folder: Path, path: Path, statements: Sequence[str]) -> bytes:
         content = file.read_bytes()
         compressed = Path(workplace) / "compressed"
         compressed.write_bytes(_digest(content) + zlib.compress(content, 1))
-        for older in folder.glob("blank-store-*"):
-            with contextlib.suppress(OSError):
-                older.unlink()
         compressed.replace(path)
+    with contextlib.suppress(OSError):
+        kept = sorted(folder.glob("blank-store-*"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
+        for older in kept[_KEPT_FILES:]:
+            older.unlink()
     return content
 
 

@@ -128,7 +128,7 @@ class StoreWriter:
             self._partial = partial_store(self._target)
             remove_orphan(self._partial)
             try:
-                self._connection, has_tables = _new_store(self._partial, report_statements())
+                self._connection, has_tables = _new_store(self._partial, report_statements)
             except (KeyboardInterrupt, RuntimeError) as error:
                 remove_database(self._partial)
                 raise_interrupt(error)
@@ -443,7 +443,7 @@ class StoreWriter:
         return StoreError(f"can't write {printable(str(self._path))}: {line}; the store is as it was before")
 
 
-def _new_store(path: Path, report_statements: Sequence[str]) -> tuple[duckdb.DuckDBPyConnection, bool]:
+def _new_store(path: Path, report_statements: Callable[[], Sequence[str]]) -> tuple[duckdb.DuckDBPyConnection, bool]:
     """Create a store at `path`; return it, and whether it has its tables because a template was copied."""
     check_path(path)
     template = empty_store(report_statements)
