@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 from runtime_reader import Capture
 
 from traceconv import native
-from traceconv.runtime import event_log
+from traceconv.runtime import event_log, ranges
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import EVENT, Device, Task
 from traceconv.runtime.event_log import (
@@ -19,11 +21,16 @@ from traceconv.runtime.event_log import (
     CALL_IN_CALL,
     NONE32,
     WHOLE_CALL,
+    CaptureIds,
     EventLog,
     EventStore,
     append,
 )
+from traceconv.runtime.host import live_host
+from traceconv.runtime.launch import Run
+from traceconv.runtime.live import PROCESS
 from traceconv.runtime.memory import MemoryEvent
+from traceconv.runtime.ranges import moves_between
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.spec import reference_npu
 
@@ -162,7 +169,39 @@ def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
     with pytest.raises(TypeError, match="6 fields"):
         log.tasks(device, tasks)
     with pytest.raises(OverflowError):
-        log.memory([*events, events[0]._replace(address=2**63)], 0)
+        log.memory([events[0]._replace(address=2**63)], 0)
     with pytest.raises(TypeError, match="12 fields"):
-        native.append_memory(bytearray(), 0, [()], {}, 0)
+        native.append_memory(bytearray(), {}, len, 0, *events[0][:11])
     assert log.store.pending == 0
+
+
+def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    times, found = itertools.count(1_000, 7), []
+    monkeypatch.setattr(PROCESS.clock, "source", lambda: next(times))
+    monkeypatch.setattr(PROCESS.clock, "stopped_ns", 0)
+    for is_native in (native.AVAILABLE, False):
+        times = itertools.count(1_000, 7)
+        monkeypatch.setattr(event_log.native, "AVAILABLE", is_native)
+        recorder = Recorder(tmp_path / str(is_native))
+        host = live_host(recorder, (1, 2, 3), ("channel", "worker", "device"), PROCESS.clock, CaptureIds())
+        log = ranges.RangeLog(host, Device(reference_npu(), DeviceClock(0, 0, 10**9, 0)), CaptureIds())
+        monkeypatch.setattr(EventLog, "module_targets", lambda self, *of: (self.module_target(*of),))
+        change = log.modules(host.channel, Run({}, {}, 7, 0, [], span_id=99))
+        handed: list[int] = []
+        dispatch = host.dispatcher(7)
+        for op, move in moves_between([("a", "a/b"), ("a", "a/c"), ()]).items():
+            change(*move)
+            dispatch(op, partial(handed.append, op))
+        host.launch_log()(5, 6, 8, 4 * recorder.call_heads(LAUNCH, 2, 3) + CALL_IN_CALL, 7)
+        host.drain()
+        host.stop()
+        recorder.close({})
+        capture = Capture(tmp_path / str(is_native))
+        found.append(
+            (calls(tmp_path / str(is_native)), capture["range"].tolist(), capture.text(capture["range"]["args"]))
+        )
+        assert handed == [0, 1, 2]
+    assert found[0] == found[1]
+    begun, parents, paths = [1, 2, 2, 3, 3, 1], [99, 1, 0, 1, 0, 0], ['{"path": "a"}', '{"path": "a/b"}']
+    assert [(row[1], row[2]) for row in found[0][1]] == list(zip(begun, parents, strict=True))
+    assert found[0][2][:2] == paths

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,10 @@ MIB = 1 << 20
 class Log:
     def __init__(self, capacity: int = 1 << 34) -> None:
         self.events: list[MemoryEvent] = []
-        self.allocator = Allocator(capacity, self.events.append)
+        self.allocator = Allocator(capacity, self.log)
+
+    def log(self, *fields: Any) -> None:
+        self.events.append(MemoryEvent(*fields))
 
     def alloc(self, size: int, pool: str = "dynamic") -> Block:
         return self.allocator.alloc(size, pool=pool, purpose="activation", tensor="t", op=1, now_ns=len(self.events))

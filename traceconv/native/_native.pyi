@@ -8,11 +8,18 @@ from numpy.typing import NDArray
 
 Bytes: TypeAlias = bytes | NDArray[np.generic]
 Int64: TypeAlias = NDArray[np.int64]
+#: Records; those of begins by the paths entered, and what adds them; an end; whether parents are known; the step.
+ModuleTarget: TypeAlias = tuple[
+    bytearray, dict[tuple[str, ...], bytes], Callable[[tuple[str, ...]], bytes], bytes, bool, int
+]
 
 def append(buffer: bytearray, /, *words: int) -> None: ...
+def append_launch(
+    buffer: bytearray, clock: Clock, begin_ns: int, submit_ns: int, number: int, word: int, step_id: int, /
+) -> None: ...
 def append_memory(
-    buffer: bytearray, device_id: int, events: list[Any], heads: dict[Any, int], first: int, /
-) -> int: ...
+    buffer: bytearray, heads: dict[Any, int], add_head: Callable[..., int], device_id: int, /, *fields: object
+) -> None: ...
 def append_tasks(
     buffer: bytearray, waits: bytearray, tasks: list[Any], heads: dict[Any, int], first: int, /
 ) -> int: ...
@@ -39,6 +46,28 @@ def delays(
     sources: NDArray[np.int64],
     line_ns: NDArray[np.int64],
     edge_ns: NDArray[np.int64],
+    /,
+) -> None: ...
+def change_modules(
+    clock: Clock,
+    ids: Iterator[int],
+    open: bytearray,
+    parent: int,
+    targets: tuple[ModuleTarget, ...],
+    leave: int,
+    paths: tuple[str, ...],
+    /,
+) -> None: ...
+def dispatch(
+    buffer: bytearray,
+    clock: Clock,
+    numbers: Iterator[int],
+    put: Callable[[Any], object],
+    words: dict[int, int],
+    add_word: Callable[[int], int],
+    step_id: int,
+    op_index: int,
+    work: object,
     /,
 ) -> None: ...
 def end_of_bracketed(text: bytes, at: int, stop: int, /) -> int | None: ...

@@ -1,8 +1,8 @@
-/* Events of the runtime as machine words: one call per event instead of one to pack it and one to append it, and one for
-   all tasks or changes of memory of a run. traceconv/runtime/event_log.py has the order of the words. */
+/* Events of the runtime as machine words: one call per event instead of one to pack it and one to append it, with the
+   readings of the clock where they belong to it, and one for all tasks of a run. traceconv/runtime/event_log.py has the order of the words. */
 
 #define PY_SSIZE_T_CLEAN
-#include "module.h"
+#include "clock.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -113,78 +113,139 @@ static int convert_task(PyObject *task, PyObject *heads, int64_t *words, int64_t
     return done;
 }
 
-/* Convert a change of memory. 1: done; 0: its head is unknown; -1: error. */
-static int convert_memory(PyObject *event, PyObject *heads, PyObject *device_id, int64_t *words)
+/* The head of a change of memory: the number in `heads` or, the first time, what `add_head` returns. 0: error. */
+static int memory_head(PyObject *const *fields, PyObject *device_id, PyObject *heads, PyObject *add_head, int64_t *head)
 {
-    static const int fields[] = {0, 3, 4, 5, 6, 7}, key_fields[] = {1, 2, 8, 9, 10, 11};
-    if (!PyTuple_Check(event) || PyTuple_Size(event) != MEMORY_FIELDS) {
-        PyErr_Format(PyExc_TypeError, "a change of memory has %d fields", (int)MEMORY_FIELDS);
-        return -1;
-    }
+    static const int key_fields[] = {1, 2, 8, 9, 10, 11};
     PyObject *key = PyTuple_New(7);
     if (key == NULL)
-        return -1;
-    for (int place = 0; place < 7; place++) {
-        PyObject *item = place < 6 ? PyTuple_GetItem(event, key_fields[place]) : device_id;
-        Py_INCREF(item);
-        PyTuple_SetItem(key, place, item);
-    }
-    int done = head_of(heads, key, &words[6]);
+        return 0;
+    for (int place = 0; place < 7; place++)
+        PyTuple_SetItem(key, place, Py_NewRef(place < 6 ? fields[key_fields[place]] : device_id));
+    int found = head_of(heads, key, head);
     Py_DECREF(key);
-    for (int place = 0; done > 0 && place < 6; place++)
-        if (!item_of(event, fields[place], &words[place]))
-            done = -1;
-    return done;
+    if (found != 0)
+        return found > 0;
+    PyObject *event = PyTuple_New(MEMORY_FIELDS);
+    for (int place = 0; event != NULL && place < MEMORY_FIELDS; place++)
+        PyTuple_SetItem(event, place, Py_NewRef(fields[place]));
+    PyObject *added = event == NULL ? NULL : PyObject_CallFunctionObjArgs(add_head, event, device_id, NULL);
+    Py_XDECREF(event);
+    *head = added == NULL ? -1 : PyLong_AsLongLong(added);
+    Py_XDECREF(added);
+    return !PyErr_Occurred();
 }
 
-/* Append the words of items from `first` on, until one with an unknown head; return the place of that one. */
-static PyObject *append_all(PyObject *args, int are_tasks)
+/* An argument as a word; 0: error. */
+static int word_of(PyObject *number, int64_t *word)
 {
-    PyObject *buffer, *other, *items, *heads;
-    Py_ssize_t first, place;
-    if (!PyArg_ParseTuple(args, "YOO!O!n", &buffer, &other, &PyList_Type, &items, &PyDict_Type, &heads, &first))
+    *word = PyLong_AsLongLong(number);
+    return !(*word == -1 && PyErr_Occurred());
+}
+
+PyObject *native_append_memory(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    static const int places[] = {0, 3, 4, 5, 6, 7};
+    enum { BUFFER, HEADS, ADD_HEAD, DEVICE, FIELDS };
+    int64_t words[MEMORY_WORDS];
+    (void)module;
+    if (count != FIELDS + MEMORY_FIELDS || !PyByteArray_Check(args[BUFFER]) || !PyDict_Check(args[HEADS]))
+        return PyErr_Format(PyExc_TypeError, "a bytearray, heads, and a change of memory of %d fields", (int)MEMORY_FIELDS);
+    if (!memory_head(args + FIELDS, args[DEVICE], args[HEADS], args[ADD_HEAD], &words[MEMORY_WORDS - 1]))
         return NULL;
-    if (first < 0 || (are_tasks && !PyByteArray_Check(other)) || !find_names())
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "a bytearray and a place are needed");
-    size_t width = are_tasks ? TASK_WORDS : MEMORY_WORDS, wait_count = 0;
-    Py_ssize_t count = PyList_Size(items) - first;
+    for (int place = 0; place < MEMORY_WORDS - 1; place++)
+        if (!word_of(args[FIELDS + places[place]], &words[place]))
+            return NULL;
+    return append_words(args[BUFFER], words, MEMORY_WORDS) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+enum { CALL_WORDS = 6 };
+
+/* The next number of a call; 0: error. */
+static int next_number(PyObject *numbers, int64_t *number)
+{
+    PyObject *next = PyIter_Next(numbers);
+    if (next == NULL && !PyErr_Occurred())
+        PyErr_SetString(PyExc_StopIteration, "no more numbers of calls");
+    *number = next == NULL ? -1 : PyLong_AsLongLong(next);
+    Py_XDECREF(next);
+    return !PyErr_Occurred();
+}
+
+PyObject *native_dispatch(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    enum { BUFFER, CLOCK, NUMBERS, PUT, WORDS, ADD_WORD, STEP, OP, WORK, ARGS };
+    int64_t words[CALL_WORDS] = {0};
+    (void)module;
+    if (count != ARGS || !PyByteArray_Check(args[BUFFER]) || !is_clock(args[CLOCK]) || !PyIter_Check(args[NUMBERS])
+        || !PyDict_Check(args[WORDS]))
+        return PyErr_Format(PyExc_TypeError, "dispatch() takes a bytearray, a clock, numbers, a function and words");
+    if (!clock_read(args[CLOCK], &words[0]))
+        return NULL;
+    PyObject *done = PyObject_CallFunctionObjArgs(args[PUT], args[WORK], NULL);
+    Py_XDECREF(done);
+    if (done == NULL || !clock_read(args[CLOCK], &words[1]) || !next_number(args[NUMBERS], &words[3]))
+        return NULL;
+    PyObject *word = PyDict_GetItemWithError(args[WORDS], args[OP]);
+    Py_XINCREF(word);
+    if (word == NULL && !PyErr_Occurred())
+        word = PyObject_CallFunctionObjArgs(args[ADD_WORD], args[OP], NULL);
+    int is_word = word != NULL && word_of(word, &words[4]);
+    Py_XDECREF(word);
+    if (!is_word || !word_of(args[STEP], &words[5]) || append_words(args[BUFFER], words, CALL_WORDS) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *native_append_launch(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    enum { BUFFER, CLOCK, BEGIN_NS, SUBMIT_NS, NUMBER, WORD, STEP, ARGS };
+    int64_t words[CALL_WORDS];
+    (void)module;
+    if (count != ARGS || !PyByteArray_Check(args[BUFFER]) || !is_clock(args[CLOCK]))
+        return PyErr_Format(PyExc_TypeError, "append_launch() takes a bytearray, a clock, and five words");
+    if (!word_of(args[BEGIN_NS], &words[0]) || !word_of(args[SUBMIT_NS], &words[1]) || !clock_read(args[CLOCK], &words[2])
+        || !word_of(args[NUMBER], &words[3]) || !word_of(args[WORD], &words[4]) || !word_of(args[STEP], &words[5])
+        || append_words(args[BUFFER], words, CALL_WORDS) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Append the words of tasks from `first` on, until one with an unknown head; return the place of that one. */
+PyObject *native_append_tasks(PyObject *module, PyObject *args)
+{
+    PyObject *buffer, *other, *tasks, *heads;
+    Py_ssize_t first, place;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "YYO!O!n", &buffer, &other, &PyList_Type, &tasks, &PyDict_Type, &heads, &first))
+        return NULL;
+    if (first < 0 || !find_names())
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "a place is not negative");
+    Py_ssize_t count = PyList_Size(tasks) - first;
     if (count <= 0)
         return PyLong_FromSsize_t(first);
-    int64_t *words = malloc((size_t)count * (width + WAIT_WORDS) * sizeof *words);
+    int64_t *words = malloc((size_t)count * (TASK_WORDS + WAIT_WORDS) * sizeof *words);
     if (words == NULL)
         return PyErr_NoMemory();
-    int64_t *waits = words + (size_t)count * width;
+    int64_t *waits = words + (size_t)count * TASK_WORDS;
+    size_t wait_count = 0;
     int done = 1;
     for (place = 0; place < count && done > 0; place += done > 0) {
-        PyObject *item = PyList_GetItem(items, first + place);
+        PyObject *task = PyList_GetItem(tasks, first + place);
         int has_wait = 0;
-        if (item == NULL) {
+        if (task == NULL) {
             done = -1;
             break;
         }
-        Py_INCREF(item);
-        int64_t *row = words + (size_t)place * width;
-        done = are_tasks ? convert_task(item, heads, row, waits + WAIT_WORDS * wait_count, &has_wait)
-                         : convert_memory(item, heads, other, row);
-        Py_DECREF(item);
+        Py_INCREF(task);
+        done = convert_task(task, heads, words + (size_t)place * TASK_WORDS, waits + WAIT_WORDS * wait_count, &has_wait);
+        Py_DECREF(task);
         wait_count += (size_t)(done > 0 && has_wait);
     }
-    if (done >= 0 && append_words(buffer, words, (size_t)place * width) < 0)
+    if (done >= 0 && append_words(buffer, words, (size_t)place * TASK_WORDS) < 0)
         done = -1;
     if (done >= 0 && wait_count > 0 && append_words(other, waits, WAIT_WORDS * wait_count) < 0)
         done = -1;
     free(words);
     return done < 0 ? NULL : PyLong_FromSsize_t(first + place);
-}
-
-PyObject *native_append_tasks(PyObject *module, PyObject *args)
-{
-    (void)module;
-    return append_all(args, 1);
-}
-
-PyObject *native_append_memory(PyObject *module, PyObject *args)
-{
-    (void)module;
-    return append_all(args, 0);
 }

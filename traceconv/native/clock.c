@@ -41,28 +41,34 @@ int clock_now(PyObject *self, int64_t *ns)
     return 1;
 }
 
-static PyObject *now(PyObject *self, PyObject *nothing)
+int clock_read(PyObject *self, int64_t *ns)
 {
-    (void)nothing;
     Clock *clock = (Clock *)self;
-    int64_t ns;
-    for (;;) {
-        if (clock_now(self, &ns))
-            return PyLong_FromLongLong(ns);
+    while (!clock_now(self, ns)) {
         long long stopped_ns = clock->stopped_ns;
         PyObject *read = clock->is_stopped ? PyObject_CallMethod(self, "wait", NULL)
             : clock->source != NULL        ? PyObject_CallNoArgs(clock->source)
                                            : PyErr_Format(PyExc_RuntimeError, "a clock without a source");
         if (read == NULL)
-            return NULL;
-        ns = PyLong_Check(read) ? PyLong_AsLongLong(read) : 0;
+            return 0;
+        *ns = PyLong_Check(read) ? PyLong_AsLongLong(read) : 0;
         int is_time = PyLong_Check(read) && !clock->is_stopped && clock->stopped_ns == stopped_ns;
         Py_DECREF(read);
-        if (ns == -1 && PyErr_Occurred())
-            return NULL;
-        if (is_time)
-            return PyLong_FromLongLong(ns - stopped_ns);
+        if (*ns == -1 && PyErr_Occurred())
+            return 0;
+        if (is_time) {
+            *ns -= stopped_ns;
+            break;
+        }
     }
+    return 1;
+}
+
+static PyObject *now(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    int64_t ns;
+    return clock_read(self, &ns) ? PyLong_FromLongLong(ns) : NULL;
 }
 
 static void clock_free(PyObject *self)

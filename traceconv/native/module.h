@@ -12,11 +12,14 @@
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 
 PyObject *native_append(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *native_append_memory(PyObject *module, PyObject *args);
+PyObject *native_append_launch(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_append_memory(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_append_tasks(PyObject *module, PyObject *args);
 PyObject *native_apart(PyObject *module, PyObject *args);
 PyObject *native_causes(PyObject *module, PyObject *args);
 PyObject *native_delays(PyObject *module, PyObject *args);
+PyObject *native_change_modules(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_dispatch(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_expand(PyObject *module, PyObject *args);

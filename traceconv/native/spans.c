@@ -13,26 +13,13 @@
 
 #include <structmember.h>
 
+#include "range.h"
 #include "room.h"
 
 enum { OFF, BY_C, BY_PYTHON };
 enum { BEGIN, END, END_APART, TEMPLATES };
 /* `_NAME_LIMIT`; and more open spans than are searched one by one. */
 enum { NAME_LIMIT = 4000, MOST_OPEN = 1024 };
-
-/* A record of schemas/records/range.toml. */
-typedef struct {
-    int64_t host_ns;
-    uint64_t span_id, parent_span_id, trace_id, name, category, args;
-    uint32_t thread_id, step_id;
-    uint8_t event, kind;
-    uint16_t pad;
-    uint32_t pe_index, item_index, execution_id;
-} Range;
-SIZE(Range, 80);
-AT(Range, host_ns, 0); AT(Range, span_id, 8); AT(Range, parent_span_id, 16); AT(Range, trace_id, 24); AT(Range, name, 32);
-AT(Range, category, 40); AT(Range, args, 48); AT(Range, thread_id, 56); AT(Range, step_id, 60); AT(Range, event, 64);
-AT(Range, kind, 65); AT(Range, pad, 66); AT(Range, pe_index, 68); AT(Range, item_index, 72); AT(Range, execution_id, 76);
 
 /* A span that only C knows. */
 typedef struct {
@@ -160,15 +147,6 @@ static void forget(Log *log, size_t place)
     Py_XDECREF(gone.args);
 }
 
-static int append(Log *log, const Range *record)
-{
-    Py_ssize_t size = PyByteArray_Size(log->records);
-    if (PyByteArray_Resize(log->records, size + (Py_ssize_t)sizeof *record) < 0)
-        return -1;
-    memcpy(PyByteArray_AsString(log->records) + size, record, sizeof *record);
-    return 0;
-}
-
 /* The number of an object that a Python function returned, which is released; 0 and -1 in *failed: error. */
 static uint64_t number_of(PyObject *found, int *failed)
 {
@@ -235,7 +213,7 @@ static int begin(Log *log, Span *span)
     record.thread_id = here.id;
     if (log->serial == serial && log->state == BY_C && is_unused(span) && clock_now(log->clock, &record.host_ns)
         && room_for_one(&log->open, log->count, &log->room, sizeof(Open), 16)) {
-        if (append(log, &record) < 0)
+        if (append_range(log->records, &record) < 0)
             goto end;
         log->open[log->count++] = (Open){record.span_id, parent, span->name, args, here.id};
         Py_INCREF(span->name);
@@ -291,7 +269,7 @@ static int end(Log *log, PyObject *number)
     record.host_ns = ns;
     record.span_id = id;
     record.thread_id = here.id;
-    if (append(log, &record) < 0)
+    if (append_range(log->records, &record) < 0)
         return -1;
     forget(log, place - 1);
     return 1;

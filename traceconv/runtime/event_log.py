@@ -8,12 +8,14 @@ words into records.
 
 from __future__ import annotations
 
+import json
 import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +65,11 @@ else:
 
 
 Words = NDArray[np.int64]
+#: Where C appends the records of modules on a thread: a buffer, the records of begins by the paths that are entered
+#: together, what adds some, the record of an end, whether their parents are in the log, and the step.
+ModuleTarget: TypeAlias = tuple[
+    bytearray, dict[tuple[str, ...], bytes], Callable[[tuple[str, ...]], bytes], bytes, bool, int
+]
 #: (kind, device_id or None for the host) → one row of words per event, in order of arrival.
 Taken = dict[tuple[str, "int | None"], Words]
 Head = tuple[str | int, ...]
@@ -93,6 +100,12 @@ class CaptureIds:
     executions: Iterator[int] = field(default_factory=lambda: count(1))
     blocks: Iterator[int] = field(default_factory=lambda: count(1))
     correlations: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+@lru_cache(4096)
+def module_texts(path: str) -> tuple[str, str]:
+    """Return name and args of a module's range."""
+    return path.rsplit("/", 1)[-1], f'{{"path": {json.dumps(path)}}}'
 
 
 class RangeBegin(NamedTuple):
@@ -195,6 +208,10 @@ class EventLog:
     def range_end(self, host_ns: int, span_id: int, thread_id: int, kind: str) -> None:
         """Log the end of a range."""
 
+    def module_targets(self, thread_id: int, step_id: int) -> tuple[ModuleTarget, ...]:
+        """Return where C appends the records of modules on a thread in a run that is part of a step."""
+        return ()
+
     # Host
 
     def call_head(self, name: str, thread_id: int, op_index: int, level: str) -> int:
@@ -212,24 +229,27 @@ class EventLog:
 
     def memory(self, events: Sequence[MemoryEvent], device_id: int) -> None:
         """Log allocations and frees, in their order."""
-        if not self.store.memory_on:
-            return
-        heads, buffer, events = self._memory_heads, self.store.buffer("memory", None), list(events)
+        if self.store.memory_on:
+            log = self.memory_log(device_id)
+            for event in events:
+                log(*event)
+
+    def memory_log(self, device_id: int) -> Callable[..., None]:
+        """Return a function that logs a change of a device's memory, given as the fields of a `MemoryEvent`."""
+        heads, buffer, add_head = self._memory_heads, self.store.buffer("memory", None), self._memory_head
         if native.AVAILABLE:
-            first = 0
-            while (first := native.append_memory(buffer, device_id, events, heads, first)) < len(events):
-                self._memory_head(events[first], device_id)
-            return
-        words = bytearray()
-        for event in events:
-            host_ns, what, kind, block_id, address, size, used, reserved, pool, purpose, tensor, op = event
+            return partial(native.append_memory, buffer, heads, add_head, device_id)
+
+        def log(*fields: Any) -> None:
+            host_ns, what, kind, block_id, address, size, used, reserved, pool, purpose, tensor, op = fields
             head = heads.get((what, kind, pool, purpose, tensor, op, device_id))
             if head is None:
-                head = self._memory_head(event, device_id)
-            append(words, host_ns, block_id, address, size, used, reserved, head)
-        buffer.extend(words)
+                head = add_head(fields, device_id)
+            append(buffer, host_ns, block_id, address, size, used, reserved, head)
 
-    def _memory_head(self, event: MemoryEvent, device_id: int) -> int:
+        return log
+
+    def _memory_head(self, event: Sequence[Any], device_id: int) -> int:
         _, what, kind, _, _, _, _, _, pool, purpose, tensor, op = event
         op_index = NONE32 if op is None else self._op(op)
         enums = _MEMORY_EVENTS[what], _MEMORY_KINDS[kind], _PURPOSES[purpose]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 
+from traceconv import native
 from traceconv.runtime.clock import HostThread, LiveClock, LiveThread, ModelledThread, Random
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import (
@@ -82,7 +83,7 @@ class Host:
         self.recorder = recorder
         self._span_ids = span_ids or itertools.count(1)
         self.channel, self.worker, self.driver = threads
-        self._clock = clock
+        self.clock = clock
         self.is_live = clock is not None
         numbers = correlations or itertools.count(1)
         #: Live calls have even numbers: the odd one before belongs to a call inside. `map` is thread-safe.
@@ -112,7 +113,7 @@ class Host:
         self, thread: HostThread, level: str, name: str, *, op_index: int = NONE32, step_id: int = NONE32
     ) -> AbstractContextManager[int]:
         """A call around a `with` block, which gets the call's correlation_id for its launches."""
-        if self._clock is not None and not self.recorder.store.calls_on:
+        if self.clock is not None and not self.recorder.store.calls_on:
             return nullcontext(0)  # modelled time needs the call's price anyway
         return Call(self.recorder, thread, level, name, op_index, step_id, next(self.correlations))
 
@@ -141,15 +142,34 @@ class Host:
         now, numbers, calls = self.channel.now, self.correlations, log.calls
         words = self._dispatch_words.setdefault(thread_id, {})
 
+        def add_word(op_index: int) -> int:
+            word = words[op_index] = 4 * log.call_head("OpDispatch", thread_id, op_index, "node") + WHOLE_CALL
+            return word
+
+        if native.AVAILABLE and self.clock is not None:
+            return partial(native.dispatch, calls, self.clock, numbers, put, words, add_word, step_id)
+
         def dispatch(op_index: int, work: Callable[[], None]) -> None:
             begin_ns = now()
             put(work)
-            end_ns, word = now(), words.get(op_index)
-            if word is None:
-                word = words[op_index] = 4 * log.call_head("OpDispatch", thread_id, op_index, "node") + WHOLE_CALL
-            append(calls, begin_ns, end_ns, 0, next(numbers), word, step_id)
+            end_ns = now()
+            append(calls, begin_ns, end_ns, 0, next(numbers), words.get(op_index) or add_word(op_index), step_id)
 
         return dispatch
+
+    def launch_log(self) -> Callable[[int, int, int, int, int], None]:
+        """Return a function that logs a launch that ends now.
+
+        It takes its begin and submission, in ns, its correlation_id, 4 · head + shape, and step_id.
+        """
+        calls, now = self.recorder.calls, self.worker.now
+        if native.AVAILABLE and self.clock is not None:
+            return partial(native.append_launch, calls, self.clock)
+
+        def log(begin_ns: int, submit_ns: int, correlation_id: int, word: int, step_id: int) -> None:
+            append(calls, begin_ns, submit_ns, now(), correlation_id, word, step_id)
+
+        return log
 
     def _dispatch(self, step_id: int, op_index: int, work: Callable[[], None]) -> None:
         with self.call(self.channel, "node", "OpDispatch", op_index=op_index, step_id=step_id):
@@ -158,10 +178,10 @@ class Host:
     @contextmanager
     def stopped(self, name: str = "emulation") -> Iterator[None]:
         """Stop the host clocks within a block, for emulation. A wall clock goes on: a range shows the block."""
-        if self._clock is None:
+        if self.clock is None:
             yield
-        elif not self._clock.is_wall:
-            with self._clock.stopped(partial(self.recorder.clock_stop, self.channel.thread_id)):
+        elif not self.clock.is_wall:
+            with self.clock.stopped(partial(self.recorder.clock_stop, self.channel.thread_id)):
                 yield
         else:
             thread, log, span_id = self.channel, self.recorder, next(self._span_ids)
@@ -178,7 +198,7 @@ class Host:
 
     def work_on(self, thread: HostThread, kind: str, size_bytes: int, work: Callable[[], None]) -> None:
         """Work on tensors: do `work` in real time, or spend its price in modelled time."""
-        if self._clock is None:
+        if self.clock is None:
             thread.spend(1_000 + size_bytes * 1_000 // _HOST_BYTES_PER_US[kind])
         else:
             work()

@@ -10,7 +10,7 @@ from traceconv.runtime import device as dev
 from traceconv.runtime.clock import HostThread
 from traceconv.runtime.cost import Cost, ceil_div, copy_ticks, memory_cycles, task_ticks
 from traceconv.runtime.device import EVENT, Device, Rendezvous, Task, Work
-from traceconv.runtime.event_log import CALL_IN_CALL, NONE32, TaskKey, append
+from traceconv.runtime.event_log import CALL_IN_CALL, NONE32, TaskKey
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.lower import DeviceOp, Program
@@ -152,6 +152,7 @@ class Launcher:
         # to know the previous task, which a finished task forgets.
         self._when_done = self._finished.append if host.is_live and truth is None else self._log_one
         self._launch_words: dict[int, int] = {}
+        self._log_launch = host.launch_log()
         self._next_sample = 0
         #: Memory in use is sampled after this many ops; 0: by device time.
         self.sample_rate = 0
@@ -225,7 +226,7 @@ class Launcher:
         task = self._enqueue(submit_ns, correlation_id, launch, run)
         if logged:
             word = self._launch_words.get(op.index) or self._launch_word(op)
-            append(host.recorder.calls, begin_ns, submit_ns, now(), correlation_id + 1, word, run.step_id)
+            self._log_launch(begin_ns, submit_ns, correlation_id + 1, word, run.step_id)
         return task, scratch
 
     def _launch_word(self, op: DeviceOp) -> int:

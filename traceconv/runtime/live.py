@@ -22,7 +22,7 @@ from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.capture import Capture
 from traceconv.runtime.clock import LiveClock
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import CaptureIds, EventLog, EventStore, RangeBegin
+from traceconv.runtime.event_log import CaptureIds, EventLog, EventStore, ModuleTarget, RangeBegin
 from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.profile_options import ProfileOptions
@@ -418,6 +418,10 @@ class SessionLog(EventLog):
             for capture in self._process.recording:
                 parent = parent_id if log.holds(parent_id) else capture.parent_of(begin.kind, parent_id)
                 capture.recorder.range_begin(begin, parent)
+
+    def module_targets(self, thread_id: int, step_id: int) -> tuple[ModuleTarget, ...]:
+        targets = (capture.recorder.module_target(thread_id, step_id) for capture in self._process.recording)
+        return tuple(target for target in targets if target is not None)
 
     def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         self._process.stream_spans.add_task(device_id, stream_id, start, end, self._process.captures)

@@ -48,19 +48,17 @@ class MemoryEvent(NamedTuple):
     op_index: int | None
 
 
-_new_tuple = tuple.__new__
-
-
 @dataclass(slots=True)
 class Allocator:
-    """Arena allocator over the memory of one device. Passes every change to `log`.
+    """Arena allocator over the memory of one device.
 
+    log     gets every change, as the fields of a `MemoryEvent`: making one takes as long as logging it
     ids     numbers blocks and segments: one source for all devices of a capture
     wanted  returns whether changes are logged at present; None: always
     """
 
     capacity_bytes: int
-    log: Callable[[MemoryEvent], None]
+    log: Callable[..., object]
     ids: Iterator[int] = field(default_factory=lambda: count(1))
     wanted: Callable[[], bool] | None = None
     used_bytes: int = 0
@@ -174,6 +172,6 @@ class Allocator:
     ) -> None:
         if self.wanted is None or self.wanted():
             used, reserved = self.used_bytes, self.reserved_bytes
-            # As MemoryEvent(…), without a Python call: this happens twice per op.
-            values = now_ns, event, kind, number, block.address, size, used, reserved, block.pool, purpose, tensor, op
-            self.log(_new_tuple(MemoryEvent, values))
+            self.log(
+                now_ns, event, kind, number, block.address, size, used, reserved, block.pool, purpose, tensor, op
+            )  # fmt: skip

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
 
+from traceconv import native
 from traceconv.runtime.clock import HostThread
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import NONE32, CaptureIds, RangeBegin
+from traceconv.runtime.event_log import NONE32, CaptureIds, RangeBegin, module_texts
 from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Run
 
 _CATEGORIES = {"annotation": "annotation", "inference": "Runtime", "external_op": "Runtime", "host_op": "Data"}
-
-
-@lru_cache(4096)
-def _module_texts(path: str) -> tuple[str, str]:
-    """Return name and args of a module's range."""
-    return path.rsplit("/", 1)[-1], f'{{"path": {json.dumps(path)}}}'
 
 
 class RangeLog:
@@ -85,10 +81,19 @@ class RangeLog:
     def _last_label(self) -> int:
         return self._open[-1] if self._open else 0
 
+    def modules(self, thread: HostThread, run: Run) -> Callable[[int, tuple[str, ...]], None]:
+        """Return `Modules.change` for a run on a thread."""
+        if not native.AVAILABLE or self._host.clock is None:
+            return Modules(self, thread, run).change
+        targets = self._host.recorder.module_targets(thread.thread_id, run.step_id)
+        return partial(
+            native.change_modules, self._host.clock, self._ids.spans, bytearray(), run.span_id, targets
+        )  # fmt: skip
+
     def module(self, thread: HostThread, path: str, parent: int, step_id: int) -> int:
         """Begin a module of the model on a thread; return its number."""
         span_id = next(self._ids.spans)
-        name, args = _module_texts(path)
+        name, args = module_texts(path)
         begin = RangeBegin(thread.now(), span_id, thread.thread_id, "module", name, "module", args, 0, step_id)
         self._host.recorder.range_begin(begin, parent)
         return span_id
@@ -128,39 +133,40 @@ class RangeLog:
             thread.spend(100)
 
 
+class Moves(NamedTuple):
+    """How a run gets from the modules of one op to those of the next: it leaves some, then enters these paths."""
+
+    leave: int
+    paths: tuple[str, ...]
+
+
+def moves_between(scopes: Sequence[tuple[str, ...]]) -> dict[int, Moves]:
+    """Return the moves by the index of the op they precede, given the modules of each op from the outermost on.
+
+    Those after the last op have the number of ops as their index.
+    """
+    moves = {}
+    for index, (before, now) in enumerate(pairwise([(), *scopes, ()])):
+        if before != now:
+            kept = sum(one == other for one, other in zip(before, now, strict=False))  # paths of nested modules
+            moves[index] = Moves(len(before) - kept, now[kept:])
+    return moves
+
+
 class Modules:
-    """The modules of a model as a run enters and leaves them: on the channel and, with a lag, on the worker."""
+    """The modules that a run is in on one of its threads: the channel or, with a lag, the worker."""
 
-    def __init__(self, ranges: RangeLog, host: Host, run: Run) -> None:
-        self._ranges = ranges
-        self._host = host
-        self._run = run
-        self._path: tuple[str, ...] = ()
-        self._open: dict[HostThread, list[int]] = {host.channel: [], host.worker: []}
+    def __init__(self, ranges: RangeLog, thread: HostThread, run: Run) -> None:
+        self._ranges, self._thread, self._run = ranges, thread, run
+        self._open: list[int] = []
 
-    def enter(self, scopes: tuple[str, ...]) -> Callable[[], None] | None:
-        """Enter these modules, outermost first, and leave all others; return what the worker has to do for it.
-
-        The caller hands that over together with the next op: a hand-over of its own would take longer than the work.
-        """
-        if scopes is self._path or scopes == self._path:
-            return None
-        same = 0
-        for before, now in zip(self._path, scopes, strict=False):
-            if before != now:
-                break
-            same += 1
-        self._path = scopes
-        self._go(self._host.channel, same, scopes)
-        return partial(self._go, self._host.worker, same, scopes)
-
-    def _go(self, thread: HostThread, keep: int, scopes: tuple[str, ...]) -> None:
-        opened = self._open[thread]
-        while len(opened) > keep:
-            self._ranges.module_end(thread, opened.pop())
-        for path in scopes[keep:]:
-            parent = opened[-1] if opened else self._run.span_id
-            opened.append(self._ranges.module(thread, path, parent, self._run.step_id))
+    def change(self, leave: int, paths: tuple[str, ...]) -> None:
+        """Leave as many modules, then enter those with these paths."""
+        for _ in range(leave):
+            self._ranges.module_end(self._thread, self._open.pop())
+        for path in paths:
+            parent = self._open[-1] if self._open else self._run.span_id
+            self._open.append(self._ranges.module(self._thread, path, parent, self._run.step_id))
 
 
 def one_by_one(first: Callable[[], None], second: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +25,11 @@ from traceconv.runtime.event_log import (
     NONE32,
     EventLog,
     EventStore,
+    ModuleTarget,
     RangeBegin,
     Taken,
     enum_values,
+    module_texts,
 )
 from traceconv.runtime.expand import Part, Room, Shape, Store, Words, expand
 from traceconv.runtime.identity import Identity
@@ -198,6 +200,8 @@ class Recorder(EventLog):
         #: The hash of a text, which the log defines on first use; 0 for none.
         self.text: Callable[[str | None], int] = cache(self._define)
         self._templates: dict[tuple[int, str], _Templates] = {}
+        #: Thread → the records of modules on it, what adds some, and the record of an end.
+        self._modules: dict[int, tuple[dict[tuple[str, ...], bytes], Callable[[tuple[str, ...]], bytes], bytes]] = {}
         #: First number of a model's ops → how many of its ops in bodies are described.
         self._inner_counts: dict[int, int] = {}
         self._threads: set[int] = set()
@@ -397,6 +401,30 @@ class Recorder(EventLog):
                 host_ns, span_id, 0, 0, self.text(exception), 0, 0, thread_id, NONE32,
                 _END_APART if apart else _END, kind_value, 0, NONE32, NONE32, NONE32,
             )  # fmt: skip
+
+    def module_target(self, thread_id: int, step_id: int) -> ModuleTarget | None:
+        """Return where C appends the records of modules on a thread; None if they are not selected."""
+        kind, step_id = self._range_kinds.get("module"), step_id if self.selection.steps else NONE32
+        if kind is None:
+            return None
+        known = self._modules.get(thread_id)
+        if known is None:
+            end = _pack_range(0, 0, 0, 0, 0, 0, 0, thread_id, NONE32, _END, kind, 0, NONE32, NONE32, NONE32)
+            known = self._modules[thread_id] = {}, partial(self._add_modules, thread_id, kind), end
+        return self._ranges, *known, self.selection.inferences, step_id
+
+    def _add_modules(self, thread_id: int, kind: int, paths: tuple[str, ...]) -> bytes:
+        """Return the begins of modules that are entered together, without what differs from run to run."""
+        self.describe_new_thread(thread_id)
+        begins, text = b"", self.text
+        for path in paths:
+            name, args = module_texts(path)
+            begins += _pack_range(
+                0, 0, 0, 0, text(name), text("module"), text(args), thread_id, NONE32, _BEGIN, kind, 0, NONE32, NONE32,
+                NONE32,
+            )  # fmt: skip
+        self._modules[thread_id][0][paths] = begins
+        return begins
 
     def span_target(self) -> tuple[bytearray, Callable[[str | None], int], bytes]:
         """Return where C appends the records of spans, the hashes of texts, and what a begin, an end and an end_apart

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from traceconv.runtime.launch import Execution, Launcher, Run
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import HostOp, Program
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent
-from traceconv.runtime.ranges import Modules, RangeLog, one_by_one, scopes_of
+from traceconv.runtime.ranges import RangeLog, moves_between, one_by_one, scopes_of
 from traceconv.runtime.schedule import schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.truth import DeviceTruth
@@ -127,14 +128,12 @@ class Session:
         self._event_store = host.recorder.store
         self._fetch = tuple(fetch)
         self._plan = schedule(model.program, model.spec, self._fetch)
-        #: Memory events not logged yet; with modelled clocks or the truth they are logged at once.
-        self._memory_events: list[MemoryEvent] = []
-        log = self._memory_events.append if host.is_live and truth is None else self._log_memory
+        log = host.recorder.memory_log(device.device_id) if truth is None else self._log_memory
         self._memory = Allocator(model.spec.memory_bytes, log, self._ids.blocks, self._memory_is_logged)
         self._launcher = Launcher(model.program, self._plan, host, device, self._memory, truth)
         self._ranges = RangeLog(host, device, self._ids, parent)
-        self._modules = modules
-        self._scopes = [scopes_of(op.scope_path) for op in model.program.ops]
+        #: Index of an op, or their number → the modules that are left and entered before it, if modules are logged.
+        self._moves = moves_between([scopes_of(op.scope_path) for op in model.program.ops]) if modules else {}
         self._step: _Step | None = None
         self._random = Random(seed)
         self._weights: list[Block] = []
@@ -197,12 +196,9 @@ class Session:
     def _log_rest(self) -> None:
         """Log what was only collected so far, for speed. Called before a run continues or ends."""
         self._launcher.log_done()
-        events = self._memory_events[:]
-        if events:
-            del self._memory_events[: len(events)]  # the worker may append meanwhile
-            self._host.recorder.memory(events, self._device.device_id)
 
-    def _log_memory(self, event: MemoryEvent) -> None:
+    def _log_memory(self, *fields: Any) -> None:
+        event = MemoryEvent(*fields)
         self._host.recorder.memory([event], self._device.device_id)
         if self._truth is not None:
             self._truth.memory(event)
@@ -339,22 +335,26 @@ class Session:
     def _hand_ops(self, run: Run) -> None:
         host, program = self._host, self.model.program
         with host.calls(("acl", "aclmdlExecuteAsync"), ("model", "ModelExecute"), step_id=run.step_id):
-            modules = Modules(self._ranges, host, run) if self._modules and host.recorder.store.calls_on else None
+            moves = self._moves if host.recorder.store.calls_on else {}
+            change, follow = (self._ranges.modules(thread, run) for thread in (host.channel, host.worker))
             dispatch, launch = host.dispatcher(run.step_id), self._launcher.op
             for op in program.ops:
                 if self._plan.host_reads:
                     self._read_values(op.index, run)
                 work = partial(launch, op, run)
-                first = None if modules is None else modules.enter(self._scopes[op.index])
+                if op.index in moves:
+                    change(*moves[op.index])
+                    # A hand-over of its own would take longer than this.
+                    work = partial(one_by_one, partial(follow, *moves[op.index]), work)
                 index = NONE32 if op.is_collective else op.index  # collectives are not ops of the model
-                dispatch(index, work if first is None else partial(one_by_one, first, work))
+                dispatch(index, work)
                 if op.index in run.trips:
                     for inner, name in run.trips[op.index]:
                         dispatch(inner.index, partial(self._launcher.inner, inner, name, op, run))
                     host.hand_over(partial(self._launcher.finish, op, run))
-            last = None if modules is None else modules.enter(())
-            if last is not None:
-                host.hand_over(last)
+            if len(program.ops) in moves:
+                change(*moves[len(program.ops)])
+                host.hand_over(partial(follow, *moves[len(program.ops)]))
             self._read_values(len(program.ops), run)
 
     def _read_values(self, index: int, run: Run) -> None:

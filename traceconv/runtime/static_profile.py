@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from traceconv.runtime.control import Assumption, ControlFlow, lower_with_control
 from traceconv.runtime.cost import ceil_div, task_ticks
@@ -177,7 +178,8 @@ class _PlannedMemory:
         self.used = self.reserved = self.tensor_bytes = self.most_tensor_bytes = 0
         self.peak_op: int | None = None
 
-    def _note(self, event: MemoryEvent) -> None:
+    def _note(self, *fields: Any) -> None:
+        event = MemoryEvent(*fields)
         self.reserved = max(self.reserved, event.reserved_bytes)
         if event.used_bytes > self.used:
             self.used, self.peak_op = event.used_bytes, event.op_index
