@@ -207,8 +207,8 @@ def test_samples_shorter_than_a_nanosecond_are_distinguished(tmp_path: Path) -> 
         sql = "SELECT s.id, s.name FROM slice s JOIN track t USING (run_id, track_id) WHERE t.name = 'b' ORDER BY s.id"
         rows = connection.execute(sql).fetchall()
         found = [why(connection, tmp_path / "trace.duckdb", "slice", str(id_)).evidence[0] for id_, _ in rows]
-    # In the order in which the slices end. All but the last begin and end at 5 or 6 ns.
-    firsts = [("main", 0), ("f", 1), ("f", 2), ("main", 2), ("f", 3), ("main", 4), ("f", 6)]
+    # In the order in which the slices begin. All but the last begin and end at 5 or 6 ns.
+    firsts = [("main", 0), ("f", 1), ("main", 2), ("f", 2), ("f", 3), ("main", 4), ("f", 6)]
     assert [name for _, name in rows] == [name for name, _ in firsts]
     assert [piece.where for piece in found] == [f"profiles/1/samples, number {first}" for _, first in firsts]
     assert [json.loads(piece.data) for piece in found] == [samples[first] for _, first in firsts]

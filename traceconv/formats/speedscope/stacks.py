@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from decimal import ROUND_HALF_EVEN, Decimal
+from operator import itemgetter
 
 from traceconv.base.int64 import LARGEST
 
@@ -51,22 +52,39 @@ class SampledStacks:
         return abs(len(self._samples) - len(self._weights))
 
     def slices(self, start_ns: int) -> Iterator[Slice]:
-        """The slices, from `start_ns` on."""
+        """The slices, from `start_ns` on; those that end at the same time, in the order in which they begin.
+
+        Of slices with the same times, the first encloses the others.
+        """
         stacks = list(self._numbers)
         open_frames: list[tuple[int, int, int]] = []  # frame, start, first sample
+        ended: list[tuple[int, int, Slice]] = []  # first sample, depth; those that end now
         now, before = start_ns, -1
+
+        def end(same: int) -> None:
+            while len(open_frames) > same:
+                frame, began, first = open_frames.pop()
+                ended.append((first, len(open_frames), (began, now - began, frame, first)))
+
         for sample, (number, weight) in enumerate(zip(self._samples, self._weights, strict=False)):
             if number != before:
                 stack = stacks[number]
                 same = 0
                 while same < len(stack) and same < len(open_frames) and open_frames[same][0] == stack[same]:
                     same += 1
-                while len(open_frames) > same:
-                    frame, began, first = open_frames.pop()
-                    yield began, now - began, frame, first
+                end(same)
                 open_frames.extend((frame, now, sample) for frame in stack[same:])
                 before = number
-            now += weight
-        while open_frames:
-            frame, began, first = open_frames.pop()
-            yield began, now - began, frame, first
+            if weight:
+                yield from _in_order(ended)
+                now += weight
+        end(0)
+        yield from _in_order(ended)
+
+
+def _in_order(ended: list[tuple[int, int, Slice]]) -> Iterator[Slice]:
+    """Take the slices out of the list."""
+    ended.sort(key=itemgetter(0, 1))
+    for _, _, one in ended:
+        yield one
+    ended.clear()
