@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import TypeAlias
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from traceconv.normalize.operators.arguments import described
-from traceconv.normalize.operators.registry import names_with_formula, work_of
-from traceconv.normalize.operators.work import Work
+from traceconv.base.int64 import Int64, Mask
+from traceconv.normalize.operators.distinct import CALL, OPERATOR_SCHEMA, DistinctOperators
+from traceconv.normalize.operators.registry import names_with_formula
+from traceconv.normalize.sort.spool import Spool
+from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.store.arrow_rows import execute_with
 from traceconv.store.catalogue import define
 
@@ -21,7 +24,6 @@ _KEYS = """['$."Input Dims"', '$."Input dims"', '$."Input type"', '$."Concrete I
 _MAX_LEVELS = 512
 #: Levels after which slices are dropped that no operator encloses. Few traces have more, and all are read for each.
 _FEW_LEVELS = 4
-_MATRIX = ("gemm", "conv", "attention")
 
 # A join of all rows would exceed the memory limit.
 _RUNS = """
@@ -120,27 +122,28 @@ CREATE OR REPLACE TEMP TABLE frontier AS
 SELECT run_id, slice_id, at_id, first_id, by_formula FROM temp.enclosed
 WHERE CASE WHEN first_id IS NULL THEN by_op ELSE by_formula END
 """
+# In the order of names.
+_NAMES = """
+CREATE OR REPLACE TEMP TABLE operator_name AS
+SELECT name, row_number() OVER (ORDER BY name) AS number, name IN (FROM temp.formula_name) AS has_formula
+FROM (SELECT DISTINCT name FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op')
+"""
 # Only formulas need the values, of which some calls have a new one each.
 _CALLS = f"""
-SELECT run_id, id, track_id, start_ns, dur_ns, name, coalesce(given[1], given[2])::VARCHAR AS dims,
-       given[3]::VARCHAR AS types,
-       CASE WHEN name IN (FROM temp.formula_name) THEN given[4]::VARCHAR END AS "values", depth
+SELECT run_id, id, number AS name, coalesce(given[1], given[2])::VARCHAR AS dims, given[3]::VARCHAR AS types,
+       CASE WHEN has_formula THEN given[4]::VARCHAR END AS "values"
 FROM (
-  SELECT r.run_id, r.id, r.track_id, r.start_ns, r.dur_ns, r.depth, r.name, json_extract(r.args, {_KEYS}) AS given
+  SELECT r.run_id, r.id, n.number, n.has_formula, json_extract(r.args, {_KEYS}) AS given
   FROM "range" AS r
   SEMI JOIN (FROM (SELECT run_id, range_id AS id FROM temp.found) WHERE {{part}}) AS f
     ON f.run_id = r.run_id AND f.id = r.id
+  JOIN temp.operator_name AS n ON n.name IS NOT DISTINCT FROM r.name
   WHERE r.run_id IN ({{runs}}) AND r.{{part}}
 )
 """  # noqa: S608 - our own words
-_DISTINCT = """
-CREATE OR REPLACE TEMP TABLE distinct_call AS
-SELECT *, row_number() OVER (ORDER BY run_id, name, dims, types, "values") AS number
-FROM (SELECT DISTINCT run_id, name, dims, types, "values" FROM temp.operator_call)
-"""
-_PART = """
-SELECT number, run_id, name, dims, types, "values" FROM temp.distinct_call WHERE number > {done} AND number <= {last}
-ORDER BY number
+_SORTED = """
+SELECT run_id, id, name, dims, types, "values" FROM temp.operator_call
+ORDER BY run_id, name, dims, types, "values"
 """
 # Of operators inside each other, the inner one does the work: the next product that starts does so before the end. A
 # join of each operator with those inside takes time quadratic in their number.
@@ -148,26 +151,16 @@ _OUTER = """
 CREATE OR REPLACE TEMP TABLE outer_call AS
 SELECT run_id, id
 FROM (
-  SELECT run_id, id, is_composite, coalesce(TRY(start_ns + dur_ns), 9223372036854775807) AS end_ns,
-         min(CASE WHEN is_matrix THEN start_ns END) OVER later AS next_ns
-  FROM temp.known_call
-  WHERE is_composite OR is_matrix
+  SELECT r.run_id, r.id, k.is_composite, coalesce(TRY(r.start_ns + r.dur_ns), 9223372036854775807) AS end_ns,
+         min(CASE WHEN k.is_matrix THEN r.start_ns END) OVER later AS next_ns
+  FROM (FROM temp.known_call WHERE is_composite OR is_matrix) AS k
+  JOIN "range" AS r ON r.run_id = k.run_id AND r.id = k.id
+  WHERE r.run_id IN ({runs})
   WINDOW later AS (
-    PARTITION BY run_id, track_id ORDER BY start_ns, depth, id ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
+    PARTITION BY r.run_id, r.track_id ORDER BY r.start_ns, r.depth, r.id
+    ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
 )
 WHERE is_composite AND next_ns < end_ns
-"""
-_NUMBERED = """
-SELECT c.run_id, c.id, c.track_id, c.start_ns, c.dur_ns, c.depth, n.number
-FROM (FROM temp.operator_call WHERE {part}) AS c
-JOIN (FROM temp.distinct_call WHERE {part}) AS n ON n.run_id = c.run_id AND n.name IS NOT DISTINCT FROM c.name
-  AND n.dims IS NOT DISTINCT FROM c.dims AND n.types IS NOT DISTINCT FROM c.types
-  AND n."values" IS NOT DISTINCT FROM c."values"
-"""
-_KNOWN = """
-SELECT c.* EXCLUDE (number), d.operator_id, d.bare_id, d.is_composite, d.is_matrix
-FROM (FROM temp.numbered_call WHERE {part}) AS c
-JOIN (FROM temp.distinct_operator WHERE {part}) AS d ON d.number = c.number
 """
 #: Place of the call_kind that a task `t` gives its call.
 TASK_RANK = """
@@ -189,60 +182,48 @@ JOIN temp.found AS f ON f.run_id = l.run_id AND f.slice_id = l.slice_id
 ANTI JOIN temp.placed AS p ON p.run_id = l.run_id AND p.task_id = l.id
 """
 _TASKS = """
-INSERT INTO task_operator BY NAME
-WITH called AS (
+SELECT c.run_id, c.id, c.operator_id, c.range_id, t.device_id, t.step_id, t.op_id, t.kind, t.start_ns, t.dur_ns,
+       {rank} AS rank
+FROM (
   SELECT p.run_id, p.task_id AS id, k.id AS range_id,
          CASE WHEN o.id IS NULL THEN k.operator_id ELSE k.bare_id END AS operator_id
   FROM (FROM (SELECT run_id, task_id, range_id AS id FROM temp.placed) WHERE {part}) AS p
   JOIN (FROM temp.known_call WHERE {part}) AS k ON k.run_id = p.run_id AND k.id = p.id
   LEFT JOIN (FROM temp.outer_call WHERE {part}) AS o ON o.run_id = p.run_id AND o.id = p.id
-), kinds AS (
-  SELECT c.run_id, c.id, c.operator_id, c.range_id, t.device_id, t.step_id, t.op_id, t.kind, t.start_ns, t.dur_ns,
-         {rank} AS rank
-  FROM called AS c
-  JOIN task AS t ON t.run_id = c.run_id AND t.id = c.id
-  WHERE t.run_id IN ({runs})
-)
-SELECT * EXCLUDE (rank), ['compute', 'collective', 'copy', 'transfer'][1 + min(rank) OVER of_call] AS call_kind,
-       row_number() OVER (of_call ORDER BY start_ns, id) = 1 AS is_first, 'recorded' AS attribution
-FROM kinds
-WINDOW of_call AS (PARTITION BY run_id, range_id, device_id)
+) AS c
+JOIN task AS t ON t.run_id = c.run_id AND t.id = c.id
+WHERE t.run_id IN ({runs})
+"""
+_INSERT_TASKS = """
+INSERT INTO task_operator BY NAME
+SELECT * EXCLUDE (rank), ['compute', 'collective', 'copy', 'transfer'][1 + rank] AS call_kind,
+       'recorded' AS attribution
+FROM task_rows
+"""
+# It takes longer than everything else here: once per name, and only where no formula has one.
+_CATEGORIES = """
+CREATE OR REPLACE TEMP TABLE operator_category AS
+SELECT n.number, kernel_category(n.name) AS category
+FROM temp.operator_name AS n
+SEMI JOIN name_rows AS r ON r.name = n.number
 """
 _OPERATORS = """
 INSERT INTO operator BY NAME
-SELECT m.* REPLACE (coalesce(m.category, c.category) AS category)
-FROM (FROM temp.made_operator WHERE {part}) AS m
-LEFT JOIN (
-  -- It takes longer than everything else here: once per name.
-  SELECT name, kernel_category(name) AS category
-  FROM (SELECT DISTINCT name FROM temp.made_operator WHERE category IS NULL AND {part})
-) AS c ON c.name = m.name
-SEMI JOIN (SELECT run_id, operator_id FROM task_operator WHERE run_id IN ({runs}) AND {part}) AS t
-  ON t.run_id = m.run_id AND t.operator_id = m.operator_id
+SELECT m.* REPLACE (n.name AS name, coalesce(m.category, c.category) AS category)
+FROM operator_rows AS m
+JOIN (FROM temp.operator_name WHERE {part}) AS n ON n.number = m.name
+LEFT JOIN (FROM temp.operator_category WHERE {part}) AS c ON c.number = m.name
 """
-#: Distinct calls whose work is computed at once.
+#: Calls whose work is computed at once.
 _PART_ROWS = 1 << 14
 #: Rows that are joined at once. A join of all may exceed the memory limit, although DuckDB spills.
-_JOINED_ROWS = 1 << 18
+_JOINED_ROWS = 1 << 17
 #: Bits of an ID that don't matter for that.
 _PLACE_BITS = 16
-_DISTINCT_COLUMNS = {
-    "number": pa.int64(), "operator_id": pa.int64(), "bare_id": pa.int64(), "is_composite": pa.bool_(),
-    "is_matrix": pa.bool_(),
-}  # fmt: skip
-_OPERATOR_COLUMNS = {
-    "operator_id": pa.int64(), "run_id": pa.int64(), "name": pa.string(), "category": pa.string(),
-    "input_shapes": pa.string(), "input_dtypes": pa.string(), "compute_type": pa.string(), "flops": pa.int64(),
-    "read_bytes": pa.int64(), "write_bytes": pa.int64(),
-}  # fmt: skip
 _TEMPORARY = (
-    "formula_name", "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_call", "distinct_call",
-    "distinct_operator", "made_operator", "numbered_call", "known_call", "outer_call", "placed",
+    "formula_name", "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_name", "operator_call",
+    "known_call", "outer_call", "placed", "operator_category",
 )  # fmt: skip
-
-_UNKNOWN_WORK = Work(None)
-
-_Row: TypeAlias = "tuple[object, ...]"
 
 
 def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
@@ -265,30 +246,24 @@ def fill_operators(
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
     step_done()
+    connection.execute(_NAMES.format(**within))
     calls = _CALLS.format(**within, part="{part}")
     _create_in_parts(connection, "operator_call", calls, _parts(connection, "range_id", "found"))
-    _make_operators(connection)
-    define(connection, "kernel_category")
-    [(distinct_count,)] = connection.execute("SELECT count(*) FROM temp.distinct_call").fetchall()
-    part_count = -(-distinct_count // _JOINED_ROWS) or 1
-    by_hash = [f'hash(name, dims, types, "values") % {part_count} = {part}' for part in range(part_count)]
-    _create_in_parts(connection, "numbered_call", _NUMBERED, by_hash)
-    # The rest needs the memory.
-    connection.execute("DROP TABLE temp.operator_call; DROP TABLE temp.distinct_call")
-    step_done()
-    by_number = _parts(connection, "number", "numbered_call", "number")
-    _create_in_parts(connection, "known_call", _KNOWN, by_number)
-    connection.execute("DROP TABLE temp.numbered_call; DROP TABLE temp.distinct_operator")
-    step_done()
-    connection.execute(_OUTER)
-    _create_in_parts(connection, "placed", _BY_CALL, _parts(connection, "api_id", "launched"))
-    connection.execute(_BY_FLOW)
-    for part in _parts(connection, "range_id", "placed"):
-        connection.execute(_TASKS.format(**within, part=part))
-    connection.execute("DROP TABLE temp.known_call; DROP TABLE temp.placed")
-    step_done()
-    for part in _parts(connection, "operator_id", "made_operator", "operator_id"):
-        connection.execute(_OPERATORS.format(**within, part=part))
+    operators = SpilledRows(OPERATOR_SCHEMA)
+    try:
+        count = _number_calls(connection, operators)
+        step_done()
+        connection.execute(_OUTER.format(**within))
+        _create_in_parts(connection, "placed", _BY_CALL, _parts(connection, "api_id", "launched"))
+        connection.execute(_BY_FLOW)
+        used = np.zeros(count + 1, np.bool_)
+        for part in _parts(connection, "range_id", "placed"):
+            used[_insert_tasks(connection, _TASKS.format(**within, part=part))] = True
+        connection.execute("DROP TABLE temp.known_call; DROP TABLE temp.placed")
+        step_done()
+        _insert_operators(connection, operators, used)
+    finally:
+        operators.close()
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
     step_done()
@@ -331,48 +306,83 @@ def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
             break
 
 
-def _make_operators(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make `distinct_operator`, with the ID of each operator and its arguments, and `made_operator`, with their work.
+def _number_calls(connection: duckdb.DuckDBPyConnection, operators: SpilledRows) -> int:
+    """Make `known_call`, the calls with their operators, and add these to `operators`; return the last ID."""
+    with_formula = connection.execute("SELECT number, name FROM temp.operator_name WHERE has_formula").fetchall()
+    distinct = DistinctOperators(dict(with_formula))
+    calls = Spool(CALL)
+    try:
+        for batch in connection.sql(_SORTED).to_arrow_reader(_PART_ROWS):
+            for first in range(0, batch.num_rows, _PART_ROWS):
+                rows, added = distinct.take(batch.slice(first, _PART_ROWS))
+                calls.append(rows)
+                operators.append(added)
+        operators.end()
+        connection.execute("DROP TABLE temp.operator_call")
+        schema = pa.schema([(name, pa.from_numpy_dtype(CALL[name])) for name in CALL.names or ()])
+        batches = (
+            pa.RecordBatch.from_arrays([pa.array(rows[name]) for name in schema.names], schema=schema) for rows in calls
+        )
+        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        execute_with(connection, "CREATE OR REPLACE TEMP TABLE known_call AS FROM call_rows", "call_rows", reader)
+    finally:
+        calls.close()
+    return distinct.count
 
-    bare_id  ID of the same operator without work, for calls whose work is done by an operator inside
-    """
-    connection.execute(_DISTINCT)
-    for name, columns in (("distinct_operator", _DISTINCT_COLUMNS), ("made_operator", _OPERATOR_COLUMNS)):
-        empty = pa.schema(list(columns.items())).empty_table()
-        execute_with(connection, f"CREATE OR REPLACE TEMP TABLE {name} AS FROM made_rows", "made_rows", empty)
-    ids: dict[_Row, int] = {}
-    done = id_count = 0
-    named: tuple[object, object] | None = None
-    while calls := connection.execute(_PART.format(done=done, last=done + _PART_ROWS)).fetchall():
-        found: list[_Row] = []
-        made: list[_Row] = []
 
-        def id_of(*row: object, made: list[_Row] = made) -> int:
-            nonlocal id_count
-            known = ids.get(row)
-            if known is None:
-                id_count += 1
-                known = ids[row] = id_count
-                made.append((known, *row))
-            return known
+def _insert_tasks(connection: duckdb.DuckDBPyConnection, tasks: str) -> Int64:
+    """Insert rows of task_operator; return their operators. All tasks of a call are in one part."""
+    rows = connection.sql(tasks).to_arrow_table()
+    if not rows.num_rows:
+        return np.zeros(0, np.int64)
+    operator_ids: Int64 = rows.column("operator_id").to_numpy()
+    ranks, is_first = _within_calls(rows)
+    rows = (
+        rows.drop_columns("rank").append_column("rank", pa.array(ranks)).append_column("is_first", pa.array(is_first))
+    )
+    execute_with(connection, _INSERT_TASKS, "task_rows", rows)
+    return operator_ids
 
-        for number, run_id, name, dims, types, values in calls:
-            if (run_id, name) != named:  # calls are sorted by these: earlier operators don't occur again
-                named = (run_id, name)
-                ids.clear()
-            known = dims is not None and types is not None
-            work = (work_of(name, dims, types, values) if known else None) or _UNKNOWN_WORK
-            row = (run_id, name, work.category, *(described(dims, types) if known else (None, None)))
-            operator_id = id_of(*row, work.compute_type, work.flops, work.read_bytes, work.write_bytes)
-            bare_id = id_of(*row, work.compute_type, None, None, None) if work.is_composite else operator_id
-            is_matrix = work.category in _MATRIX and work.flops is not None
-            found.append((number, operator_id, bare_id, work.is_composite, is_matrix))
-        done += len(calls)
-        for name, columns, rows in (
-            ("distinct_operator", _DISTINCT_COLUMNS, found),
-            ("made_operator", _OPERATOR_COLUMNS, made),
-        ):
-            values_of = zip(*rows, strict=True) if rows else [()] * len(columns)
-            arrays = [pa.array(of, kind) for of, kind in zip(values_of, columns.values(), strict=True)]
-            rows_of = pa.Table.from_arrays(arrays, list(columns))
-            execute_with(connection, f"INSERT INTO temp.{name} FROM made_rows", "made_rows", rows_of)
+
+def _within_calls(tasks: pa.Table) -> tuple[Int64, Mask]:
+    """Return the least rank of the tasks of a call on a device, and whether a task is the first of them."""
+    ranks: Int64 = tasks.column("rank").to_numpy().copy()
+    is_first = np.ones(len(ranks), np.bool_)
+    devices = tasks.column("device_id").combine_chunks().dictionary_encode(null_encoding="encode").indices
+    call = [devices.to_numpy(), tasks.column("range_id").to_numpy(), tasks.column("run_id").to_numpy()]
+    order = np.lexsort(call)
+    begins = _begins([keys[order] for keys in call])
+    # Most calls have one task.
+    several = order[~(begins & np.append(begins[1:], True))]
+    if len(several):
+        start_ns = tasks.column("start_ns")
+        keys = [tasks.column("id").to_numpy(), start_ns.fill_null(0).to_numpy(), start_ns.is_null().to_numpy(), *call]
+        order = several[np.lexsort([key[several] for key in keys])]
+        begins = _begins([key[order] for key in call])
+        is_first[order] = begins
+        starts = np.flatnonzero(begins)
+        ranks[order] = np.repeat(np.minimum.reduceat(ranks[order], starts), np.diff(np.append(starts, len(order))))
+    return ranks, is_first
+
+
+def _begins(columns: Iterable[NDArray[np.generic]]) -> Mask:
+    """Return which rows differ from the one before, of at least one row."""
+    begins: Mask = np.logical_or.reduce([np.append(True, keys[1:] != keys[:-1]) for keys in columns])
+    return begins
+
+
+def _insert_operators(connection: duckdb.DuckDBPyConnection, operators: SpilledRows, used: Mask) -> None:
+    """Insert the rows of operators that are used, by ID."""
+    define(connection, "kernel_category")
+    names = [np.zeros(0, np.int64)]
+    for _, batch in operators.batches("operator_id", "name", "category"):
+        wanted = used[batch.column("operator_id").to_numpy()] & batch.column("category").is_null().to_numpy(False)
+        names.append(np.unique(batch.column("name").to_numpy()[wanted]))
+    name_rows = pa.table({"name": pa.array(np.unique(np.concatenate(names)))})
+    execute_with(connection, _CATEGORIES, "name_rows", name_rows)
+    for _, batch in operators.batches():
+        batch = batch.filter(pa.array(used[batch.column("operator_id").to_numpy()]))
+        if batch.num_rows:
+            names = batch.column("name").to_numpy()
+            part = f"number BETWEEN {names.min()} AND {names.max()}"
+            execute_with(connection, _OPERATORS.format(part=part), "operator_rows", batch)

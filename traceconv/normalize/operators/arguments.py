@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import TypeAlias, TypeGuard
 
@@ -29,11 +27,9 @@ _NUMBERED = {
 }  # fmt: skip
 _FLOATS = {"fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 _INTEGERS = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
-_LARGEST, _MOST_DIMENSIONS = (1 << 63) - 1, 64
-
-#: A list of shapes without blanks, as SQL extracts it: its text needs no parsing.
-_SHAPE = rf"\[(?:(?:0|[1-9][0-9]{{0,17}})(?:,(?:0|[1-9][0-9]{{0,17}})){{0,{_MOST_DIMENSIONS - 1}}})?\]"
-_SHAPES = re.compile(rf"\[{_SHAPE}(?:,{_SHAPE})*\]")
+_LARGEST = (1 << 63) - 1
+#: Dimensions of a shape.
+MOST_DIMENSIONS = 64
 
 Shape: TypeAlias = "tuple[int, ...]"
 
@@ -107,7 +103,7 @@ class Arguments:
 
 def parse_arguments(dims: str, types: str, values: str | None) -> Arguments | None:
     """Parse the three keys of an event's args, as JSON: lists, or torch_npu's texts. None if they don't match."""
-    shapes, names, concrete = _items(dims), _items(types), _items(values or "[]")
+    shapes, names, concrete = items(dims), items(types), items(values or "[]")
     if shapes is None or names is None or concrete is None or len(shapes) != len(names):
         return None
     tensors: list[Tensor | None] = []
@@ -117,44 +113,11 @@ def parse_arguments(dims: str, types: str, values: str | None) -> Arguments | No
             tensors.append(None)
             lists.append(_shapes(shape) if name == "TensorList" else ())
             continue
-        if not _is_shape(shape):
+        if not is_shape(shape):
             return None
         tensors.append(Tensor(tuple(shape), _TYPES[name][0]))
         lists.append(())
     return Arguments(tuple(tensors), tuple(lists), tuple(None if value is None else str(value) for value in concrete))
-
-
-def described(dims: str, types: str) -> tuple[str | None, str | None]:
-    """Return the shapes and the types of an operator's arguments as text; None for what is not as expected.
-
-    The last arguments without a shape are left out. Shapes of a list of tensors are joined by '|'.
-    """
-    texts = _shape_texts(dims)
-    names = _type_names(types)
-    if texts is None or names is None or len(texts) != len(names):
-        return None, None
-    shapes = ";".join(texts).rstrip(";")
-    return shapes, _joined_types(types, shapes.count(";") + 1 if shapes else 0)
-
-
-def _shape_texts(dims: str) -> list[str] | None:
-    if _SHAPES.fullmatch(dims):
-        return dims[2:-2].split("],[")
-    shapes = _items(dims)
-    return None if shapes is None else [_shape_text(shape) for shape in shapes]
-
-
-@lru_cache(1 << 10)
-def _type_names(types: str) -> tuple[str, ...] | None:
-    names = _items(types)
-    if names is None:
-        return None
-    return tuple(name.removeprefix("c10::") if isinstance(name, str) else "" for name in names)
-
-
-@lru_cache(1 << 10)
-def _joined_types(types: str, count: int) -> str:
-    return ";".join((_type_names(types) or ())[:count]).encode("utf-8", "replace").decode()
 
 
 def promoted(tensors: Sequence[Tensor]) -> str | None:
@@ -190,22 +153,17 @@ def fits(number: int | None) -> int | None:
     return number if number is not None and 0 <= number <= _LARGEST else None
 
 
-def _is_shape(shape: object) -> TypeGuard[list[int]]:
-    if not isinstance(shape, list) or len(shape) > _MOST_DIMENSIONS:
+def is_shape(shape: object) -> TypeGuard[list[int]]:
+    """Whether a value of JSON is the extents of a tensor."""
+    if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
         return False
     return all(type(extent) is int and 0 <= extent <= _LARGEST for extent in shape)
 
 
 def _shapes(shapes: object) -> tuple[Shape, ...]:
-    if not isinstance(shapes, list) or not all(_is_shape(shape) for shape in shapes):
+    if not isinstance(shapes, list) or not all(is_shape(shape) for shape in shapes):
         return ()
     return tuple(map(tuple, shapes))
-
-
-def _shape_text(shape: object) -> str:
-    if _is_shape(shape):
-        return ",".join(map(str, shape))
-    return "|".join(_shape_text(one) for one in shape if _is_shape(one)) if isinstance(shape, list) else ""
 
 
 def _category(dtype: str) -> int | None:
@@ -214,7 +172,7 @@ def _category(dtype: str) -> int | None:
     return 1 if dtype in _INTEGERS else 2 if dtype in _FLOATS else None
 
 
-def _items(text: str) -> list[object] | None:
+def items(text: str) -> list[object] | None:
     """Return a JSON list, or the items of torch_npu's text; shapes there are integers separated by commas."""
     found = _json(text)
     if isinstance(found, str):
