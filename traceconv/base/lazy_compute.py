@@ -46,7 +46,7 @@ class _LazyLoader(Loader):
         compiled.function_registry = lambda: few
         try:
             self._loader.exec_module(module)
-        except Exception:  # noqa: BLE001 - another version of pyarrow, which uses more: import it as it is
+        except (AttributeError, KeyError, NameError, TypeError):  # another version, which uses more: import it as it is
             compiled.function_registry = function_registry
             for name in _AT_IMPORT:
                 vars(module).pop(name, None)
