@@ -104,8 +104,37 @@ def test_malformed_arguments_are_refused() -> None:
             replace(shared, **{name: wrong}).times(delays, times)
     with pytest.raises(ValueError, match="not before its vertex"):
         shared.times(replace(delays, sources=delays.sources + 10**6), times)
-    with pytest.raises(ValueError, match="not in order"):
-        native.work(shared.tasks, times[::-1].copy(), shared.devices, shared.demands, 5, shared.work.copy())
+    none, rest = np.zeros((len(shared.work), 0), np.int64), (5, 0, 1, 1)
+    for codes, at, devices in (
+        (shared.tasks, times[::-1].copy(), shared.devices),
+        (shared.tasks + 10**6, times, shared.devices),
+        (shared.tasks, times, shared.devices[:-1].copy()),
+    ):
+        with pytest.raises(ValueError, match="not in order"):
+            native.work(codes, at, devices, none, shared.demands.copy(), shared.work.copy(), *rest)
+
+
+def test_work_and_bandwidths_are_the_same_in_c_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that need memory and L2, in several busy periods, of which some need more rounds than others."""
+    if not native.AVAILABLE:
+        pytest.skip("no C extension")
+    slowed = 0
+    for seed in range(60):
+        chance = random.Random(seed)
+        _, tasks, needs = simulated(seed)
+        _, shared, times = graph_of(tasks, needs)
+        span = np.array([task.span[1] - task.span[0] for task in tasks])
+        busy_ns = np.array([[chance.randint(0, int(ns)), chance.choice((0, int(ns)))] for ns in span])
+        devices = np.array([chance.randrange(2) for _ in tasks])
+        shared = replace(shared, busy_ns=busy_ns, devices=devices, work=span * _CAPACITY)
+        found = []
+        for in_c in (True, False):
+            monkeypatch.setattr(contention.native, "AVAILABLE", in_c)
+            measured = shared.measured(times)
+            found.append((measured.work.tolist(), measured.demands.tolist()))
+        assert found[0] == found[1], seed
+        slowed += int((measured.work < shared.work).sum())
+    assert slowed > 100
 
 
 def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
@@ -113,10 +142,13 @@ def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
         pytest.skip("no C extension")
     most = np.iinfo(np.int64).max
     codes, devices, work = np.array([0, 1, 2, ~0, ~1, ~2]), np.zeros(3, np.int64), np.zeros(3, np.int64)
+    none, rest = np.zeros((3, 0), np.int64), (1, 0, 1, 1)
     # Three tasks ask for 3 × 2^62: they run at the least speed, 1.
-    native.work(codes, np.array([0, 0, 0, 9, 9, 9]), devices, np.full((3, 1), 2**62), 1, work)
+    native.work(codes, np.array([0, 0, 0, 9, 9, 9]), devices, none, np.full((3, 1), 2**62), work, *rest)
     assert work.tolist() == [9, 9, 9]
     # A task alone has the speed 2^20, so that its work in 2^62 ns is beyond 64 bits, as is the time.
     for begin in (0, -most):
-        native.work(codes[[0, 3]], np.array([begin, 2**62]), devices[:1], np.ones((1, 1), np.int64), 1, work[:1])
+        native.work(
+            codes[[0, 3]], np.array([begin, 2**62]), devices[:1], none[:1], np.ones((1, 1), np.int64), work[:1], *rest
+        )
         assert work[0] == most

@@ -19,6 +19,7 @@ from traceconv.analysis.dependency_graph import Graph
 from traceconv.analysis.dependency_kinds import RUN
 from traceconv.analysis.replay import Delays
 from traceconv.analysis.slices import Columns
+from traceconv.analysis.vertices import find
 from traceconv.base.int64 import Int64, Mask
 
 #: A vertex that is not the start or end of a task that shares its device.
@@ -36,27 +37,32 @@ _REACHABLE_PERCENT = 80
 #: Cores that a task needs, in multiples of 1 / _CAPACITY; how long its bytes take at the peak of the memory, and the
 #: pipes that read through L2 are busy, on average over the cores.
 _DEMANDS = """
-SELECT t.id, cube, vector, cpu, coalesce(memory_ns, 0) AS memory_ns, coalesce(l2_ns, 0) AS l2_ns
+SELECT id, cube, vector, cpu, coalesce({memory_ns}, 0) AS memory_ns, coalesce({l2_ns}, 0) AS l2_ns
 FROM (
-  SELECT t.id,
+  SELECT t.id, peak_bytes_per_s, core_clock_hz,
     coalesce(CASE WHEN core_type IN ('AI_CORE', 'MIX_AIC') THEN block_count
              WHEN core_type = 'MIX_AIV' THEN mix_block_count END * {capacity} // ai_core_count, 0) AS cube,
     coalesce(CASE WHEN core_type IN ('AI_VECTOR_CORE', 'MIX_AIV') THEN block_count
              WHEN core_type = 'MIX_AIC' THEN mix_block_count END * {capacity} // ai_vector_core_count, 0) AS vector,
     coalesce(CASE WHEN core_type = 'AI_CPU' THEN block_count END * {capacity} // ai_cpu_count, 0) AS cpu,
-    TRY_CAST(coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes)::HUGEINT * 1_000_000_000
-             // peak_bytes_per_s AS BIGINT) AS memory_ns,
-    TRY_CAST((coalesce(aic_mte2_cycles // ai_core_count, 0) + coalesce(aiv_mte2_cycles // ai_vector_core_count, 0))
-             ::HUGEINT * 1_000_000_000 // core_clock_hz AS BIGINT) AS l2_ns
+    coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes) AS bytes,
+    coalesce(aic_mte2_cycles // ai_core_count, 0) + coalesce(aiv_mte2_cycles // ai_vector_core_count, 0) AS cycles
   FROM task AS t
   JOIN device AS d ON d.run_id = t.run_id AND d.device_id = t.device_id
   LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
   LEFT JOIN task_pmu AS p ON p.run_id = t.run_id AND p.id = t.id
   WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high}
     AND (t.block_count > 0 OR t.kind = 'copy') AND d.ai_core_count > 0
-) AS t
-ORDER BY t.id
+)
 """
+
+
+def _duration(count: str, per_second: str) -> str:
+    """Return an expression for how many ns a number of things takes. 128 bits take twice as long as 64."""
+    return (
+        f"CASE WHEN {count} BETWEEN 0 AND 9_000_000_000 THEN {count} * 1_000_000_000 // {per_second} "
+        f"ELSE TRY_CAST({count}::HUGEINT * 1_000_000_000 // {per_second} AS BIGINT) END"
+    )
 
 
 def divided(numbers: Int64, by: Fraction) -> Int64:
@@ -97,6 +103,14 @@ class Contention:
 
         A task needs more bandwidth, the less of its time it would take alone, which depends on the other tasks' needs.
         """
+        first, work = self.cores.shape[1], self.work.copy()
+        demands = np.hstack((self.cores, np.zeros_like(self.busy_ns)))
+        if native.AVAILABLE:
+            native.work(
+                self.tasks, times, self.devices, self.busy_ns, demands, work,
+                demands.shape[1], self.busy_ns.shape[1], _ROUNDS, _EXACT,
+            )  # fmt: skip
+            return replace(self, work=work, demands=demands)
         shares = np.flatnonzero(self.tasks != _NONE)
         codes, at = self.tasks[shares], times[shares]
         # Times without an idle device between them don't affect one another: [vertex], [task].
@@ -104,17 +118,12 @@ class Contention:
         periods = np.cumsum(running == 0) - (running == 0)
         own_period = np.zeros(len(self.work), np.int64)
         own_period[codes[codes >= 0]] = periods[codes >= 0]
-        first, work = self.cores.shape[1], self.work
-        demands = np.hstack((self.cores, np.zeros_like(self.busy_ns)))
         tasks = np.arange(len(work))
         for _ in range(_ROUNDS):
             alone_ns = np.maximum(work[tasks, None] // _CAPACITY, 1)
             demands[tasks, first:] = np.minimum(self.busy_ns[tasks] * _CAPACITY // alone_ns, _CAPACITY)
             previous, work = work[tasks], work.copy()
-            if native.AVAILABLE:
-                native.work(codes, at, self.devices, demands, demands.shape[1], work)
-            else:
-                _work(codes, at, self.devices, demands, work)
+            _work(codes, at, self.devices, demands, work)
             change = np.abs(work[tasks] - previous)
             if (change <= previous // _EXACT).all():
                 break
@@ -156,12 +165,14 @@ def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph)
     if not 1 < _at_once(len(graph.times), starts, ends) <= _MOST_AT_ONCE:
         return None
     window = {"low": graph.times[0], "high": graph.times[-1]}
-    needs = Columns.read(connection, _DEMANDS.format(run=run_id, capacity=_CAPACITY, **window))
+    durations = {
+        "memory_ns": _duration("bytes", "peak_bytes_per_s"), "l2_ns": _duration("cycles", "core_clock_hz"),
+    }  # fmt: skip
+    needs = Columns.read(connection, _DEMANDS.format(run=run_id, capacity=_CAPACITY, **window, **durations))
     if not len(needs):
         return None
-    ids = graph.ids[graph.slices[ends]]
-    rows = np.minimum(np.searchsorted(needs["id"], ids), len(needs) - 1)
-    known = needs["id"][rows] == ids
+    rows = find(needs["id"], graph.ids[graph.slices[ends]])
+    known = rows >= 0
     ends, starts, rows = ends[known], starts[known], rows[known]
     if not len(ends):
         return None

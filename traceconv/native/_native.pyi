@@ -194,9 +194,13 @@ def work(
     tasks: NDArray[np.int64],
     times: NDArray[np.int64],
     devices: NDArray[np.int64],
+    busy_ns: NDArray[np.int64],
     demands: NDArray[np.int64],
-    resources: int,
     work: NDArray[np.int64],
+    resources: int,
+    bandwidths: int,
+    rounds: int,
+    exact: int,
     /,
 ) -> None: ...
 def integers(offsets: Bytes, data: Bytes, /) -> bytes | None: ...

@@ -59,7 +59,8 @@ static PyMethodDef methods[] = {
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
     {"work", native_work, METH_VARARGS,
-        "work(tasks, times, devices, demands, resources, work): what tasks that shared devices would take alone."},
+        "work(tasks, times, devices, busy_ns, demands, work, resources, bandwidths, rounds, exact): what tasks that shared "
+        "devices would take alone, and their demands for bandwidth."},
     {"integers", native_integers, METH_VARARGS, "integers(offsets, data): integers in texts, or None."},
     {NULL, NULL, 0, NULL},
 };

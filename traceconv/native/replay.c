@@ -185,7 +185,9 @@ PyObject *native_causes(PyObject *module, PyObject *args)
 #define CAPACITY ((int64_t)1 << 20)
 
 typedef struct {
-    int64_t task, vertex, left, speed;
+    int64_t task, vertex, left, speed, device;
+    /* [resource] */
+    const int64_t *demands;
 } running_task;
 
 typedef struct {
@@ -199,80 +201,73 @@ typedef struct {
     Py_ssize_t resources;
 } running_set;
 
-static int64_t demand(const running_set *set, int64_t task, Py_ssize_t resource)
-{
-    return item(set->demands, (Py_ssize_t)task * set->resources + resource);
-}
-
 /* Set the speeds of the tasks of a device, after one of them has started or ended. */
 static void share(running_set *set, int64_t device)
 {
-    for (Py_ssize_t place = 0; place < set->count; place++)
-        if (item(set->devices, (Py_ssize_t)set->tasks[place].task) == device)
-            set->tasks[place].speed = FULL;
+    running_task *stop = set->tasks + set->count;
+    for (running_task *one = set->tasks; one < stop; one++)
+        if (one->device == device)
+            one->speed = FULL;
     for (Py_ssize_t resource = 0; resource < set->resources; resource++) {
         int64_t asked = 0, askers = 0;
-        for (Py_ssize_t place = 0; place < set->count; place++)
-            if (item(set->devices, (Py_ssize_t)set->tasks[place].task) == device) {
-                int64_t one = demand(set, set->tasks[place].task, resource);
-                asked = later(asked, one);
-                askers += one > 0;
+        for (running_task *one = set->tasks; one < stop; one++)
+            if (one->device == device) {
+                asked = later(asked, one->demands[resource]);
+                askers += one->demands[resource] > 0;
             }
         if (askers < 2 || asked <= CAPACITY)
             continue;
         int64_t speed = FULL * CAPACITY / asked;
         speed = speed < 1 ? 1 : speed;
-        for (Py_ssize_t place = 0; place < set->count; place++) {
-            running_task *one = &set->tasks[place];
-            if (item(set->devices, (Py_ssize_t)one->task) == device && demand(set, one->task, resource) > 0 &&
-                speed < one->speed)
+        for (running_task *one = set->tasks; one < stop; one++)
+            if (one->device == device && one->demands[resource] > 0 && speed < one->speed)
                 one->speed = speed;
-        }
     }
 }
 
 static void start_task(running_set *set, int64_t task, int64_t vertex, int64_t left)
 {
-    set->tasks[set->count++] = (running_task){.task = task, .vertex = vertex, .left = left, .speed = FULL};
-    share(set, item(set->devices, (Py_ssize_t)task));
+    int64_t device = item(set->devices, (Py_ssize_t)task);
+    set->tasks[set->count++] = (running_task){.task = task, .vertex = vertex, .left = left, .speed = FULL, .device = device,
+        .demands = (const int64_t *)set->demands->buf + task * set->resources};
+    share(set, device);
 }
 
 static void end_task(running_set *set, Py_ssize_t place)
 {
-    int64_t device = item(set->devices, (Py_ssize_t)set->tasks[place].task);
+    int64_t device = set->tasks[place].device;
     set->tasks[place] = set->tasks[--set->count];
     share(set, device);
 }
 
-/* What each task would take alone, from the measured times; -1 if the arguments are malformed. */
-static int measure_work(running_set *set, const Py_buffer *tasks, const Py_buffer *times, const Py_buffer *work)
+/* The start or the end (~task) of a task, and the busy period that it is in. */
+typedef struct {
+    int64_t code, time;
+    Py_ssize_t period;
+} shared_vertex;
+
+/* What each task would take alone, from the measured times; -1 if they are not in order. */
+static int measure_work(running_set *set, const shared_vertex *vertices, Py_ssize_t count, int64_t *work)
 {
-    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
-    Py_ssize_t count = tasks->len / size, most = work->len / size;
-    if (times->len / size != count || set->devices->len / size != most ||
-        set->demands->len / size != most * set->resources)
-        return -1;
-    for (Py_ssize_t vertex = 0; vertex < count; vertex++) {
-        /* The task that starts at a vertex, or ~task that ends; INT64_MIN: none. */
-        int64_t code = item(tasks, vertex), time = item(times, vertex);
-        if (code == INT64_MIN)
-            continue;
-        int64_t task = code < 0 ? ~code : code;
-        if (task >= most || (set->count > 0 && time < set->now))
+    set->count = 0;
+    set->now = 0;
+    for (const shared_vertex *vertex = vertices; vertex < vertices + count; vertex++) {
+        int64_t task = vertex->code < 0 ? ~vertex->code : vertex->code;
+        if (set->count > 0 && vertex->time < set->now)
             return -1;
         for (Py_ssize_t place = 0; place < set->count; place++)
             set->tasks[place].left =
-                later(set->tasks[place].left, done_in(elapsed(set->now, time), set->tasks[place].speed));
-        set->now = time;
-        if (code >= 0) {
+                later(set->tasks[place].left, done_in(elapsed(set->now, vertex->time), set->tasks[place].speed));
+        set->now = vertex->time;
+        if (vertex->code >= 0) {
             if (set->count == set->most)
                 return -1;
-            start_task(set, task, vertex, 0);
+            start_task(set, task, 0, 0);
             continue;
         }
         for (Py_ssize_t place = 0; place < set->count; place++)
             if (set->tasks[place].task == task) {
-                memcpy((uint8_t *)work->buf + (size_t)task * sizeof task, &set->tasks[place].left, sizeof task);
+                work[task] = set->tasks[place].left;
                 end_task(set, place);
                 break;
             }
@@ -280,30 +275,99 @@ static int measure_work(running_set *set, const Py_buffer *tasks, const Py_buffe
     return 0;
 }
 
+/* Demands for bandwidth, which are the last ones of a task, follow from its time alone. */
+static void set_bandwidths(const running_set *set, int64_t *demands, const int64_t *busy_ns, Py_ssize_t bandwidths, const int64_t *work,
+    int64_t task)
+{
+    int64_t alone_ns = work[task] / FULL < 1 ? 1 : work[task] / FULL;
+    for (Py_ssize_t one = 0; one < bandwidths; one++) {
+        int64_t demand = done_in(busy_ns[task * bandwidths + one], CAPACITY) / alone_ns;
+        demands[(task + 1) * set->resources - bandwidths + one] = demand < CAPACITY ? demand : CAPACITY;
+    }
+}
+
+/* Repeat until the work of no task changes by more than a part of it. Busy periods in which nothing changes have reached
+ * a fixed point, and are left out of the next rounds. -1 if the times are not in order. */
+static int measure_rounds(running_set *set, shared_vertex *vertices, Py_ssize_t count, int64_t *demands, const int64_t *busy_ns,
+    Py_ssize_t bandwidths, int64_t *work, int64_t *before, char *changes, Py_ssize_t rounds, int64_t exact)
+{
+    for (int64_t task = 0; task < set->most; task++)
+        set_bandwidths(set, demands, busy_ns, bandwidths, work, task);
+    for (Py_ssize_t round = 0; round < rounds; round++) {
+        for (Py_ssize_t vertex = 0; vertex < count; vertex++)
+            if (vertices[vertex].code >= 0) {
+                int64_t task = vertices[vertex].code;
+                before[task] = work[task];
+                set_bandwidths(set, demands, busy_ns, bandwidths, work, task);
+            }
+        if (measure_work(set, vertices, count, work) < 0)
+            return -1;
+        int is_exact = 1;
+        Py_ssize_t kept = 0;
+        for (Py_ssize_t vertex = 0; vertex < count; vertex++)
+            changes[vertices[vertex].period] = 0;
+        for (Py_ssize_t vertex = 0; vertex < count; vertex++)
+            if (vertices[vertex].code >= 0) {
+                int64_t task = vertices[vertex].code, more = elapsed(before[task], work[task]);
+                is_exact &= (more < 0 ? -more : more) <= before[task] / exact;
+                changes[vertices[vertex].period] |= more != 0;
+            }
+        if (is_exact)
+            break;
+        for (Py_ssize_t vertex = 0; vertex < count; vertex++)
+            if (changes[vertices[vertex].period])
+                vertices[kept++] = vertices[vertex];
+        count = kept;
+    }
+    return 0;
+}
+
 PyObject *native_work(PyObject *module, PyObject *args)
 {
-    Py_buffer tasks, times, devices, demands, work;
-    Py_ssize_t resources;
+    enum { TASKS, TIMES, DEVICES, BUSY, DEMANDS, WORK, ALL };
+    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
+    Py_buffer all[ALL];
+    Py_ssize_t resources, bandwidths, rounds, shared = 0, periods = 0, running = 0;
+    long long exact;
     int failed = 1;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*nw*:work", &tasks, &times, &devices, &demands, &resources, &work))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*w*nnnL:work", &all[TASKS], &all[TIMES], &all[DEVICES], &all[BUSY], &all[DEMANDS],
+            &all[WORK], &resources, &bandwidths, &rounds, &exact))
         return NULL;
-    running_set set = {
-        .most = work.len / (Py_ssize_t)sizeof(int64_t), .devices = &devices, .demands = &demands, .resources = resources};
-    set.tasks = PyMem_Calloc((size_t)set.most + 1, sizeof *set.tasks);
-    if (set.tasks != NULL) {
+    Py_ssize_t count = all[TASKS].len / size, most = all[WORK].len / size;
+    int is_valid = resources >= 0 && bandwidths >= 0 && bandwidths <= resources && resources < 64 && exact > 0
+                   && all[TIMES].len / size == count && all[DEVICES].len / size == most
+                   && all[DEMANDS].len / size == most * resources && all[BUSY].len / size == most * bandwidths;
+    running_set set = {.most = most, .devices = &all[DEVICES], .demands = &all[DEMANDS], .resources = resources};
+    shared_vertex *vertices = PyMem_Calloc((size_t)count + 1, sizeof *vertices);
+    int64_t *before = PyMem_Calloc((size_t)most + 1, sizeof *before);
+    char *changes = PyMem_Calloc((size_t)count + 1, 1);
+    set.tasks = PyMem_Calloc((size_t)most + 1, sizeof *set.tasks);
+    int has_memory = vertices != NULL && before != NULL && changes != NULL && set.tasks != NULL;
+    if (has_memory && is_valid) {
         Py_BEGIN_ALLOW_THREADS
-        failed = measure_work(&set, &tasks, &times, &work);
+        for (Py_ssize_t vertex = 0; is_valid && vertex < count; vertex++) {
+            /* The task that starts at a vertex, or ~task that ends; INT64_MIN: none. */
+            int64_t code = item(&all[TASKS], vertex);
+            if (code == INT64_MIN)
+                continue;
+            is_valid = (code < 0 ? ~code : code) < most;
+            vertices[shared++] = (shared_vertex){code, item(&all[TIMES], vertex), periods};
+            running += code < 0 ? -1 : 1;
+            periods += running == 0;
+        }
+        failed = !is_valid || measure_rounds(&set, vertices, shared, all[DEMANDS].buf, all[BUSY].buf, bandwidths, all[WORK].buf,
+                                  before, changes, rounds, exact) < 0;
         Py_END_ALLOW_THREADS
     }
-    PyBuffer_Release(&tasks);
-    PyBuffer_Release(&times);
-    PyBuffer_Release(&devices);
-    PyBuffer_Release(&demands);
-    PyBuffer_Release(&work);
-    if (set.tasks == NULL)
-        return PyErr_NoMemory();
+    PyMem_Free(vertices);
+    PyMem_Free(before);
+    PyMem_Free(changes);
     PyMem_Free(set.tasks);
+    for (size_t one = 0; one < ALL; one++)
+        PyBuffer_Release(&all[one]);
+    if (!has_memory)
+        return PyErr_NoMemory();
     if (failed)
         PyErr_SetString(PyExc_ValueError, "tasks are not in order");
     return failed ? NULL : Py_NewRef(Py_None);
