@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from traceconv.base.workers import WorkBehind, Workers
+from traceconv.base.workers import AtOnce, WorkBehind, Workers
 
 
 def test_calls_run_in_order_in_the_thread() -> None:
@@ -35,3 +35,14 @@ def test_an_error_is_raised_once_by_the_next_call() -> None:
         with pytest.raises(ValueError, match="odd"):
             behind.submit(print)
         behind.wait()
+
+
+def test_without_a_thread_calls_are_made_at_once() -> None:
+    pool, seen = AtOnce(), list[int]()
+    pool.submit(seen.append, 1)
+    assert seen == [1]
+    failed = pool.submit(int, "x")
+    with pytest.raises(ValueError, match="invalid literal"):
+        failed.result()
+    pool.shutdown(cancel_futures=True)
+    assert pool.submit(int, "7").result() == 7

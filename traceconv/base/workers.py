@@ -23,12 +23,31 @@ class Workers(ThreadPoolExecutor):
         """Call `function` in a thread and return its future result."""
         if threading.main_thread().is_alive():
             return super().submit(function, *args, **kwargs)
-        future: Future[Result] = Future()
-        try:
-            future.set_result(function(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
-            future.set_exception(error)
-        return future
+        return _called(function, *args, **kwargs)
+
+
+class AtOnce:
+    """The same methods, without a thread: for little work, starting one takes longer."""
+
+    def submit(
+        self, function: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Call `function` and return its result."""
+        return _called(function, *args, **kwargs)
+
+    def shutdown(self, cancel_futures: bool = False) -> None:
+        """Do nothing."""
+
+
+def _called(
+    function: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Future[Result]:
+    future: Future[Result] = Future()
+    try:
+        future.set_result(function(*args, **kwargs))
+    except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+        future.set_exception(error)
+    return future
 
 
 class WorkBehind:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -27,6 +28,8 @@ class Nullable:
         return np.zeros(len(self.values), np.bool_) if self.null is None else self.null
 
 
+_TEXT = pa.string()
+
 ColumnData: TypeAlias = "pa.Array | NDArray[np.generic] | Nullable"
 
 
@@ -36,31 +39,47 @@ def row_batch(table: str, columns: Mapping[str, ColumnData]) -> pa.RecordBatch:
     A text column may be plain instead of dictionary-encoded: in all batches of a table, or in none.
     Raises KeyError for unknown columns.
     """
-    schema = arrow_schema(table)
-    unknown = columns.keys() - set(schema.names)
+    kinds = _kinds(table)
+    unknown = columns.keys() - kinds.keys()
     if unknown:
         raise KeyError(f"{table} has no {', '.join(sorted(unknown))}")
-    fields = [field for field in schema if field.name in columns]
-    arrays = [_array(columns[field.name], field.type) for field in fields]
-    plain = [
-        field.with_type(array.type) if array.type == pa.string() else field
-        for field, array in zip(fields, arrays, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(plain))
+    names = tuple(name for name in kinds if name in columns)
+    arrays = [_array(columns[name], kinds[name]) for name in names]
+    plain = tuple(array.type == _TEXT for array in arrays)
+    return pa.RecordBatch.from_arrays(arrays, schema=_schema(table, names, plain))
+
+
+@cache  # as are the other properties of tables: pyarrow makes new objects for each field that is asked for
+def _kinds(table: str) -> dict[str, pa.DataType]:
+    """Return the types of all columns, in the table's order."""
+    return {field.name: field.type for field in arrow_schema(table)}
+
+
+@cache
+def _schema(table: str, names: tuple[str, ...], plain: tuple[bool, ...]) -> pa.Schema:
+    """Return the schema of these columns; `plain`: which are text without dictionary."""
+    kinds = _kinds(table)
+    return pa.schema([(name, _TEXT if is_plain else kinds[name]) for name, is_plain in zip(names, plain, strict=True)])
 
 
 def rows_from_tuples(table: str, names: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> pa.RecordBatch:
     """Return a batch from Python tuples, for tables with few rows."""
-    schema = arrow_schema(table)
+    places, plain_types, schema = _layout(table, names)
     values = list(zip(*rows, strict=True)) or [()] * len(names)
-    by_name = dict(zip(names, values, strict=True))
-    fields = [field for field in schema if field.name in by_name]
     arrays = []
-    for field in fields:
-        plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        array = pa.array(by_name[field.name], plain)
-        arrays.append(array.dictionary_encode() if pa.types.is_dictionary(field.type) else array)
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    for place, plain, field in zip(places, plain_types, schema, strict=True):
+        array = pa.array(values[place], plain)
+        arrays.append(array if array.type == field.type else array.dictionary_encode())
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@cache
+def _layout(table: str, names: tuple[str, ...]) -> tuple[list[int], list[pa.DataType], pa.Schema]:
+    """Return the place in `names` of each column in the table's order, its type without dictionary, and the schema."""
+    by_name = {name: place for place, name in enumerate(names)}
+    kinds = {name: kind for name, kind in _kinds(table).items() if name in by_name}
+    plain = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds.values()]
+    return [by_name[name] for name in kinds], plain, pa.schema(list(kinds.items()))
 
 
 def _array(data: ColumnData, kind: pa.DataType) -> pa.Array:

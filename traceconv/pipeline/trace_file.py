@@ -44,7 +44,7 @@ from traceconv.pipeline.trace_memory import insert_blocks
 _Passes: TypeAlias = "_OwnTrace | _AnyTrace"
 _EDGE_BYTES = 64 << 10
 _SAMPLES = 64
-#: Smaller files are read without a thread that prepares rows, and don't make memory worth returning.
+#: Smaller files are read without threads that read ahead and prepare rows, and don't make memory worth returning.
 _SMALL_FILE_BYTES = 1 << 20
 
 
@@ -172,7 +172,8 @@ class _Read:
         batches = (self._precomputed(batch) for batch in self.reader.batches())
         found = format_of(recording.format)
         # A read that waits for a pipe could not be interrupted.
-        if found is not None and found.read_ahead and os.path.isfile(recording.path):
+        is_large = recording.size_bytes >= _SMALL_FILE_BYTES
+        if is_large and found is not None and found.read_ahead and os.path.isfile(recording.path):
             return prefetch(batches)
         return batches
 

@@ -15,16 +15,18 @@ _MAX_BYTES = 8 << 20
 #: Collected batches are joined when there are this many: each column of a batch takes about a kilobyte.
 _JOINED = 64
 
-#: A table and its columns; the strings of a column may be dictionary-encoded in one batch and plain in the next, which
-#: can't be combined.
-_Key: TypeAlias = "tuple[str, tuple[tuple[str, bool], ...]]"
+#: A table, its columns and their kinds of types; the strings of a column may be dictionary-encoded in one batch and
+#: plain in the next, which can't be combined.
+_Key: TypeAlias = "tuple[str | type, ...]"
+#: Rows, and the run of each row, in stretches.
+_Waiting: TypeAlias = "tuple[list[pa.Table], list[int], list[int]]"
 
 
 class SmallInserts:
     """Collected batches by table and columns, each with its run."""
 
     def __init__(self) -> None:
-        self._waiting: dict[_Key, list[pa.Table]] = {}
+        self._waiting: dict[_Key, _Waiting] = {}
         self._bytes = 0
 
     @property
@@ -45,23 +47,23 @@ class SmallInserts:
         for batch in seen:
             if not batch.num_rows:
                 continue
-            run_ids = pa.Array.from_buffers(
-                pa.int64(), batch.num_rows, [None, pa.py_buffer(np.full(batch.num_rows, run_id, np.int64))]
-            )
-            with_run = pa.Table.from_arrays([run_ids, *batch.columns], names=["run_id", *batch.schema.names])
-            columns = tuple((field.name, pa.types.is_dictionary(field.type)) for field in with_run.schema)
-            waiting = self._waiting.setdefault((table, columns), [])
-            waiting.append(with_run)
-            if len(waiting) % _JOINED == 0:
-                waiting[-_JOINED:] = [_joined(waiting[-_JOINED:])]
+            schema = batch.schema
+            key = (table, *schema.names, *map(type, schema.types))
+            parts, runs, counts = self._waiting.setdefault(key, ([], [], []))
+            parts.append(pa.Table.from_batches([batch]))
+            runs.append(run_id)
+            counts.append(batch.num_rows)
+            if len(parts) == _JOINED:
+                parts[:] = [_joined(parts)]
         self._bytes += size
         return rows
 
     def give(self) -> Iterator[tuple[str, pa.Table]]:
         """Remove and return all collected batches, by table."""
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
-        for (table, _), tables in waiting.items():
-            yield table, _joined(tables)
+        for (table, *_), (parts, runs, counts) in waiting.items():
+            assert isinstance(table, str)
+            yield table, _joined(parts).add_column(0, "run_id", pa.array(np.repeat(np.array(runs, np.int64), counts)))
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.prefetch import prefetch
-from traceconv.base.workers import Workers
+from traceconv.base.workers import AtOnce, Workers
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.placed_rows import PlacedRows
@@ -31,6 +31,9 @@ from traceconv.schema.dtypes import RecordArray
 TableRows = tuple[str, Iterator[pa.RecordBatch]]
 
 _CODE_DTYPE = np.dtype([("rule", "<i2")])
+
+#: Slices for which a thread isn't worth its start.
+_FEW_SLICES = 4096
 
 
 class SecondPass:
@@ -58,7 +61,8 @@ class SecondPass:
         #: By track_id: which tracks have tasks, and which have other slices.
         self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)
         self._of_others = np.zeros(first.tracks.count + 1, np.bool_)
-        self._thread = Workers(1, "traceconv-second-pass")
+        few = first.slice_numbers.count < _FEW_SLICES
+        self._thread = AtOnce() if few else Workers(1, "traceconv-second-pass")
         self._flows_bound: Future[None] | None = None
 
     def close(self) -> None:
