@@ -54,6 +54,8 @@ _COMMITTED_ROWS = 200_000
 #: existing store gets all rows in one transaction, so that fewer are.
 _DERIVED_OPERATORS, _APPENDED_OPERATORS = 6_000_000, 2_000_000
 _BYTES_PER_OPERATOR = 48
+#: Such operators up to which other tables are filled in a second thread meanwhile, which takes 80 MB.
+_AT_ONCE_OPERATORS = 1_000_000
 _LAUNCHING = """
 SELECT least((SELECT count(*) FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'),
              (SELECT count(*) FROM task WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync'))
@@ -370,7 +372,7 @@ class StoreWriter:
         enough = _APPENDED_OPERATORS if self._partial is None else _DERIVED_OPERATORS
         derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - enough)
         # Only tables of operators need more, and the second thread has taken some.
-        at_once = self._commits_steps
+        at_once = self._commits_steps and launching <= _AT_ONCE_OPERATORS
         self._limit(load_bytes if at_once and not launching else max(load_bytes, derive_bytes))
         with self._refusing():
             self._end_step()
