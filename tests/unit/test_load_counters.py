@@ -9,9 +9,13 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+import duckdb
+import numpy as np
 import pytest
 
 import traceconv
+from traceconv.base.errors import StoreError
+from traceconv.export.load_counters import running_sums
 
 
 def test_counters_of_a_capture(tmp_path: Path) -> None:
@@ -71,3 +75,14 @@ def covered(intervals: list[tuple[int, int]]) -> int:
         total += max(0, high - (low if until is None else max(low, until)))
         until = high if until is None else max(until, high)
     return total
+
+
+def test_sums_of_changes() -> None:
+    connection = duckdb.connect()
+    found = list(
+        running_sums(connection, "SELECT * FROM (VALUES (3, 2), (1, 5), (3, -2), (4, -5)) AS t(ts_ns, change)")
+    )
+    times, sums, differs = (np.concatenate(columns).tolist() for columns in zip(*found, strict=True))
+    assert (times, sums, differs) == ([1, 3, 4], [5, 5, 0], [True, False, True])
+    with pytest.raises(StoreError, match="64 bits"):
+        list(running_sums(connection, f"SELECT n AS ts_ns, {2**62} AS change FROM range(3) AS r(n)"))

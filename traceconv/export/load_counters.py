@@ -7,7 +7,7 @@ time from its first task to the end of its last, cut into 100 equal parts; a sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import Layout, Thread
 
 _WINDOWS = 100
@@ -42,34 +43,43 @@ class LoadCounter:
     def samples(self, connection: duckdb.DuckDBPyConnection, value: str = "value") -> Iterator[pa.RecordBatch]:
         """Yield ts_ns and value, in order. `value`: SQL of a double."""
         if self.is_whole:
-            query = f"SELECT ts_ns, change::BIGINT AS change FROM ({self.sql}) ORDER BY ts_ns"
-            yield from _running_sums(connection.sql(query).to_arrow_reader(_BATCH_ROWS))
+            for times, sums, differs in running_sums(connection, self.sql):
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(times[differs], pa.int64()), pa.array(sums[differs], pa.int64())], ["ts_ns", "value"]
+                )
         else:
             query = f"SELECT ts_ns, {value} AS value FROM ({self.sql}) ORDER BY ts_ns"
             yield from connection.sql(query).to_arrow_reader(_BATCH_ROWS)
 
 
-def _running_sums(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the sum at each time when it changes. The last time of a batch may go on in the next one."""
+def running_sums(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[Int64, Int64, NDArray[np.bool_]]]:
+    """Yield the times of changes in order, the sum at each, and whether it differs from the previous one.
+
+    `sql` is a SELECT of ts_ns and change. Raises StoreError if a sum exceeds 64 bits.
+    """
+    query = f"SELECT ts_ns, change::BIGINT AS change FROM ({sql}) ORDER BY ts_ns"
+    # The last time of a batch may go on in the next one.
     level, last_time, last_change = 0, np.zeros(0, np.int64), np.zeros(0, np.int64)
-    for batch in batches:
+    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
         if not batch.num_rows:
             continue
         times = np.concatenate([last_time, batch.column(0).to_numpy()])
-        sums = level + np.cumsum(np.concatenate([last_change, batch.column(1).to_numpy()]))
+        changes = np.concatenate([last_change, batch.column(1).to_numpy()])
+        sums = level + np.cumsum(changes)
+        if bool(((sums ^ (sums - changes)) & (sums ^ changes) < 0).any()):
+            raise StoreError("the sum of sizes in table memory exceeds 64 bits; the store is damaged")
         ends = np.flatnonzero(times[1:] != times[:-1])
-        yield _changed(times[ends], sums[ends], level)
+        yield times[ends], sums[ends], _differs(sums[ends], level)
         level = int(sums[ends[-1]]) if len(ends) else level
         last_time, last_change = times[-1:], sums[-1:] - level
-    yield _changed(last_time, level + last_change, level)
+    sums = level + last_change
+    yield last_time, sums, _differs(sums, level)
 
 
-def _changed(times: Int64, sums: Int64, level: int) -> pa.RecordBatch:
-    """Return the samples that differ from the previous one. `level`: the one before the first."""
-    differs = np.diff(sums, prepend=np.int64(level)) != 0
-    return pa.RecordBatch.from_arrays(
-        [pa.array(times[differs], pa.int64()), pa.array(sums[differs], pa.int64())], ["ts_ns", "value"]
-    )
+def _differs(sums: Int64, level: int) -> NDArray[np.bool_]:
+    """Return whether each sum differs from the previous one. `level`: the one before the first."""
+    differs: NDArray[np.bool_] = np.diff(sums, prepend=np.int64(level)) != 0
+    return differs
 
 
 def load_counters(

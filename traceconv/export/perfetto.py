@@ -25,7 +25,7 @@ from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import RowArrays, row_arrays, table_sources
 from traceconv.export.json_sql import json_text
 from traceconv.export.output import CountedFile, open_output
-from traceconv.export.perfetto_flows import NO_FLOWS, Flows, flow_column, reversed_column
+from traceconv.export.perfetto_flows import EventFlows, Flows
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.records import Kind, RecordFile, Template, record_file
@@ -207,7 +207,7 @@ class _Export:
         rows = rows_of_window(self.connection, source)
         for window in time_windows(self.connection, source, "start_ns", rows):
             where = condition("s.start_ns", window)
-            flow_ends = NO_FLOWS
+            flow_ends: EventFlows | None = None
 
             def order_of_slices(found: pa.Table) -> Places | None:
                 nonlocal flow_ends
@@ -226,7 +226,7 @@ class _Export:
         column: Mapping[str, pa.Array],
         notes: Mapping[str, pa.Array],
         tracks: Int64,
-        flow_ends: np.ndarray,
+        flow_ends: EventFlows | None,
         order: Places | None = None,
     ) -> None:
         """Write slices of tables, and steps: a begin and, if the duration is known, an end each."""
@@ -296,17 +296,14 @@ class _Export:
             event.put(Kind.NOTE_BYTES, "args", wire.tag(wire.NOTES, 2), inner)
 
     def _put_flows(
-        self, event: Template, column: Mapping[str, pa.Array], flow_ends: np.ndarray, found: Columns
+        self, event: Template, column: Mapping[str, pa.Array], flow_ends: EventFlows | None, found: Columns
     ) -> None:
         """Add the flows that start or end at the events."""
-        if not len(flow_ends):
+        if flow_ends is None:
             return
-        ids = column["id"].to_numpy()
-        back = reversed_column(flow_ends, ids, self.texts.number("notes", REVERSED_NOTE))
-        for name, fields in (("_flows", flow_column(flow_ends, ids)), ("_back", back)):
-            if fields is not None:
-                found[name] = fields
-                event.put(Kind.RAW, name)
+        for name, fields in flow_ends.columns(column["id"].to_numpy(), self.texts.number("notes", REVERSED_NOTE)):
+            found[name] = fields
+            event.put(Kind.RAW, name)
 
     # -- steps, markers, counters --
 
@@ -325,7 +322,7 @@ class _Export:
             column = dict(zip(batch.schema.names, batch.columns, strict=True))
             tracks = self.plan.steps(column["step_device_id"].to_pylist(), column["lane"].to_pylist())
             notes = {name: column[f"step_{name}"] for name in names if name != "device_id"} if self.with_args else {}
-            self._slice_batch("step", column, notes, tracks, NO_FLOWS)
+            self._slice_batch("step", column, notes, tracks, None)
             written += batch.num_rows
         return written
 

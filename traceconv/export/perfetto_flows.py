@@ -6,8 +6,7 @@ has the bit REVERSED, and the later event, where it really starts, has the annot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 
 import duckdb
 import numpy as np
@@ -18,13 +17,12 @@ from traceconv.export import perfetto_records as wire
 from traceconv.export.row_lookup import IdPlaces, look_up
 from traceconv.export.row_order import order_of
 from traceconv.export.timeline import SLICE_TABLES
+from traceconv.export.windows import condition, time_windows
 from traceconv.formats.perfetto_proto.own_export import REVERSED
 from traceconv.wire.protobuf import encode_varint
 
 Int64 = NDArray[np.int64]
 
-#: ends: 0 the earlier event of a flow, 1 the later one.
-_DTYPE = np.dtype([("id", "<i8"), ("flow", "<i8"), ("ends", "<i8")])
 #: Tables whose rows can be ends of flows, in the order written: their time, and the order of equal times.
 _TABLES = {
     **dict.fromkeys(SLICE_TABLES, ("start_ns", "-coalesce(dur_ns, 9223372036854775807)")),
@@ -33,7 +31,9 @@ _TABLES = {
 #: Flows whose ends are looked up at a time.
 _PART_FLOWS = 250_000
 _BATCH_ROWS = 1 << 16
-NO_FLOWS = np.zeros(0, _DTYPE)
+#: A flow of an event: the field's tag, which has two bytes, and the ID.
+_FIELD = np.dtype([("tag", "V2"), ("flow", "<i8")])
+_TAGS = np.array([wire.tag(number, 1) for number in (wire.FLOWS, wire.FLOW_ENDS)], "V2")
 
 
 class Flows:
@@ -42,41 +42,33 @@ class Flows:
     def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
         """Create a temporary table of the ends of flows. `sources` are FROM clauses, by table."""
         self._connection = connection
-        self._events = [
-            f"SELECT id, coalesce({at}, 0) AS at_ns, {place} AS source, {longest} AS longest, "
-            "coalesce(depth, 0) AS depth "
+        self._times = [f"SELECT id, coalesce({at}, 0) FROM {sources[name]}" for name, (at, _) in _TABLES.items()]
+        self._ranks = [
+            f"SELECT id, {place} AS source, {longest} AS longest, coalesce(depth, 0) AS depth "
             f"FROM (SELECT *{'' if place < len(SLICE_TABLES) else ', 0 AS depth'} FROM {sources[name]})"
-            for place, (name, (at, longest)) in enumerate(_TABLES.items())
+            for place, (name, (_, longest)) in enumerate(_TABLES.items())
         ]
         flows = sources["flow"]
         self.count = 0
         connection.execute("CREATE OR REPLACE TEMP TABLE export_flow_id (id BIGINT, flow_id BIGINT, ends BIGINT)")
-        for part in self._parts(flows):
-            self._add(f"SELECT flow_id, src_id, dst_id FROM {flows} AS f WHERE {part}")
+        for part in time_windows(connection, f"{flows} AS f", "flow_id", _PART_FLOWS):
+            self._add(f"SELECT flow_id, src_id, dst_id FROM {flows} AS f WHERE {condition('flow_id', part)}")
         [(count,)] = connection.execute(f"SELECT count(*) FROM {flows}").fetchall()
         self.loose = int(count) - self.count
-
-    def _parts(self, flows: str) -> list[str]:
-        """Return conditions that divide the flows into parts that fit into memory."""
-        found = self._connection.execute(
-            f"SELECT flow_id FROM (SELECT flow_id, row_number() OVER (ORDER BY flow_id) AS place FROM {flows} AS f) "
-            f"WHERE place % {_PART_FLOWS} = 0 ORDER BY flow_id"
-        ).fetchall()
-        bounds = [int(flow_id) for (flow_id,) in found]
-        if not bounds:
-            return ["true"]
-        between = [f"flow_id > {first} AND flow_id <= {last}" for first, last in pairwise(bounds)]
-        return [f"flow_id <= {bounds[0]}", *between, f"flow_id > {bounds[-1]}"]
 
     def _add(self, query: str) -> None:
         """Add the ends of flows to the table."""
         found = self._connection.sql(f"{query} AND src_id IS NOT NULL AND dst_id IS NOT NULL").to_arrow_table()
         flow, source, target = (column.to_numpy() for column in found.columns)
-        is_known, first = self._places(source)
-        is_end, last = self._places(target)
+        is_known, [first] = self._of_ids(self._times, source)
+        is_end, [last] = self._of_ids(self._times, target)
         both = np.flatnonzero(is_known & is_end)
         ids = [source[both], target[both]]
-        back = _is_later([*(column[both] for column in first), ids[0]], [*(column[both] for column in last), ids[1]])
+        back = first[both] > last[both]
+        ties = np.flatnonzero(first[both] == last[both])
+        if len(ties):
+            one, other = ([*self._of_ids(self._ranks, end[ties])[1], end[ties]] for end in ids)
+            back[ties] = _is_later(one, other)
         number = flow[both] + np.where(back, REVERSED, 0)
         ends = pa.table(
             {
@@ -90,31 +82,75 @@ class Flows:
         self._connection.unregister("export_ends")
         self.count += len(both)
 
-    def _places(self, ids: Int64) -> tuple[NDArray[np.bool_], list[Int64]]:
-        """Return which events are in the trace, and what their order depends on."""
+    def _of_ids(self, queries: Sequence[str], ids: Int64) -> tuple[NDArray[np.bool_], list[Int64]]:
+        """Return which events are in the trace, and their columns in `queries`, one for each table."""
         return look_up(
-            self._connection,
-            lambda condition: " UNION ALL ".join(f"{one} WHERE {condition}" for one in self._events),
-            ids,
+            self._connection, lambda condition: " UNION ALL ".join(f"{one} WHERE {condition}" for one in queries), ids
         )
 
-    def of_events(self, ids: Int64) -> np.ndarray:
-        """Return the ends of flows on events, by the event's ID."""
+    def of_events(self, ids: Int64) -> EventFlows | None:
+        """Return the ends of flows on events, by the event's ID; None if there are none."""
         if not self.count or not len(ids):
-            return NO_FLOWS
+            return None
         # IDs of a window are close together, so their bounds exclude most flows, and usually all that are not wanted.
         places = IdPlaces(ids)
         query = f"SELECT id, flow_id, ends FROM export_flow_id WHERE {places.between}"
-        parts = [np.zeros((3, 0), np.int64)]
+        parts: list[list[Int64]] = []
         for batch in self._connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-            rows = np.array([column.to_numpy() for column in batch.columns])
-            parts.append(rows[:, places.of(rows[0]) >= 0])
-        id_, flow, ends = np.concatenate(parts, axis=1)
-        flow_ends = np.zeros(len(id_), _DTYPE)
-        order = order_of([id_, ends, flow])
-        for name, column in zip(_DTYPE.names or (), (id_, flow, ends), strict=True):
-            flow_ends[name] = column if order is None else column[order]
-        return flow_ends
+            id_, *columns = (column.to_numpy() for column in batch.columns)
+            event = places.of(id_)
+            rows = np.flatnonzero(event >= 0)
+            parts.append([column[rows] for column in (event, *columns)])
+        if not any(len(part[0]) for part in parts):
+            return None
+        event, flow, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        order = order_of([event, ends, flow])
+        if order is not None:
+            event, flow, ends = event[order], flow[order], ends[order]
+        return EventFlows(places, len(ids), event, flow, ends)
+
+
+class EventFlows:
+    """The ends of flows on the events of a window.
+
+    event  the number that `places` gives the event, ascending, below `count`
+    flow   the ID of the flow, with REVERSED if it is
+    ends   0 on the earlier event of the flow, 1 on the later one
+    """
+
+    def __init__(self, places: IdPlaces, count: int, event: Int64, flow: Int64, ends: Int64) -> None:
+        self._places = places
+        self._flow, self._ends = flow, ends
+        self._first = _sums(np.bincount(event, minlength=count))
+        back = np.flatnonzero((flow >= REVERSED) & (ends == 1))
+        self._reversed = flow[back] - REVERSED
+        self._first_reversed = _sums(np.bincount(event[back], minlength=count)) if len(back) else None
+
+    def columns(self, ids: Int64, note: int) -> Iterator[tuple[str, pa.Array]]:
+        """Yield columns of fields of the events with these IDs, by name; `note` is the interned REVERSED_NOTE."""
+        event = self._places.of(ids)
+        rows, offsets = _rows_of(self._first, event)
+        if len(rows):
+            yield "_flows", _flow_fields(self._flow[rows], self._ends[rows], offsets)
+        if self._first_reversed is not None:
+            rows, offsets = _rows_of(self._first_reversed, event)
+            if len(rows):
+                yield "_back", _reversed_fields(self._reversed[rows], offsets, note)
+
+
+def _sums(counts: Int64) -> Int64:
+    """Return the sum of the counts before each place, and that of all."""
+    sums = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=sums[1:])
+    return sums
+
+
+def _rows_of(first: Int64, event: NDArray[np.signedinteger]) -> tuple[Int64, Int64]:
+    """Return the rows of events in their order, and the offsets of each event in them. `first`: offsets of all."""
+    start = first[event]
+    counts = first[event + 1] - start
+    offsets = _sums(counts)
+    return np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], counts), offsets
 
 
 def _is_later(one: Sequence[Int64], other: Sequence[Int64]) -> NDArray[np.bool_]:
@@ -127,51 +163,22 @@ def _is_later(one: Sequence[Int64], other: Sequence[Int64]) -> NDArray[np.bool_]
     return later
 
 
-def flow_column(flow_ends: np.ndarray, ids: Int64) -> pa.Array | None:
-    """Return the flow fields of the events with these IDs as a binary column; None if there are none."""
-    found = _of_events(flow_ends, ids)
-    if found is None:
-        return None
-    of, ends = found
-    data = np.empty((len(of), 10), np.uint8)
-    tags = [np.frombuffer(wire.tag(number, 1), np.uint8) for number in (wire.FLOWS, wire.FLOW_ENDS)]
-    data[:, :2] = np.array(tags)[of["ends"]]
-    data[:, 2:] = np.ascontiguousarray(of["flow"]).view(np.uint8).reshape(len(of), 8)
-    return _binary(data, ends)
+def _flow_fields(flow: Int64, ends: Int64, offsets: Int64) -> pa.Array:
+    data = np.empty(len(flow), _FIELD)
+    data["tag"] = _TAGS[ends]
+    data["flow"] = flow
+    return _binary(data.tobytes(), offsets * _FIELD.itemsize)
 
 
-def reversed_column(flow_ends: np.ndarray, ids: Int64, note: int) -> pa.Array | None:
-    """Return the annotations of the events where reversed flows start; None if there are none."""
-    back = (flow_ends["flow"] >= REVERSED) & (flow_ends["ends"] == 1)
-    found = _of_events(flow_ends[back], ids) if back.any() else None
-    if found is None:
-        return None
-    of, ends = found
+def _reversed_fields(flow: Int64, offsets: Int64, note: int) -> pa.Array:
     inner = wire.number_field(wire.NOTE_NAME, note) + wire.tag(wire.NOTE_INT, 0)
     fields = [
         wire.tag(wire.NOTES, 2) + encode_varint(len(inner) + len(number)) + inner + number
-        for number in map(encode_varint, (of["flow"] - REVERSED).tolist())
+        for number in map(encode_varint, flow.tolist())
     ]
-    sizes = np.zeros(len(fields) + 1, np.int64)
-    np.cumsum([len(one) for one in fields], out=sizes[1:])
-    offsets = pa.py_buffer(sizes[ends].astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(b"".join(fields))])
+    return _binary(b"".join(fields), _sums(np.array([len(one) for one in fields]))[offsets])
 
 
-def _of_events(flow_ends: np.ndarray, ids: Int64) -> tuple[np.ndarray, Int64] | None:
-    """Return the flows of the events with these IDs in event order, and their offsets; None if there are none."""
-    if not len(flow_ends):
-        return None
-    first = np.searchsorted(flow_ends["id"], ids)
-    counts = np.searchsorted(flow_ends["id"], ids, side="right") - first
-    total = int(counts.sum())
-    if not total:
-        return None
-    ends = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum(counts, out=ends[1:])
-    return flow_ends[np.arange(total) - np.repeat(ends[:-1] - first, counts)], ends
-
-
-def _binary(rows: NDArray[np.uint8], ends: Int64) -> pa.Array:
-    offsets = pa.py_buffer((ends * rows.shape[1]).astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(rows.tobytes())])
+def _binary(data: bytes, ends: Int64) -> pa.Array:
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(data)])

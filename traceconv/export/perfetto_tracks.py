@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import DEVICE_TABLES, Layout, Thread, make_layout
-from traceconv.export.load_counters import LoadCounter, load_counters
+from traceconv.export.load_counters import LoadCounter, load_counters, running_sums
 from traceconv.export.perfetto_records import bytes_field, number_field
 from traceconv.export.timeline import SLICE_TABLES, device_memory, memory_changes
 
@@ -78,15 +78,11 @@ class TrackPlan:
         for (device, title), uuid in self._memory.items():
             kind = "block" if title == "used" else "segment"
             changes = memory_changes(source, f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {source})")
-            cursor = connection.execute(
-                "SELECT ts_ns, sum(change) OVER (ORDER BY ts_ns)::BIGINT AS used FROM "
-                f"(SELECT ts_ns, sum(change) AS change FROM ({changes}) WHERE ts_ns IS NOT NULL "
-                f"AND kind = '{kind}' AND device_id IS NOT DISTINCT FROM $device GROUP BY ts_ns) ORDER BY ts_ns",
-                {"device": device},
-            )
-            while rows := cursor.fetchmany(1 << 16):
-                times, used = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-                yield np.full(len(times), uuid, np.int64), times, used
+            same = "IS NULL" if device is None else f"= {device}"
+            shown = f"SELECT * FROM ({changes}) WHERE ts_ns IS NOT NULL AND kind = '{kind}' AND device_id {same}"
+            for times, used, _ in running_sums(connection, shown):
+                if len(times):
+                    yield np.full(len(times), uuid, np.int64), times, used
 
     def load(self, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64, pa.Array]]:
         """Yield the counters of the devices' load: tracks, times, values (integers or doubles)."""
