@@ -94,7 +94,8 @@ WITH kernel AS (
   FROM task
   WHERE run_id = $run AND kind = 'compute'
 )
-SELECT op_id, name, kernel_label(kernel) AS label, kernel_category(kernel) AS category
+SELECT row_number() OVER () AS kernel_id, op_id, name, kernel_label(kernel) AS label,
+       kernel_category(kernel) AS category
 FROM (
   -- As in the report kernels: the name of a C++ function tells more than its type.
   SELECT k.op_id, k.name,
@@ -106,8 +107,8 @@ FROM (
 }
 # Compute tasks that ended, with the label and category of their kernel.
 _TASKS = """
-SELECT t.device_id, t.stream_id, t.step_id, t.id, t.task_type, t.start_ns, t.dur_ns, t.block_count, t.args, k.label,
-       k.category
+SELECT t.device_id, t.stream_id, t.step_id, t.id, t.task_type, t.start_ns, t.dur_ns, t.block_count, t.args, k.kernel_id,
+       k.label, k.category
 FROM task AS t
 JOIN advice_kernel AS k ON k.op_id IS NOT DISTINCT FROM t.op_id
   AND k.name IS NOT DISTINCT FROM CASE WHEN t.op_id IS NULL THEN t.name END

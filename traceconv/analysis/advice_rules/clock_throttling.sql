@@ -15,6 +15,6 @@ WITH clock AS (
   WHERE c.run_id = $run AND c.value BETWEEN 0 AND 1e12 AND regexp_matches(t.name, '(?i)(ai ?core|sm|gpu|gr|graphics).*(freq|clock)')
 )
 SELECT t.device_id, c.name AS subject, t.dur_ns * (c.highest - c.clock) // c.highest AS saving_ns, 1 AS count
-FROM advice_task AS t
+FROM task AS t
 ASOF JOIN clock AS c ON c.device_id = t.device_id AND t.start_ns >= c.ts_ns
-WHERE c.clock < c.highest
+WHERE t.run_id = $run AND t.kind = 'compute' AND t.dur_ns IS NOT NULL AND c.clock < c.highest

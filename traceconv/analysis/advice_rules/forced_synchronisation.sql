@@ -8,7 +8,8 @@
 WITH wait AS (
   SELECT DISTINCT start_ns, TRY(start_ns + dur_ns) AS end_ns
   FROM api
-  WHERE run_id = $run AND regexp_matches(name, '(?i)synchroni[sz]e') AND TRY(start_ns + dur_ns) IS NOT NULL
+  WHERE run_id = $run AND (contains(lower(name), 'synchronise') OR contains(lower(name), 'synchronize'))
+    AND TRY(start_ns + dur_ns) IS NOT NULL
 ), ended AS (
   SELECT DISTINCT p.device_id, p.start_ns, p.end_ns
   FROM wait AS w
