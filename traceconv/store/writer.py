@@ -47,7 +47,7 @@ from traceconv.store.template_cache import empty_store
 #: Memory limit of DuckDB while loading; larger buffers spill to disk.
 _LOAD_BYTES = 96_000_000
 #: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
-_DERIVE_BYTES = 160_000_000
+_DERIVE_BYTES = 150_000_000
 #: Rows of a new store from which on each step of that is committed: what earlier steps used takes memory until then.
 _COMMITTED_ROWS = 200_000
 #: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes. An
