@@ -386,7 +386,7 @@ def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:
 )
 def test_c_structs_have_the_layout_of_their_dtypes(name: str, dtype: np.dtype[np.void]) -> None:
     """The compiler checks the structs against the numbers in the source; this checks those against the dtypes."""
-    text = "".join(path.read_text() for path in Path(native.__file__).parent.glob("*.c"))
+    text = "".join(path.read_text() for path in Path(native.__file__).parent.glob("*.[ch]"))
     assert re.findall(rf"^SIZE\({name}, (\d+)\);", text, re.M) == [str(dtype.itemsize)]
     asserted = re.findall(rf"\bAT\({name}, (\w+), (\d+)\);", text)
     assert asserted == [(field, str(dtype.fields[field][1])) for field in dtype.names]
