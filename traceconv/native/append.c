@@ -1,5 +1,6 @@
 /* Events of the runtime as machine words: one call per event instead of one to pack it and one to append it, with the
-   readings of the clock where they belong to it, and one for all tasks of a run. traceconv/runtime/event_log.py has the order of the words. */
+   readings of the clock where they belong to it, and one for all tasks of a run. traceconv/runtime/event_log.py has the
+   order of the words. */
 
 #define PY_SSIZE_T_CLEAN
 #include "clock.h"

@@ -86,9 +86,7 @@ class RangeLog:
         if not native.AVAILABLE or self._host.clock is None:
             return Modules(self, thread, run).change
         targets = self._host.recorder.module_targets(thread.thread_id, run.step_id)
-        return partial(
-            native.change_modules, self._host.clock, self._ids.spans, bytearray(), run.span_id, targets
-        )  # fmt: skip
+        return partial(native.change_modules, self._host.clock, self._ids.spans, bytearray(), run.span_id, targets)
 
     def module(self, thread: HostThread, path: str, parent: int, step_id: int) -> int:
         """Begin a module of the model on a thread; return its number."""
