@@ -68,6 +68,10 @@ fuzz: $(READY) ## mutate samples of every format for 20 minutes on all cores (FU
 # Leak detection is off because Python doesn't free everything at exit. libstdc++ is preloaded because DuckDB throws
 # C++ exceptions.
 SANITIZED := build/sanitize
+SANITIZED_TESTS := $(addprefix tests/property/test_,$(addsuffix .py,native records trace_parser trace_fields trace_args \
+	pairs_oracle perfetto_batches nesting_oracle span_programs dependency_vertices dependency_replay path_sums \
+	shared_devices what_if_oracle)) $(addprefix tests/unit/test_,$(addsuffix .py,row_order sqlite_pages expand event_log \
+	profiled_programs spans critical_path))
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g
 sanitize: $(READY) ## test the C extension, also on mutated traces, with address and undefined behaviour sanitizers
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
@@ -77,9 +81,7 @@ sanitize: $(READY) ## test the C extension, also on mutated traces, with address
 	@cd $(SANITIZED) && export PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		TRACECONV_SHARED="$${TRACECONV_SHARED:-$(CURDIR)/../shared}" \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
-		&& "$(CURDIR)/$(BIN)/python" -m pytest --capture=sys tests/property/test_native.py tests/property/test_records.py tests/property/test_trace_parser.py \
-			tests/property/test_trace_fields.py tests/property/test_trace_args.py tests/property/test_pairs_oracle.py tests/property/test_perfetto_batches.py \
-			tests/property/test_nesting_oracle.py tests/unit/test_row_order.py tests/unit/test_sqlite_pages.py tests/unit/test_expand.py tests/unit/test_event_log.py tests/property/test_span_programs.py \
+		&& "$(CURDIR)/$(BIN)/python" -m pytest --capture=sys $(SANITIZED_TESTS) \
 		&& "$(CURDIR)/$(BIN)/python" -m tests.fuzz --inputs $(SANITIZE_INPUTS) --seed $(FUZZ_SEED) --limit 120 \
 			--target chrome_json --target chrome_json_rows --target own_chrome_json \
 			--target perfetto_proto --target perfetto_proto_rows --target nsys --target nsys_rows --out "$(CURDIR)/build/fuzz"

@@ -38,9 +38,7 @@ def tallies(store: Path) -> dict[int, Tally]:
             samples.whole_count += whole is not None
             samples.whole_sum += whole or 0
         for run, category, name, count, ts_ns in rows(
-            # Markers of metadata have no timestamp.
-            "SELECT run_id, category, name, count(*), sum(if(category = '__metadata', 0, ts_ns))::HUGEINT FROM marker "
-            "GROUP BY ALL"
+            "SELECT run_id, category, name, count(*), sum(ts_ns)::HUGEINT FROM marker GROUP BY ALL"
         ):
             found[run].markers[category, name] = [count, int(ts_ns or 0)]
         for run, category, name, count, length in rows(
