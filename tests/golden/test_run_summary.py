@@ -74,5 +74,39 @@ def test_a_run_without_anything(make_store: MakeStore) -> None:
     ]
 
 
+def test_ranges_of_a_run_without_tasks_and_operators(make_store: MakeStore) -> None:
+    def row(run: int, id: int, name: str | None, kind: str, dur_ns: int, self_ns: int) -> dict[str, object]:
+        return {
+            "run_id": run,
+            "id": id,
+            "name": name,
+            "kind": kind,
+            "start_ns": 0,
+            "dur_ns": dur_ns,
+            "self_ns": self_ns,
+        }
+
+    store = make_store(
+        run=[{"run_id": 1, "label": "clang"}, {"run_id": 2, "label": "torch"}],
+        range=[
+            row(1, 1, "Frontend", "annotation", 100, 30),
+            row(1, 2, "Source", "annotation", 70, 40),
+            row(1, 3, "Source", "frame", 30, 20),
+            row(1, 4, None, "annotation", 10, 10),
+            row(2, 5, "aten::mm", "host_op", 40, 40),
+            row(2, 6, "forward", "annotation", 90, 50),
+        ],
+    )
+    rows = ask(
+        store, "SELECT run_id, section, item, time_ns, percent, count FROM run_summary WHERE time_ns IS NOT NULL"
+    )
+    assert rows == [
+        (1, "range", "Source", 60, 60.0, 2),
+        (1, "range", "Frontend", 30, 30.0, 1),
+        (1, "range", "-", 10, 10.0, 1),
+        (2, "operator", "aten::mm", 40, 100.0, 1),
+    ]
+
+
 def test_its_short_name() -> None:
     assert find_report("summary").name == "run_summary"

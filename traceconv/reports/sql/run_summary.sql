@@ -1,5 +1,5 @@
 -- title = "Summary of a run"
--- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, why it is idle, the kernels and operators that take most of it, the peaks of memory, and what the import lost."
+-- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, why it is idle, the kernels and operators that take most of it, the peaks of memory, and what the import lost. Of a run with neither tasks nor operators, its ranges."
 -- needs = ["run"]
 -- when_empty = "Ingest a capture or trace: traceconv ingest PATH."
 -- order = ["run_id", "position"]
@@ -10,11 +10,11 @@
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the summary, from 1." }
--- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), category (of kernels), kernel, operator (on the host), memory or losses." }
+-- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), category (of kernels), kernel, operator (on the host), range (of a run without tasks and operators), memory or losses." }
 -- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of idle_causes.cause, idle_gaps.host_name, kernels.label, range.name and import_log.code." }
--- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of causes, kernels and categories their total, of operators their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
--- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all its gaps, or of all kernels or operators of the run; NULL if not applicable." }
--- count = { type = "BIGINT", unit = "count", doc = "Number of devices, tasks, steps, gaps, executions, calls or lost events; NULL if not applicable or unknown." }
+-- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of causes, kernels and categories their total, of operators and ranges their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
+-- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all its gaps, or of all kernels, operators or ranges of the run; NULL if not applicable." }
+-- count = { type = "BIGINT", unit = "count", doc = "Number of devices, tasks, steps, gaps, executions, calls, ranges or lost events; NULL if not applicable or unknown." }
 -- size_bytes = { type = "BIGINT", unit = "byte", doc = "Peak of memory, or bytes lost; NULL if not applicable or unknown." }
 -- note = { type = "VARCHAR", unit = "text", doc = "Label of the run, device of a gap, category of a kernel, op at the peak, or severity of a loss; NULL if none." }
 WITH asked AS (
@@ -53,10 +53,21 @@ WITH asked AS (
   FROM range_statistic(run := run) AS o
   WHERE o.kind = 'host_op'
   GROUP BY o.run_id, o.name
-), operator_share AS (
+), host_only AS (
+  SELECT run_id FROM asked
+  EXCEPT SELECT run_id FROM task_count
+  EXCEPT SELECT run_id FROM operator
+), host AS (
+  SELECT 'operator' AS section, * FROM operator
+  UNION ALL
+  SELECT 'range', r.run_id, coalesce(r.name, '-'), sum(r.self_ns), sum(r.count)
+  FROM range_statistic(run := run) AS r
+  WHERE r.run_id IN (FROM host_only)
+  GROUP BY r.run_id, r.name
+), host_share AS (
   SELECT *, sum(total) OVER (PARTITION BY run_id) AS run_total,
          row_number() OVER (PARTITION BY run_id ORDER BY total DESC, name) AS rank
-  FROM operator
+  FROM host
 ), peak AS (
   SELECT p.*, c.start_ns
   FROM memory_peak(run := run) AS p
@@ -116,8 +127,8 @@ WITH asked AS (
   FROM kernel_share
   WHERE rank <= 5
   UNION ALL
-  SELECT run_id, 8, 'operator', rank, NULL, name, total, 100 * total::DOUBLE / nullif(run_total, 0), calls, NULL, NULL
-  FROM operator_share
+  SELECT run_id, 8, section, rank, NULL, name, total, 100 * total::DOUBLE / nullif(run_total, 0), calls, NULL, NULL
+  FROM host_share
   WHERE rank <= 5
   UNION ALL
   SELECT p.run_id, 9, 'memory', v.place, p.device_id, v.item || CASE WHEN p.device_id >= 0 THEN ' on device ' || p.device_id WHEN p.device_id < 0 THEN ' on the host' ELSE '' END, TRY(v.peak_ns - p.start_ns), NULL, NULL, v.bytes,
