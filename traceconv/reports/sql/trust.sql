@@ -33,24 +33,26 @@ WITH called_word AS MATERIALIZED (
   FROM task AS t
   WHERE t.correlation_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
   GROUP BY ALL
+), call_name AS (
+  -- any_value, because conditions on the name itself would be tested for each word.
+  SELECT name, CASE WHEN regexp_matches(any_value(name), '(?i)hostfunc') THEN NULL
+                    WHEN regexp_matches(any_value(name), '(?i)memcpy') THEN 'lost_copies'
+                    WHEN regexp_matches(any_value(name), '(?i)launch') THEN 'lost_tasks' END AS finding,
+         regexp_matches(any_value(name), '(?i)device_?synchronize|synchronize_?device|ctxsynchronize') AS waits
+  FROM called_word
+  GROUP BY name
 ), called AS MATERIALIZED (
-  SELECT c.run_id, CASE WHEN regexp_matches(c.name, '(?i)memcpy') THEN 'lost_copies' ELSE 'lost_tasks' END AS finding,
-         c.name, c.word, c.bits & ~coalesce(t.bits, 0::UBIGINT) AS lost,
+  SELECT c.run_id, m.finding, c.name, c.word, c.bits & ~coalesce(t.bits, 0::UBIGINT) AS lost,
          c.bits & coalesce(t.bits, 0::UBIGINT) AS complete
   FROM called_word AS c
+  JOIN call_name AS m ON m.name = c.name AND m.finding IS NOT NULL
   LEFT JOIN with_task AS t ON t.run_id = c.run_id AND t.word = c.word
-  WHERE regexp_matches(c.name, '(?i)launch|memcpy') AND NOT regexp_matches(c.name, '(?i)hostfunc')
 ), launcher AS MATERIALIZED (
   -- Calls of other layers have the names of launches too, but no tasks.
   SELECT run_id, finding, name, bool_or(bool_or(lost > 0)) OVER (PARTITION BY run_id, finding) AS is_lost
   FROM called
   GROUP BY run_id, finding, name
   HAVING bool_or(complete > 0)
-), work AS NOT MATERIALIZED (
-  SELECT t.run_id, t.device_id, t.track_id, t.id, t.parent_id, t.kind, t.name, t.start_ns, t.dur_ns, t.stream_wait_ns,
-         t.submit_ns, t.step_id
-  FROM task AS t
-  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
 ), unlaunched AS MATERIALIZED (
   SELECT t.run_id, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
   FROM task AS t
@@ -68,8 +70,9 @@ WITH called_word AS MATERIALIZED (
   SELECT run_id, 'lost_launches', start_ns, end_ns, false FROM unlaunched
   UNION ALL
   SELECT w.run_id, 'lost_launches', w.start_ns, w.start_ns, true
-  FROM work AS w
-  WHERE w.submit_ns IS NOT NULL AND w.start_ns IS NOT NULL AND w.run_id IN (SELECT u.run_id FROM unlaunched AS u)
+  FROM task AS w
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+    AND w.submit_ns IS NOT NULL AND w.start_ns IS NOT NULL AND w.run_id IN (SELECT u.run_id FROM unlaunched AS u)
 ), placed AS (
   SELECT run_id, finding, start_ns, end_ns, complete,
          -- With FILTER instead of CASE, the windows would take quadratic time.
@@ -84,30 +87,39 @@ WITH called_word AS MATERIALIZED (
   FROM placed
   WHERE NOT complete AND completes > 0
   GROUP BY run_id, finding, before
-), by_name AS MATERIALIZED (
-  SELECT w.run_id, w.name, w.kind = 'collective' AS is_collective, count(*) AS tasks, min(w.id) AS first_id,
-         sum(w.dur_ns) AS total, count(*) FILTER (WHERE w.dur_ns IS NULL) AS unfinished, count(w.submit_ns) AS delays,
-         count(*) FILTER (WHERE w.start_ns < w.submit_ns) AS early,
-         sum(w.submit_ns::HUGEINT - w.start_ns) FILTER (WHERE w.start_ns < w.submit_ns) AS earlier,
+), tested AS MATERIALIZED (
+  SELECT w.run_id, count(*) AS tasks, count(*) - count(w.dur_ns) AS unfinished, count(w.submit_ns) AS delays,
          max(w.start_ns + coalesce(w.dur_ns, 0)) AS until_ns
-  FROM work AS w
+  FROM task AS w
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+  GROUP BY w.run_id
+), early AS (
+  SELECT w.run_id, count(*) AS tasks, sum(w.submit_ns::HUGEINT - w.start_ns) AS earlier
+  FROM task AS w
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.start_ns < w.submit_ns
+  GROUP BY w.run_id
+), by_name AS MATERIALIZED (
+  SELECT w.run_id, w.name, w.kind IS NOT DISTINCT FROM 'collective' AS is_collective, count(*) AS tasks,
+         min(w.id) AS first_id, sum(w.dur_ns) AS total
+  FROM task AS w
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
   GROUP BY w.run_id, w.name, is_collective
-), tested AS (
-  SELECT run_id, sum(tasks) AS tasks, sum(unfinished) AS unfinished, sum(delays) AS delays, sum(early) AS early,
-         sum(earlier) AS earlier, max(until_ns) AS until_ns
-  FROM by_name
-  GROUP BY run_id
+), delay AS (
+  -- Those up to the largest error of a device, before the join with each one's own.
+  SELECT w.run_id, w.device_id, w.start_ns - w.submit_ns AS delay_ns
+  FROM task AS w
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+    AND w.start_ns >= w.submit_ns AND TRY(w.start_ns - w.submit_ns) <= (SELECT max(clock_error_ns) FROM device)
 ), uncertain AS (
-  SELECT w.run_id, count(*) AS tasks, sum(w.start_ns::HUGEINT - w.submit_ns) AS delay
-  FROM work AS w
-  JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id
-  WHERE w.start_ns >= w.submit_ns AND TRY(w.start_ns - w.submit_ns) <= d.clock_error_ns
+  SELECT w.run_id, count(*) AS tasks, sum(w.delay_ns) AS delay
+  FROM delay AS w
+  JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id AND w.delay_ns <= d.clock_error_ns
   GROUP BY w.run_id
 ), unknown_collective AS (
   SELECT n.run_id, sum(n.tasks) AS tasks, sum(n.total) AS total
   FROM by_name AS n
   LEFT JOIN task AS t ON t.run_id = n.run_id AND t.id = n.first_id
-  WHERE NOT coalesce(n.is_collective, false)
+  WHERE NOT n.is_collective
     AND (regexp_matches(n.name, '(?i)(nccl|rccl|hccl|hcom_|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)')
          OR regexp_matches(t.args, '"(Collective name|Process Group Name)" *:'))
   GROUP BY n.run_id
@@ -124,7 +136,9 @@ WITH called_word AS MATERIALIZED (
   GROUP BY n.run_id
   HAVING count(*) > 1
 ), crossing AS MATERIALIZED (
-  SELECT * FROM work WHERE stream_wait_ns < 0
+  SELECT w.run_id, w.track_id, w.id, w.parent_id, w.name, w.start_ns, w.dur_ns, w.stream_wait_ns
+  FROM task AS w
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.stream_wait_ns < 0
 ), inner_task AS (
   -- A task inside another one is a part of it, as the copies of a collective are.
   SELECT c.run_id, c.id
@@ -138,20 +152,20 @@ WITH called_word AS MATERIALIZED (
 ), copy AS (
   -- A copy begins before the end of its original, so it overlaps it.
   SELECT w.run_id, w.dur_ns, count(*) - 1 AS extra
-  FROM work AS w
+  FROM task AS w
   SEMI JOIN crossing AS c ON c.run_id = w.run_id AND c.track_id = w.track_id AND c.start_ns = w.start_ns
     AND c.dur_ns = w.dur_ns AND c.name IS NOT DISTINCT FROM w.name
-  WHERE w.dur_ns > 0
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.dur_ns > 0
   GROUP BY w.run_id, w.track_id, w.start_ns, w.dur_ns, w.name
   HAVING count(*) > 1
 ), waited AS (
   -- A synchronisation of the device ends after all tasks that were launched before it.
   SELECT a.run_id, a.start_ns, max(TRY(a.start_ns + a.dur_ns)) AS end_ns
   FROM (
-    SELECT run_id, name, max(last_ns) AS start_ns
-    FROM called_word
-    WHERE regexp_matches(name, '(?i)device_?synchronize|synchronize_?device|ctxsynchronize')
-    GROUP BY run_id, name
+    SELECT c.run_id, c.name, max(c.last_ns) AS start_ns
+    FROM called_word AS c
+    JOIN call_name AS m ON m.name = c.name AND m.waits
+    GROUP BY c.run_id, c.name
   ) AS l
   JOIN api AS a ON a.run_id = l.run_id AND a.name = l.name AND a.start_ns = l.start_ns
   WHERE a.run_id IN (SELECT run_id FROM stream_queue GROUP BY run_id HAVING min(device_id) = max(device_id))
@@ -159,10 +173,10 @@ WITH called_word AS MATERIALIZED (
   QUALIFY row_number() OVER (PARTITION BY a.run_id ORDER BY a.start_ns DESC) = 1
 ), late AS (
   SELECT w.run_id, count(*) AS tasks, sum(w.start_ns::HUGEINT + w.dur_ns - s.end_ns) AS later
-  FROM work AS w
+  FROM task AS w
   JOIN waited AS s ON s.run_id = w.run_id AND s.start_ns >= w.submit_ns
   LEFT JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id
-  WHERE w.start_ns::HUGEINT + w.dur_ns > s.end_ns::HUGEINT + coalesce(d.clock_error_ns, 0)
+  WHERE w.kind IS DISTINCT FROM 'sync' AND w.start_ns::HUGEINT + w.dur_ns > s.end_ns::HUGEINT + coalesce(d.clock_error_ns, 0)
   GROUP BY w.run_id
 ), numbered AS (
   -- A range of this width has 64 IDs of recorded calls on average. Each process has its own IDs.
@@ -201,12 +215,23 @@ WITH called_word AS MATERIALIZED (
   FROM step
   WHERE run IS NULL OR run_id = run
   GROUP BY run_id, step_id
-), event AS (
-  SELECT run_id, step_id, coalesce(submit_ns, start_ns) AS ts_ns FROM work
-  UNION ALL
-  SELECT r.run_id, r.step_id, r.start_ns FROM "range" AS r WHERE run IS NULL OR r.run_id = run
 ), of_step AS (
-  SELECT run_id, step_id, count(*) AS events FROM event WHERE step_id IS NOT NULL GROUP BY run_id, step_id
+  SELECT run_id, step_id, sum(events) AS events
+  FROM (
+    SELECT w.run_id, w.step_id, count(*) AS events FROM task AS w
+    WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.step_id IS NOT NULL
+    GROUP BY w.run_id, w.step_id
+    UNION ALL
+    SELECT r.run_id, r.step_id, count(*) FROM "range" AS r
+    WHERE (run IS NULL OR r.run_id = run) AND r.step_id IS NOT NULL
+    GROUP BY r.run_id, r.step_id
+  )
+  GROUP BY run_id, step_id
+), outside AS (
+  SELECT w.run_id, coalesce(w.submit_ns, w.start_ns) AS ts_ns FROM task AS w
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.step_id IS NULL
+  UNION ALL
+  SELECT r.run_id, r.start_ns FROM "range" AS r WHERE (run IS NULL OR r.run_id = run) AND r.step_id IS NULL
 ), sized AS (
   SELECT b.*, coalesce(o.events, 0) AS events, row_number() OVER (PARTITION BY b.run_id ORDER BY b.start_ns) AS number,
          count(*) OVER (PARTITION BY b.run_id) AS steps,
@@ -229,9 +254,9 @@ WITH called_word AS MATERIALIZED (
   UNION ALL
   -- What is left of a step whose own event is lost.
   SELECT g.run_id, CASE WHEN e.ts_ns < g.start_ns THEN 'start' ELSE 'end' END AS place, 1
-  FROM event AS e
+  FROM outside AS e
   JOIN regular AS g ON g.run_id = e.run_id
-  WHERE e.step_id IS NULL AND (e.ts_ns < g.start_ns OR e.ts_ns >= g.end_ns)
+  WHERE e.ts_ns < g.start_ns OR e.ts_ns >= g.end_ns
   GROUP BY g.run_id, g.usual, place
   HAVING count(*) * 10 >= g.usual
 ), last_event AS (
@@ -256,7 +281,9 @@ WITH called_word AS MATERIALIZED (
   UNION ALL
   SELECT run_id, 'unfinished_tasks', NULL, unfinished, tasks, NULL FROM tested
   UNION ALL
-  SELECT run_id, 'early_tasks', NULL, early, delays, earlier FROM tested
+  SELECT e.run_id, 'early_tasks', NULL, e.tasks, t.delays, e.earlier
+  FROM early AS e
+  JOIN tested AS t ON t.run_id = e.run_id
   UNION ALL
   SELECT u.run_id, 'uncertain_delays', NULL, u.tasks, t.delays, u.delay
   FROM uncertain AS u
