@@ -81,7 +81,7 @@ sanitize: $(READY) ## test the C extension, also on mutated traces, with address
 	@cd $(SANITIZED) && export PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		TRACECONV_SHARED="$${TRACECONV_SHARED:-$(CURDIR)/../shared}" \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
-		&& "$(CURDIR)/$(BIN)/python" -m pytest --capture=sys $(SANITIZED_TESTS) \
+		&& "$(CURDIR)/$(BIN)/python" -m pytest --capture=sys -m "not long" $(SANITIZED_TESTS) \
 		&& "$(CURDIR)/$(BIN)/python" -m tests.fuzz --inputs $(SANITIZE_INPUTS) --seed $(FUZZ_SEED) --limit 120 \
 			--target chrome_json --target chrome_json_rows --target own_chrome_json \
 			--target perfetto_proto --target perfetto_proto_rows --target nsys --target nsys_rows --out "$(CURDIR)/build/fuzz"

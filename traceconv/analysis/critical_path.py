@@ -22,7 +22,7 @@ from traceconv.analysis import dependency_kinds as kinds_of
 from traceconv.analysis.dependency_graph import Graph, build_graph
 from traceconv.analysis.dependency_kinds import TASK_KINDS
 from traceconv.analysis.replay import chain
-from traceconv.analysis.slices import Texts, load_slices
+from traceconv.analysis.slices import load_slices
 from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64
 from traceconv.reports.catalog import report_statements
@@ -47,7 +47,7 @@ _EDGE_PARTS = {
 #: A stream that does nothing for longer waits for something unknown, as in the table device_gap.
 _LONGEST_STREAM_NS = 10_000
 #: Slices of the steps that are analysed together.
-_GROUP_SLICES = 500_000
+_GROUP_SLICES = 250_000
 #: Groups that are analysed at a time.
 _THREADS = 2
 
@@ -71,6 +71,29 @@ _WHOLE = """
 SELECT NULL, NULL, min(least(submit_ns, start_ns)), max(TRY(start_ns + dur_ns))
 FROM task
 WHERE run_id = {run} AND ({device} IS NULL OR device_id = {device})
+"""
+#: Names on paths by their hashes. Groups are made before hashes, because there are few.
+_NAMES = """
+SELECT code, name
+FROM (
+  SELECT hash(any_value(name)) AS code, any_value(name) AS name
+  FROM (
+    SELECT any_value(name) AS name FROM task WHERE run_id = {run} GROUP BY name
+    UNION ALL
+    SELECT any_value(name) FROM api WHERE run_id = {run} GROUP BY name
+    UNION ALL
+    SELECT any_value(name) FROM "range" WHERE run_id = {run} GROUP BY name
+  )
+  WHERE name IS NOT NULL
+  GROUP BY name
+)
+WHERE code IN (SELECT name FROM path_parts)
+"""
+_OPS = """
+SELECT op_id, any_value(name) AS name, any_value(op_type) AS op_type
+FROM op
+WHERE run_id = {run} AND op_id IN (SELECT op_type FROM path_parts)
+GROUP BY op_id
 """
 _SHARES = """
 WITH sums AS MATERIALIZED (
@@ -191,13 +214,14 @@ def of_groups(
     run_id: int,
     steps: Sequence[Step],
     work: Callable[[Graph, list[Step]], Result],
-    texts: Texts | None = None,
+    *,
+    with_names: bool = False,
 ) -> Iterator[Result]:
     """Yield what `work` returns for the graph of consecutive steps, and these: as many as memory permits.
 
     A graph begins with what came right before the steps. Two threads work while the next slices are loaded.
 
-    texts  gets the names of the slices, if wanted
+    with_names  whether graphs have `names` and `ops`
     """
     rows = connection.execute(
         "SELECT (SELECT count(*) FROM task WHERE run_id = $run) + (SELECT count(*) FROM api WHERE run_id = $run) "
@@ -213,7 +237,7 @@ def of_groups(
     ]
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(_THREADS) as pool:
-        for slices, group in zip(load_slices(connection, run_id, windows, texts), groups, strict=True):
+        for slices, group in zip(load_slices(connection, run_id, windows, with_names=with_names), groups, strict=True):
             if len(waiting) == _THREADS:
                 yield waiting.popleft().result()
             waiting.append(pool.submit(lambda one, steps: work(build_graph(one), steps), slices, group))
@@ -274,10 +298,8 @@ def critical_path(
     steps = find_steps(
         connection, run_id, device=device, first_step=first_step, last_step=last_step, from_ns=from_ns, to_ns=to_ns
     )
-    texts = Texts()
-    parts = pa.concat_tables(of_groups(connection, run_id, steps, _parts, texts))
-    for name in ("name", "op_type"):
-        parts = parts.set_column(parts.schema.get_field_index(name), name, texts.column(parts[name].to_numpy()))
+    parts = pa.concat_tables(of_groups(connection, run_id, steps, _parts, with_names=True))
+    parts = _with_texts(connection, run_id, parts)
     return CriticalPath(run_id, tuple(steps), parts, *_shares(connection, parts))
 
 
@@ -290,7 +312,7 @@ def save_path(store: Path, path: CriticalPath) -> None:
 
 
 def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
-    """Return the parts of the steps' paths, in order."""
+    """Return the parts of the steps' paths, in order: with hashes of names and IDs of ops instead of texts."""
     before = graph.delays.before(graph.cause)
     step_starts, step_ends, devices = columns_of(steps)
     first = np.searchsorted(graph.times, step_starts, "right")
@@ -341,9 +363,11 @@ def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
     of_step, starts, names, slices, inferred = (values[first] for values in (of_step, starts, names, slices, inferred))
     known = (slices >= 0) & (names != KINDS.index("gap"))
     ids = np.full(len(known), -1)
-    slice_names, op_types = (np.full(len(known), -1, np.int32) for _ in range(2))
     ids[known] = graph.ids[slices[known]]
-    slice_names[known], op_types[known] = graph.names[slices[known]], graph.op_types[slices[known]]
+    hashes, ops = np.zeros(len(known), np.uint64), np.full(len(known), -1)
+    hashes[known] = graph.names[slices[known]]
+    is_task = known & (slices >= graph.host_count)
+    ops[is_task] = graph.ops[slices[is_task] - graph.host_count]
     return pa.table(
         {
             "step_id": pa.array([step.step_id for step in steps], pa.int64()).take(pa.array(of_step)),
@@ -351,13 +375,42 @@ def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
             "path_index": np.arange(len(first)) - np.searchsorted(of_step, of_step),
             "kind": pa.DictionaryArray.from_arrays(names.astype(np.int8), list(KINDS)),
             "slice_id": pa.array(ids, pa.int64(), mask=~known),
-            "name": slice_names,
-            "op_type": op_types,
+            "name": pa.array(hashes, pa.uint64(), mask=~known),
+            "op_type": pa.array(ops, pa.int64(), mask=ops < 0),
             "start_ns": starts,
             "dur_ns": ends - starts,
             "dependency": pa.DictionaryArray.from_arrays(inferred.astype(np.int8), ["recorded", "inferred"]),
         }
     )
+
+
+def _with_texts(connection: duckdb.DuckDBPyConnection, run_id: int, parts: pa.Table) -> pa.Table:
+    """Return the parts with texts instead of hashes of names and IDs of ops.
+
+    Raises InputError if two names have the same hash.
+    """
+    connection.register("path_parts", parts)
+    try:
+        named, ops = (connection.sql(query.format(run=run_id)).to_arrow_table() for query in (_NAMES, _OPS))
+    finally:
+        connection.unregister("path_parts")
+    if len(pc.unique(named["code"])) < len(named):
+        raise InputError("two names of slices in the run have the same hash, so the names on the path are unknown")
+    at, op = (
+        pc.fill_null(pc.index_in(parts[name], known), -1).to_numpy()
+        for name, known in (("name", named["code"]), ("op_type", ops["op_id"]))
+    )
+    # A task without a name has that of its op.
+    at = np.where((at < 0) & (op >= 0), len(named) + op, at)
+    names = [*named["name"].chunks, *ops["name"].chunks]
+    for name, places, texts in (("name", at, names), ("op_type", op, ops["op_type"].chunks)):
+        known_texts = pa.concat_arrays([*texts, pa.nulls(1, pa.string())])  # -1 is the last one
+        is_unknown = known_texts.is_null().to_numpy(zero_copy_only=False)[places]
+        column = pa.DictionaryArray.from_arrays(
+            pa.array(places, pa.int32(), mask=is_unknown), known_texts.fill_null("")
+        )
+        parts = parts.set_column(parts.schema.get_field_index(name), name, column)
+    return parts
 
 
 def _shares(connection: duckdb.DuckDBPyConnection, parts: pa.Table) -> tuple[tuple[Share, ...], tuple[Share, ...]]:

@@ -8,8 +8,10 @@ which tasks a synchronising call waited for, and which threads wait for others (
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traceconv.analysis.dependency_kinds import (
     COPY,
@@ -27,7 +29,7 @@ from traceconv.analysis.dependency_kinds import (
 from traceconv.analysis.replay import Delays
 from traceconv.analysis.slices import Columns, Slices
 from traceconv.analysis.vertices import Int8, find, ordered, usual_delays
-from traceconv.base.int64 import Int32, Int64, Mask
+from traceconv.base.int64 import Int64, Mask
 
 _COPY_TASK = TASK_KINDS.index("copy")
 #: Numbers in a smaller range are counted rather than sorted.
@@ -48,7 +50,7 @@ class Graph:
     task_steps, task_devices  [task] -1: none
     launches  [slice] whether it is a call that launched tasks
     ends      [slice] when it ends
-    names, op_types  [slice] numbers of texts, -1: none; empty if they were not loaded
+    names     [slice] hashes of the names; ops: [task] op_id, -1: none; both are empty if they were not loaded
     """
 
     times: Int64
@@ -65,8 +67,8 @@ class Graph:
     task_devices: Int64
     launches: Mask
     ends: Int64
-    names: Int32
-    op_types: Int32
+    names: NDArray[np.uint64]
+    ops: Int64
 
     @property
     def host_count(self) -> int:
@@ -154,7 +156,7 @@ class _Builder:
         # The other thread's next vertex comes after the last one of the woken thread, if that is idle then.
         threads = np.stack((self.lines[src], self.lines[self.vertices.slices[starts]]))
         for line, woken_line in np.unique(threads, axis=1).T.tolist():
-            own, other = (np.sort(np.concatenate(self._on_thread(one))) for one in (line, woken_line))
+            own, other = (np.flatnonzero(self._threads == one) for one in (line, woken_line))
             begins = starts[(threads[0] == line) & (threads[1] == woken_line)]
             after = np.searchsorted(own, begins)
             begins, after = begins[after < len(own)], own[after[after < len(own)]]
@@ -163,11 +165,12 @@ class _Builder:
             self.add_vertices(last[joined], after[joined], JOIN)
             self.vertices.kinds[after[joined]] = IDLE
 
-    def _on_thread(self, line: int) -> tuple[Int64, Int64]:
-        """Return the vertices of the starts and of the ends of a thread's slices, in no order."""
-        slices = np.flatnonzero(self.lines[: self.hosts] == line)
-        starts, ends = self.place[slices], self.place[self.count + slices]
-        return starts[starts >= 0], ends[ends >= 0]
+    @cached_property
+    def _threads(self) -> Int64:
+        """[vertex] The line of a host slice's vertex, -1 of a task's."""
+        slices = self.vertices.slices
+        threads: Int64 = np.where(slices < self.hosts, self.lines[slices], -1)
+        return threads
 
     def _pipeline(self) -> None:
         """The NPU's worker thread launches an op after the channel thread dispatched it, at first its waits."""
@@ -259,8 +262,10 @@ class _Builder:
         syncs = np.flatnonzero(self.host["syncs"] & ~self.has_child[: self.hosts] & (self.host["step"] >= 0))
         returns = self.place[self.count + syncs]
         syncs, returns = syncs[returns >= 0], returns[returns >= 0]
-        for line in np.unique(self.lines[calls]).tolist():
-            ends = np.sort(self._on_thread(line)[1])
+        if not len(syncs):
+            return
+        for line in np.flatnonzero(np.bincount(self.lines[calls])).tolist():
+            ends = np.flatnonzero((self._threads == line) & self.vertices.is_end)
             at = np.searchsorted(ends, returns) - 1
             found = (at >= 0) & (self.lines[syncs] != line)
             self.add_vertices(ends[at[found]], returns[found], JOIN)
@@ -306,18 +311,14 @@ class _Builder:
         delays, cause = usual.fitted(vertices.times)
         return Graph(
             vertices.times, vertices.slices, vertices.is_end, kinds, edge_kinds, vertices.inside, delays, cause,
-            self.ids, self.tasks["kind"], self.tasks["step"], self.tasks["device"], launches, self.ends, *self._texts(),
+            self.ids, self.tasks["kind"], self.tasks["step"], self.tasks["device"], launches, self.ends, *self._names(),
         )  # fmt: skip
 
-    def _texts(self) -> tuple[Int32, Int32]:
-        """Return the numbers of the names and op types, if they were loaded."""
+    def _names(self) -> tuple[NDArray[np.uint64], Int64]:
+        """Return the hashes of the names and the IDs of ops, if they were loaded."""
         if "name" not in self.host:
-            return np.empty(0, np.int32), np.empty(0, np.int32)
-        no_types = np.full(self.hosts, -1, np.int32)
-        return (
-            np.concatenate((self.host["name"], self.tasks["name"])),
-            np.concatenate((no_types, self.tasks["op_type"])),
-        )
+            return np.empty(0, np.uint64), np.empty(0, np.int64)
+        return np.concatenate((self.host["name"], self.tasks["name"])), self.tasks["op"]
 
 
 def _numbered(values: Int64) -> Int64:

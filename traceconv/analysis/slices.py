@@ -9,7 +9,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 
 from traceconv.base.errors import InputError, option
 
@@ -37,8 +36,8 @@ SELECT t.id, {_DEPTH}, coalesce(t.track_id, -1) AS line, t.start_ns AS start, t.
        CASE WHEN t.kind <> 'sync' OR t.task_type IS NULL THEN 0
             WHEN {_contains("t.task_type", "event_record", "eventrecord", "notify_record", "notifyrecord")} THEN 1
             WHEN {_contains("t.task_type", "event_wait", "eventwait", "notify_wait", "notifywait")} THEN 2
-            ELSE 0 END::TINYINT AS event{{names}}
-FROM task AS t{{ops}}
+            ELSE 0 END::TINYINT AS event{{task_names}}
+FROM task AS t
 WHERE {{window}} AND NOT {_IS_RECORD}
 """  # noqa: S608 - our own texts
 _HOST = f"""
@@ -50,12 +49,12 @@ FROM (
          coalesce({_contains("t.name", "synchronise", "synchronize")}, false) AS syncs, coalesce(t.op_id, -1) AS op,
          CASE WHEN t.level IS DISTINCT FROM 'node' AND t.name = 'StreamWaitEvent' THEN 3
               WHEN t.level IS DISTINCT FROM 'node' THEN 0
-              WHEN t.name = 'OpDispatch' THEN 1 WHEN t.name = 'launch' THEN 2 ELSE 0 END::TINYINT AS role{{names}}
+              WHEN t.name = 'OpDispatch' THEN 1 WHEN t.name = 'launch' THEN 2 ELSE 0 END::TINYINT AS role{{host_names}}
   FROM api AS t
   WHERE {{window}}
   UNION ALL
   SELECT t.id, t.depth, t.track_id, t.start_ns, t.start_ns + t.dur_ns, coalesce(t.parent_id, -1),
-         -1, -1, false, -1, 0::TINYINT{{names}}
+         -1, -1, false, -1, 0::TINYINT{{host_names}}
   FROM "range" AS t
   WHERE {{window}} AND t.depth IS NOT NULL
 ) AS s
@@ -89,74 +88,54 @@ _WINDOW = (
     "t.run_id = {run} AND t.start_ns > {after} AND t.start_ns <= {high} AND t.dur_ns <= {longest} "
     "AND TRY(t.start_ns + t.dur_ns) >= {low}"
 )
-#: Rows that are kept for later windows, their order, and their names.
+#: Rows that are kept for later windows, and their order.
 _KEPT = {
-    "host": (_HOST, ("start", "depth", "id"), ", t.name", ""),
-    "tasks": (
-        _TASKS,
-        ("start", "depth", "id"),
-        ", coalesce(t.name, o.name) AS name, o.op_type",
-        "\nLEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id",
-    ),
-    "records": (_RECORDS, ("start", "id"), "", ""),
+    "host": (_HOST, ("start", "depth", "id")),
+    "tasks": (_TASKS, ("start", "depth", "id")),
+    "records": (_RECORDS, ("start", "id")),
+}
+#: Columns for the names of slices: reading hashes instead of texts takes a fifth of the time.
+_NAMES = {
+    "host_names": ", hash(t.name) AS name",
+    "task_names": ", hash(t.name) AS name, coalesce(t.op_id, -1) AS op",
 }
 #: Slices are loaded while others are analysed, for which a connection may be needed, too.
 _ONE_QUERY = Lock()
 
 
-class Texts:
-    """Distinct texts by number, in the order in which they were found."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def numbers(self, column: pa.ChunkedArray) -> Any:
-        """Return the numbers of the texts of a column; -1: NULL."""
-        # Encoded together, all chunks have the dictionary of the last one.
-        chunks = column.dictionary_encode().chunks
-        found = chunks[-1].dictionary.to_pylist() if chunks else []
-        known = np.array([*(self._numbers.setdefault(text, len(self._numbers)) for text in found), -1], np.int32)
-        return known[np.concatenate([np.empty(0, np.int32), *(chunk.indices.fill_null(-1) for chunk in chunks)])]
-
-    def column(self, numbers: Any) -> pa.DictionaryArray:
-        """Return the texts with these numbers; -1: NULL."""
-        texts = pa.array(list(self._numbers), pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32(), mask=numbers < 0), texts)
-
-
 class Columns(dict[str, Any]):
-    """Columns of a query as numpy arrays of int64, int32, bool or int8. None may have NULLs."""
+    """Columns of a query as numpy arrays of int64, uint64, int32, bool or int8. None may have NULLs."""
 
     @classmethod
-    def read(cls, connection: duckdb.DuckDBPyConnection, sql: str, texts: Texts | None = None) -> Columns:
-        """Execute a query. If it has columns of texts, they are numbers in `texts`."""
+    def read(cls, connection: duckdb.DuckDBPyConnection, sql: str) -> Columns:
+        """Execute a query."""
         with _ONE_QUERY:
             rows = connection.sql(sql).to_arrow_table()
-        return cls(
-            (
-                name,
-                texts.numbers(column) if texts is not None and pa.types.is_string(column.type) else column.to_numpy(),
-            )
-            for name, column in zip(rows.column_names, rows.columns, strict=True)
-        )
+        return cls((name, column.to_numpy()) for name, column in zip(rows.column_names, rows.columns, strict=True))
 
     def __len__(self) -> int:
         return len(next(iter(self.values())))
 
     def rows(self, chosen: Any) -> Columns:
         """Return chosen rows: a mask or places."""
+        if chosen.dtype == np.bool_ and chosen.all():
+            return self
         return Columns((name, column[chosen]) for name, column in self.items())
 
     def in_order(self, first: str, *ties: str) -> Columns:
         """Return the rows in the order of columns. Stores have most tables in order of time already."""
-        order = np.argsort(self[first], kind="stable")
-        is_same = np.diff(self[first][order]) == 0
+        values = self[first]
+        is_sorted = (values[1:] >= values[:-1]).all()
+        order = np.arange(len(values)) if is_sorted else np.argsort(values, kind="stable")
+        is_same = np.diff(values[order]) == 0
         tied = np.flatnonzero(np.append(is_same, False) | np.insert(is_same, 0, False)) if len(order) else order
         rows = order[tied]
         order[tied] = rows[np.lexsort([self[name][rows] for name in (*ties[::-1], first)])]
-        return self if (np.diff(order) == 1).all() else self.rows(order)
+        return self if is_sorted and (order[tied] == tied).all() else self.rows(order)
 
     def followed_by(self, more: Columns) -> Columns:
+        if not len(self):
+            return more
         return Columns((name, np.concatenate((column, more[name]))) for name, column in self.items())
 
 
@@ -179,15 +158,18 @@ def load_slices(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
     windows: Sequence[tuple[int, int]],
-    texts: Texts | None = None,
+    *,
+    with_names: bool = False,
 ) -> Iterator[Slices]:
     """Yield the slices of each window that start or end in it. Raises InputError if it has too many.
 
-    texts  gets their names and op types, if wanted: the columns `name` of `host`, and `name` and `op_type` of `tasks`
+    with_names  whether `host` and `tasks` have the columns `name`, the hash of the name, and `tasks` has `op`: its
+                op_id, or -1
 
     Rows that a later window needs, too, are kept, so that each is read once.
     """
     kept: dict[str, Columns] = {}
+    names = _NAMES if with_names else dict.fromkeys(_NAMES, "")
     after_ns = -_LONGEST_NS * 4
     for place, (low_ns, high_ns) in enumerate(windows):
         if high_ns - low_ns > _LONGEST_NS:
@@ -210,9 +192,8 @@ def load_slices(
                 f"select a part of it with {option('--from', 'from_ns')} and {option('--to', 'to_ns')}"
             )
         found = {}
-        for name, (sql, order, names, ops) in _KEPT.items():
-            more = {"names": "" if texts is None else names, "ops": "" if texts is None else ops}
-            rows = Columns.read(connection, sql.format(run=run_id, window=window, **more), texts).in_order(*order)
+        for name, (sql, order) in _KEPT.items():
+            rows = Columns.read(connection, sql.format(run=run_id, window=window, **names)).in_order(*order)
             kept[name] = kept[name].followed_by(rows) if name in kept else rows
             found[name] = kept[name].rows((kept[name]["start"] <= high_ns) & (kept[name]["end"] >= low_ns))
         after_ns = max(after_ns, high_ns)

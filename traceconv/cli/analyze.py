@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from traceconv.base.malloc_tuning import limit_arenas
 from traceconv.cli import options
 from traceconv.cli.completions import complete_run
 
@@ -64,6 +65,7 @@ def critical_path(
       traceconv analyze critical-path --steps 3 --format csv -o path.csv
       traceconv analyze critical-path worker0.pt.trace.json.gz
     """
+    limit_arenas()
     from traceconv.analysis.critical_path import critical_path as find_path
     from traceconv.analysis.critical_path import save_path
     from traceconv.analysis.critical_path_text import SHOWN_OPS, path_dict, path_lines, path_table
@@ -184,6 +186,7 @@ def what_if(
       traceconv analyze what-if --no-launch-cost
       traceconv analyze what-if --overlap-communication worker0.pt.trace.json.gz
     """
+    limit_arenas()
     from traceconv.analysis.critical_path_text import what_if_dict, what_if_lines
     from traceconv.analysis.what_if import Change, parse_speed_up
     from traceconv.analysis.what_if import what_if as predict
