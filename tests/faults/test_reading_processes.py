@@ -42,10 +42,10 @@ def instead(recording, target):
     elif name == "partly.json":
         reader_messages.Channel.send = killed_after_rows
     return read(recording, target)
-def killed_after_rows(channel, message):
+def killed_after_rows(channel, message, **how):
     if isinstance(message, reader_messages.EndOfRows):
         os.kill(os.getpid(), 9)
-    send(channel, message)
+    send(channel, message, **how)
 TraceRecording.read = instead
 reader_forks.main({modules!r}, {entries!r}, {command_line!r})
 """

@@ -23,7 +23,7 @@ def full() -> BinaryIO:
     return FULL.open("r+b")
 
 
-@pytest.mark.parametrize("count", [3, 100_000])
+@pytest.mark.parametrize("count", [10_000, 100_000])
 def test_rows_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "spill_file", full)
     rows = spool.Spool(DTYPE)
@@ -32,7 +32,7 @@ def test_rows_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> No
     rows.close()
 
 
-@pytest.mark.parametrize("count", [3, 100_000])
+@pytest.mark.parametrize("count", [10_000, 100_000])
 def test_values_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = spool.Spool(DTYPE)
     rows.append(np.zeros(count, DTYPE))
@@ -43,7 +43,7 @@ def test_values_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> 
         rows.close()
 
 
-@pytest.mark.parametrize("count", [3, 100_000])
+@pytest.mark.parametrize("count", [10_000, 100_000])
 def test_an_ingest_prints_advice(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

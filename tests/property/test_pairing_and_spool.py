@@ -113,9 +113,10 @@ def test_a_spill_index_of_many_runs_in_random_order(run_rows: int, step: int) ->
     index.close()
 
 
-@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), max_size=9), st.booleans())
-def test_a_spool_returns_its_rows_in_order(parts: list[list[int]], read_between: bool) -> None:
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=9), max_size=9), st.booleans(), st.integers(0, 99))
+def test_a_spool_returns_its_rows_in_order(parts: list[list[int]], read_between: bool, kept_bytes: int) -> None:
     spool = Spool(np.dtype([("value", "<i8")]))
+    spool.KEPT_BYTES = kept_bytes  # type: ignore[misc]
     spool.CHUNK_ROWS = 4  # type: ignore[misc]
     whole: list[int] = []
     for part in parts:

@@ -31,6 +31,8 @@ KIND_BITS = {"compute": 1, "copy": 2, "collective": 4}
 _ANY = 8
 _NO_NS = -(2**63)
 
+#: Length of a union so far, and the latest end in it.
+_Union: TypeAlias = "tuple[int, int]"
 UInt64: TypeAlias = "NDArray[np.uint64]"
 Places: TypeAlias = "NDArray[np.intp]"
 
@@ -85,7 +87,7 @@ class DevicePoints:
         return reached[places], begins[places]
 
     def take(self, tasks: Tasks) -> dict[str, pa.Array]:
-        """Return the points up to the last start of these tasks, of which there is at least one."""
+        """Return the points up to the last start of these tasks, of which there is at least one task."""
         last_ns = int(tasks.start_ns[-1])
         marks = tasks.start_ns[POINT_TASKS - 1 :: POINT_TASKS]
         # The tasks that start before a time are known once one starts at that time or later.
@@ -93,7 +95,17 @@ class DevicePoints:
         times = np.unique(np.concatenate((marks[marks > self._last_ns], self._bounds[:count])))
         self._bounds, self._last_ns = self._bounds[count:], last_ns
         places = np.searchsorted(tasks.start_ns, times)
-        return _device_columns(times, {bits: self._add(bits, tasks, places) for bits in self._unions})
+        kinds = np.flatnonzero(np.bincount(tasks.kinds)).tolist()
+        # Unions of the same tasks are the same: most devices have tasks of one kind.
+        known: dict[tuple[_Union, tuple[int, ...]], tuple[_Union, UInt64, Int64]] = {}
+        found = {}
+        for bits, before in self._unions.items():
+            own = before, tuple(kind for kind in kinds if bits == _ANY or kind & bits)
+            if own not in known:
+                known[own] = _added(before, bits, tasks, places)
+            self._unions[bits], lengths, ends = known[own]
+            found[bits] = lengths, ends
+        return _device_columns(times, found)
 
     def rest(self) -> dict[str, pa.Array]:
         """Return the points after the start of the last task."""
@@ -109,18 +121,6 @@ class DevicePoints:
         """Return the length of each union of all tasks so far, by its column."""
         return {name: self._unions[bits][0] for name, bits in _UNIONS.items()}
 
-    def _add(self, bits: int, tasks: Tasks, places: Places) -> tuple[UInt64, Int64]:
-        """Add tasks to a union; return its length and its latest end before each of some places."""
-        length_ns, end_ns = self._unions[bits]
-        # A task of another kind is empty.
-        ends = tasks.end_ns if bits == _ANY else np.where(tasks.kinds & bits, tasks.end_ns, tasks.start_ns)
-        reached = np.maximum.accumulate(np.concatenate(([end_ns], ends)))
-        begins = np.maximum(tasks.start_ns, reached[:-1])
-        added = (np.maximum(ends, begins) - begins).view(np.uint64)
-        lengths = np.concatenate((np.array([length_ns], np.uint64), added)).cumsum(dtype=np.uint64)
-        self._unions[bits] = int(lengths[-1]), int(reached[-1])
-        return lengths[places], reached[places]
-
 
 class StreamPoints:
     """Takes the tasks of a stream, batch by batch; returns columns of points at some of their starts."""
@@ -131,7 +131,7 @@ class StreamPoints:
         self._waits = dict.fromkeys(("idle_ns", "host_wait_ns", "start_wait_ns"), 0)
 
     def take(self, tasks: Tasks) -> dict[str, pa.Array]:
-        """Return the points up to the last start of these tasks, of which there is at least one."""
+        """Return the points up to the last start of these tasks, of which there is at least one task."""
         marks = tasks.start_ns[POINT_TASKS - 1 - self._count % POINT_TASKS :: POINT_TASKS]
         times = np.unique(marks[marks > self._last_ns])
         places = np.searchsorted(tasks.start_ns, times)
@@ -153,14 +153,30 @@ class StreamPoints:
             sums[name] = total[places]
         self._count += len(before)
         self._end_ns, self._last_ns = int(reached[-1]), int(tasks.start_ns[-1])
+        if not len(times):
+            return {}
         kept = sums["idle_ns"] <= LARGEST
         columns = {"ts_ns": times, **{name: part.view(np.int64) for name, part in sums.items()}}
         columns["busy_until_ns"] = reached[places]
         return {name: pa.array(column[kept]) for name, column in columns.items()}
 
 
+def _added(before: _Union, bits: int, tasks: Tasks, places: Places) -> tuple[_Union, UInt64, Int64]:
+    """Add tasks to a union; return it, and its length and its latest end before each of some places."""
+    length_ns, end_ns = before
+    # A task of another kind is empty.
+    ends = tasks.end_ns if bits == _ANY else np.where(tasks.kinds & bits, tasks.end_ns, tasks.start_ns)
+    reached = np.maximum.accumulate(np.concatenate(([end_ns], ends)))
+    begins = np.maximum(tasks.start_ns, reached[:-1])
+    added = (np.maximum(ends, begins) - begins).view(np.uint64)
+    lengths = np.concatenate((np.array([length_ns], np.uint64), added)).cumsum(dtype=np.uint64)
+    return (int(lengths[-1]), int(reached[-1])), lengths[places], reached[places]
+
+
 def _device_columns(times: Int64, unions: dict[int, tuple[UInt64, Int64]]) -> dict[str, pa.Array]:
-    """Return the columns of points from each union's length and latest end before them."""
+    """Return the columns of points from each union's length and latest end before them; none if there are no points."""
+    if not len(times):
+        return {}
     before = {
         bits: lengths - (np.maximum(ends, times) - times).view(np.uint64) for bits, (lengths, ends) in unions.items()
     }

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: Arrow's threads would take longer to wake up than to compress a batch.
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
 _COMPRESSED = pa.ipc.IpcWriteOptions(use_threads=False, compression="lz4")
-#: Smaller batches are not worth compressing.
-_SMALL_BYTES = 64 << 10
+#: Smaller batches are not worth compressing, nor sending at once.
+SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +181,13 @@ class Channel:
         self._sent: BinaryIO = end.makefile("wb")
         self._lock = Lock()
 
-    def send(self, message: FromReader | ToReader) -> None:
-        """Send a message. Raises OSError if the other process has ended."""
+    def send(self, message: FromReader | ToReader, *, at_once: bool = True) -> None:
+        """Send a message; if not at once, then with the next one. Raises OSError if the other process has ended."""
         packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with self._lock:
             self._sent.write(packed)
-            self._sent.flush()
+            if at_once:
+                self._sent.flush()
 
     def receive(self) -> Any:
         """Wait for the next message; None at the end."""
@@ -211,13 +212,16 @@ class Channel:
 
 def write_rows(file: BinaryIO, batch: pa.RecordBatch) -> Rows:
     """Append a batch to a spill file."""
-    options = _COMPRESSED if batch.nbytes > _SMALL_BYTES else _PLAIN
+    options = _COMPRESSED if batch.nbytes > SMALL_BYTES else _PLAIN
+    content = pa.BufferOutputStream()
+    with pa.ipc.new_stream(content, batch.schema, options=options) as stream:
+        stream.write_batch(batch)
+    written = content.getvalue()
     with spilling():
         offset = file.tell()
-        with pa.ipc.new_stream(pa.PythonFile(file, "w"), batch.schema, options=options) as stream:
-            stream.write_batch(batch)
+        file.write(written)
         file.flush()
-        return Rows(offset, file.tell() - offset)
+    return Rows(offset, written.size)
 
 
 def read_rows(descriptor: int, rows: Rows) -> Iterator[pa.RecordBatch]:

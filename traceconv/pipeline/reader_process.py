@@ -39,12 +39,12 @@ class _Writer:
 
     def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
         """Send rows of a table; return their number."""
-        self._channel.send(messages.Insert(table))
+        self._channel.send(messages.Insert(table), at_once=False)
         return self._send_rows(batches)
 
     def stage(self, table: str, batches: Iterator[pa.RecordBatch], columns: dict[str, str]) -> int:
         """Send rows of a temporary table; return their number."""
-        self._channel.send(messages.Stage(table, columns))
+        self._channel.send(messages.Stage(table, columns), at_once=False)
         return self._send_rows(batches)
 
     def run_sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> None:
@@ -58,18 +58,21 @@ class _Writer:
 
     def at_commit(self, work: Callable[[StoreWriter, str], None], run_id: int) -> None:
         """Send what to do before the commit."""
-        self._channel.send(messages.AtCommit(work))
+        self._channel.send(messages.AtCommit(work), at_once=False)
 
     def make_room(self, text_bytes: int) -> None:
         """Send the size of the longest text."""
-        self._channel.send(messages.MakeRoom(text_bytes))
+        self._channel.send(messages.MakeRoom(text_bytes), at_once=False)
 
     def _send_rows(self, batches: Iterator[pa.RecordBatch]) -> int:
         count = 0
+        at_once = False  # the ingest has little to do with few rows
         for batch in batches:
             count += batch.num_rows
-            self._channel.send(messages.write_rows(self._spill, batch))
-        self._channel.send(messages.EndOfRows())
+            rows = messages.write_rows(self._spill, batch)
+            at_once = at_once or rows.byte_count > messages.SMALL_BYTES
+            self._channel.send(rows, at_once=at_once)
+        self._channel.send(messages.EndOfRows(), at_once=at_once)
         return count
 
 
@@ -84,7 +87,7 @@ class _Observer(Observer):
 
     def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
         self._counts = [0, 0, 0]
-        self._channel.send(messages.Start(label, total_bytes, passes))
+        self._channel.send(messages.Start(label, total_bytes, passes), at_once=False)
 
     def advance(self, byte_count: int) -> None:
         self._add(0, byte_count)
@@ -110,8 +113,9 @@ class _Observer(Observer):
     def _send(self, *, storing: bool = False) -> None:
         with self._lock:
             (byte_count, event_count, row_count), self._counts = self._counts, [0, 0, 0]
-        self._sent = time.monotonic()
-        self._channel.send(messages.Progress(byte_count, event_count, row_count, storing))
+        now = time.monotonic()
+        is_due, self._sent = now - self._sent > _SECONDS_BETWEEN, now
+        self._channel.send(messages.Progress(byte_count, event_count, row_count, storing), at_once=is_due)
 
 
 def read_orders(connection: int, spills: Sequence[int], *, command_line: bool) -> None:
@@ -135,7 +139,7 @@ def read_orders(connection: int, spills: Sequence[int], *, command_line: bool) -
             spill = files[order.spill]
             spill.seek(0)
             for place, recording, label in order.recordings:
-                channel.send(messages.Begin(place))
+                channel.send(messages.Begin(place))  # at once: it says which recording ended a process
                 _read(recording, label, _Writer(channel, answers, spill), channel)
 
 
@@ -145,7 +149,7 @@ def _read(recording: Recording, label: str, writer: _Writer, channel: messages.C
     try:
         content = recording.read(RunTarget(writer, _NO_RUN, label, observer))
         observer.done()
-        channel.send(messages.Content(content))
+        channel.send(messages.Content(content), at_once=False)
     except TraceconvError as error:
         # Errors of other packages may not be picklable.
         is_ours = type(error) in (*PUBLIC, InternalError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +14,6 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.identity import Identity, RunNames
-from traceconv.normalize.rows import rows_from_tuples
 from traceconv.pipeline.result import IngestedRun, Observer
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.schema import table
@@ -124,7 +124,7 @@ def import_run(
         "complete": content.complete,
         "schema_version": SCHEMA_VERSION,
     }
-    writer.insert("run", run_id, iter([rows_from_tuples("run", tuple(row), [tuple(row.values())])]))
+    writer.insert_tuples("run", run_id, tuple(row), [tuple(row.values())])
     _insert_provenance(writer, run_id, content)
     return IngestedRun(
         run_id,
@@ -175,8 +175,14 @@ def _insert_provenance(writer: StoreWriter, run_id: int, content: RunContent) ->
 def _insert(writer: StoreWriter, run_id: int, name: str, rows: Sequence[tuple[object, ...]]) -> None:
     if not rows:
         return
-    columns = tuple(column.name for column in table(name).columns if column.name != "run_id")
-    writer.insert(name, run_id, iter([rows_from_tuples(name, columns, rows)]))
+    columns = _columns(name)
+    writer.insert_tuples(name, run_id, columns, rows)
+
+
+@cache
+def _columns(name: str) -> tuple[str, ...]:
+    """Return the columns of a table without the run."""
+    return tuple(column.name for column in table(name).columns if column.name != "run_id")
 
 
 def path_text(path: object) -> str:

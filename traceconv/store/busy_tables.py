@@ -114,8 +114,7 @@ def _total_rows(totals: dict[_Device, _Totals]) -> Iterator[tuple[str, int, pa.R
 def _rows(
     table: str, of: _Device, columns: dict[str, pa.Array], **ids: int | None
 ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    count = len(columns["ts_ns"])
-    if count:
+    if columns and (count := len(columns["ts_ns"])):
         known = {name: pa.array([value] * count, pa.int64()) for name, value in {"device_id": of[1], **ids}.items()}
         yield table, of[0], pa.RecordBatch.from_pydict({**known, **columns})
 
@@ -146,6 +145,8 @@ def _by_stream(batch: pa.RecordBatch) -> Iterator[tuple[int | None, Places]]:
 def _numbers(batch: pa.RecordBatch, name: str) -> tuple[Int64, Mask]:
     """Return the numbers of a column, 0 for NULL, and which are not NULL."""
     column = batch.column(name)
+    if not column.null_count:
+        return column.to_numpy(), np.ones(len(column), np.bool_)
     return column.fill_null(0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False)
 
 

@@ -259,6 +259,18 @@ class StoreWriter:
         self._row_count += count
         return count
 
+    def insert_tuples(
+        self, table: str, run_id: int, names: tuple[str, ...], rows: Sequence[tuple[object, ...]]
+    ) -> None:
+        """Load a few rows, given as values of the columns `names`, into a table. Other columns are NULL."""
+        self.changed = True
+        if table == "run":
+            for row in rows:
+                self._note_run(run_id, dict(zip(names, row, strict=True)))
+        self._row_count += self._small.take_tuples(table, run_id, names, rows)
+        if self._small.full:
+            self._insert_small()
+
     def _insert_into(
         self, table: str, rows: pa.RecordBatchReader | pa.RecordBatch | pa.Table, run_id: int | None = None
     ) -> None:
@@ -353,14 +365,17 @@ class StoreWriter:
         self._lock.release()
 
     def _noted_runs(self, run_id: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = self.known_runs()
-        self._new_runs.add(run_id)
         for batch in batches:
-            # A static profile has no source and no digest.
-            names = [name for name in ("label", "source_digest") if name in batch.schema.names]
-            for row in batch.select(names).to_pylist():
-                insort(known, (run_id, str(row.get("label")), row.get("source_digest")), key=itemgetter(0))
+            for row in batch.to_pylist():
+                self._note_run(run_id, row)
             yield batch
+
+    def _note_run(self, run_id: int, row: Mapping[str, object]) -> None:
+        # A static profile has no source and no digest.
+        digest = row.get("source_digest")
+        self._new_runs.add(run_id)
+        known = (run_id, str(row.get("label")), None if digest is None else str(digest))
+        insort(self.known_runs(), known, key=itemgetter(0))
 
     def _fill_derived_tables(self) -> None:
         if not self._new_runs:

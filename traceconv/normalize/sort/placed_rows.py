@@ -55,15 +55,18 @@ class PlacedRows(Spool):
         late["place"], late["row"] = places, rows
         self._late.add(late)
 
-    def _write_oldest(self) -> None:
+    def _write_oldest(self, count: int | None = None) -> None:
+        """Write a stretch, of which the rows from `count` on (None: unknown) are unused."""
         number = next(iter(self._stretches_held))
         self._written.add(number)
-        self.write(number << _STRETCH_BITS, self._stretches_held.pop(number))
+        first = number << _STRETCH_BITS
+        rows = self._stretches_held.pop(number)
+        self.write(first, rows if count is None else rows[: max(0, count - first)])
 
     def end(self, count: int) -> None:
         """Write what is left, when all places below `count` have rows."""
         while self._stretches_held:
-            self._write_oldest()
+            self._write_oldest(count)
         for late in self._late.windows():
             self.put(np.ascontiguousarray(late["place"]), None, np.ascontiguousarray(late["row"]))
         self._late.close()

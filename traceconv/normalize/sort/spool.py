@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from itertools import pairwise
 from typing import BinaryIO, cast
 
@@ -39,9 +40,11 @@ def spilling() -> Iterator[None]:
 
 
 class Spool:
-    """Structured rows of one dtype in a temporary file. OutputError when the disk is full."""
+    """Structured rows of one dtype, in a temporary file if there are many. OutputError when the disk is full."""
 
     CHUNK_ROWS = 1 << 16
+    #: As much as this stays in memory, which takes less time than a temporary file for the rows of a small recording.
+    KEPT_BYTES = 1 << 16
 
     def __init__(self, dtype: np.dtype[np.void]) -> None:
         self.dtype = dtype
@@ -58,7 +61,10 @@ class Spool:
             return
         with spilling():
             if self._file is None:
-                self._file = spill_file()
+                self._file = BytesIO()
+            if isinstance(self._file, BytesIO) and (first + len(rows)) * self.dtype.itemsize > self.KEPT_BYTES:
+                kept, self._file = self._file, spill_file()
+                self._file.write(kept.getbuffer())
             self._file.seek(first * self.dtype.itemsize)
             self._file.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
             self._file.flush()  # a full disk is reported here
@@ -99,8 +105,10 @@ class Spool:
             yield first, int(rows[stop - 1]) - first + 1, slice(start, stop)
 
     def mapped(self) -> RecordArray:
-        """Return all rows (at least one) as a memory map, valid until `close`."""
+        """Return all rows (at least one), as a memory map if they are in a file; valid until `close`."""
         assert self._file is not None
+        if isinstance(self._file, BytesIO):
+            return self.read(0, self.count)
         return np.memmap(self._file, self.dtype, mode="r", shape=(self.count,))
 
     def __iter__(self) -> Iterator[RecordArray]:

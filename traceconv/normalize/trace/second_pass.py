@@ -61,8 +61,8 @@ class SecondPass:
         #: By track_id: which tracks have tasks, and which have other slices.
         self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)
         self._of_others = np.zeros(first.tracks.count + 1, np.bool_)
-        few = first.slice_numbers.count < _FEW_SLICES
-        self._thread = AtOnce() if few else Workers(1, "traceconv-second-pass")
+        self._is_small = first.slice_numbers.count < _FEW_SLICES
+        self._thread = AtOnce() if self._is_small else Workers(1, "traceconv-second-pass")
         self._flows_bound: Future[None] | None = None
 
     def close(self) -> None:
@@ -105,7 +105,8 @@ class SecondPass:
         with closing(SpansByTrack(self._first.spans, self._first.tracks.count)) as parts:
             for windows in parts:
                 nester = CompleteNester()
-                with closing(prefetch(self._nested_windows(nester, windows))) as nested:
+                found = self._nested_windows(nester, windows)
+                with closing(found if self._is_small else prefetch(found)) as nested:
                     for rows, points in nested:
                         self._nested.place(rows, numbers.of(rows["id"] - self._first.first_id))
                         self._enclosing.add(points)
