@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +56,24 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "size_bytes" in exported
     assert closed == "None"
     assert (folder / "analysis.pftrace").stat().st_size > 1000
+
+
+#: What DuckDB takes for a notebook whose environment has no ipywidgets.
+_BARE_NOTEBOOK = """
+import sys, types
+kernel = types.SimpleNamespace(config={"IPKernelApp": {}})
+sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: kernel)
+sys.modules["ipywidgets"] = None
+import duckdb, traceconv
+try:
+    duckdb.connect().execute("SET enable_progress_bar = false")
+except duckdb.InvalidInputException:
+    print(traceconv.open_store(sys.argv[1]).critical_path())
+"""
+
+
+def test_a_notebook_without_widgets(tmp_path: Path) -> None:
+    trace = ROOT / "sample_traces" / "pytorch" / "resnet18.pt.trace.json.gz"
+    command = [sys.executable, "-c", _BARE_NOTEBOOK, trace]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout.splitlines()[:1], done.stderr) == (["critical path of 3 steps: 121.054 ms"], "")

@@ -287,4 +287,4 @@ def test_reports_and_stores_show_themselves(many: Path) -> None:
             assert shown.startswith("<table>")
             assert not any(tag in shown for tag in ("<img", "<b>", "<script"))
         assert "&lt;img src=x&gt;" in rows._repr_html_()
-        assert "first 20 rows" in store.report("task-time")._repr_html_()
+        assert "first 40 rows" in store.report("task-time")._repr_html_()

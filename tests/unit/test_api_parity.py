@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,3 +162,17 @@ def test_each_parameter_is_an_option(command: str) -> None:
     used = {parameter.name for _, parameter in matches(command)}
     excepted = {name for where, name in NO_OPTION if where == command}
     assert set(parameters(command)) - used == excepted
+
+
+def test_results_are_in_the_reference() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text("utf-8")
+    described = set(re.findall(r"^###? (\w+)$", page, re.MULTILINE)) | {
+        "Any",
+        "DuckDBPyRelation",
+        "Iterator",
+        "None",
+        "Path",
+    }
+    for function in {function for functions in COUNTERPARTS.values() for function in functions}:
+        returned = str(inspect.signature(function).return_annotation)
+        assert set(re.findall(r"\b[A-Z]\w+", returned)) <= described, function

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from traceconv.analysis.dependency_graph import Graph, build_graph
 from traceconv.analysis.dependency_kinds import TASK_KINDS
 from traceconv.analysis.replay import chain
 from traceconv.analysis.slices import load_slices
+from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64
 from traceconv.reports.catalog import report_statements
@@ -126,6 +127,7 @@ class Step:
 
     @property
     def dur_ns(self) -> int:
+        """end_ns − start_ns."""
         return self.end_ns - self.start_ns
 
 
@@ -140,13 +142,13 @@ class Share:
     percent: float
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalPath:
+@dataclass(frozen=True, slots=True, repr=False)
+class CriticalPath(TextDisplay):
     """The critical paths of a run's steps. `parts` has the columns of the table critical_path without the run."""
 
     run_id: int
     steps: tuple[Step, ...]
-    parts: pa.Table = field(repr=False)
+    parts: pa.Table
     kinds: tuple[Share, ...] = ()
     ops: tuple[Share, ...] = ()
 
@@ -162,10 +164,10 @@ class CriticalPath:
 
         return path_dict(self)
 
-    def __str__(self) -> str:
+    def lines(self) -> Iterator[str]:
         from traceconv.analysis.critical_path_text import path_lines
 
-        return "\n".join(path_lines(self))
+        return path_lines(self)
 
 
 def find_steps(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 
+from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError
 from traceconv.reports.catalog import report_statements
 from traceconv.store.replay_tables import IS_LAUNCH, clear_replays, fill_replays
@@ -29,8 +30,8 @@ WHERE g.run_id = $run
 """
 
 
-@dataclass(frozen=True, slots=True)
-class GraphReplays:
+@dataclass(frozen=True, slots=True, repr=False)
+class GraphReplays(TextDisplay):
     """What is known of the tasks that a run's graphs ran.
 
     reference_run_id  run whose kernels they were aligned with
@@ -56,24 +57,20 @@ class GraphReplays:
         """Return the JSON document."""
         return {"version": VERSION, **asdict(self)}
 
-    def __str__(self) -> str:
-        return "\n".join(replay_lines(self))
-
-
-def replay_lines(replays: GraphReplays) -> Iterator[str]:
-    """Yield the counts and their shares."""
-    tasks = replays.task_count
-    where = "itself" if replays.run_id == replays.reference_run_id else f"run {replays.reference_run_id}"
-    plural = "" if replays.launch_count == 1 else "es"
-    yield f"{replays.launch_count:,} graph launch{plural} with {tasks:,} tasks, aligned with {where}"
-    counts = {
-        "matched": replays.matched_count, "operator": replays.operator_count, "module": replays.module_count,
-        "shapes": replays.shape_count,
-    }  # fmt: skip
-    for name, count in counts.items():
-        yield f"{name:<8}  {count:>9,}  {100 * count / max(tasks, 1):6.2f} %"
-    if replays.total_ns:
-        yield f"{100 * replays.matched_ns / replays.total_ns:.2f} % of their time is matched"
+    def lines(self) -> Iterator[str]:
+        """Yield the counts and their shares."""
+        tasks = self.task_count
+        where = "itself" if self.run_id == self.reference_run_id else f"run {self.reference_run_id}"
+        plural = "" if self.launch_count == 1 else "es"
+        yield f"{self.launch_count:,} graph launch{plural} with {tasks:,} tasks, aligned with {where}"
+        counts = {
+            "matched": self.matched_count, "operator": self.operator_count, "module": self.module_count,
+            "shapes": self.shape_count,
+        }  # fmt: skip
+        for name, count in counts.items():
+            yield f"{name:<8}  {count:>9,}  {100 * count / max(tasks, 1):6.2f} %"
+        if self.total_ns:
+            yield f"{100 * self.matched_ns / self.total_ns:.2f} % of their time is matched"
 
 
 def graph_replays(connection: duckdb.DuckDBPyConnection, run_id: int, reference_run_id: int) -> GraphReplays:

@@ -18,6 +18,7 @@ from traceconv.analysis.critical_path import Step, columns_of, find_steps, of_gr
 from traceconv.analysis.dependency_graph import Graph
 from traceconv.analysis.dependency_kinds import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS
 from traceconv.analysis.replay import Delays
+from traceconv.base.display import TextDisplay
 from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.base.int64 import Int64, Mask
 
@@ -79,14 +80,14 @@ class StepChange:
     predicted_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
+@dataclass(frozen=True, slots=True, repr=False)
+class WhatIf(TextDisplay):
     """The answer to a change.
 
-    total_measured_ns, total_replayed_ns, total_predicted_ns
-        from the start of the first step to the end of the last one; if memory doesn't permit to replay all steps
-        together, the sum of these times of groups of consecutive steps
-    shares_device   whether tasks that run at once compete in the replay; False: none do, or their needs are unknown
+    total_measured_ns  from the start of the first step to the end of the last one; if memory doesn't permit to replay
+                       all steps together, the sum of these times of groups of consecutive steps. The other totals are
+                       of the same time
+    shares_device      whether tasks that run at once compete in the replay; False: none do, or their needs are unknown
     """
 
     run_id: int
@@ -133,10 +134,10 @@ class WhatIf:
 
         return what_if_dict(self)
 
-    def __str__(self) -> str:
+    def lines(self) -> Iterator[str]:
         from traceconv.analysis.critical_path_text import what_if_lines
 
-        return "\n".join(what_if_lines(self))
+        return what_if_lines(self)
 
 
 def parse_speed_up(text: str | float) -> Fraction:

@@ -123,7 +123,7 @@ def graph_replays(
       traceconv ingest eager.json graphs.json
       traceconv analyze graph-replays --run 2 --reference 1
     """
-    from traceconv.analysis.graph_replays import align_replays, replay_lines
+    from traceconv.analysis.graph_replays import align_replays
     from traceconv.analysis.graph_replays import graph_replays as count_replays
     from traceconv.base.errors import UsageError
     from traceconv.cli.one_shot import asked_store
@@ -149,7 +149,7 @@ def graph_replays(
     if chosen == "json":
         write_text([json_text(replays.to_dict()), "\n"], output)
     else:
-        write_text((line + "\n" for line in replay_lines(replays)), output)
+        write_text((line + "\n" for line in replays.lines()), output)
 
 
 @app.command("what-if", cls=options.Command, context_settings=options.HELP_NAMES)
@@ -187,7 +187,6 @@ def what_if(
       traceconv analyze what-if --overlap-communication worker0.pt.trace.json.gz
     """
     limit_arenas()
-    from traceconv.analysis.critical_path_text import what_if_dict, what_if_lines
     from traceconv.analysis.what_if import Change, parse_speed_up
     from traceconv.analysis.what_if import what_if as predict
     from traceconv.cli.one_shot import asked_store
@@ -212,6 +211,6 @@ def what_if(
         times = given_times(connection, RunChoice((run_id,)), start, end)
         answer = predict(connection, run_id, change, device=device, **window, **times)
     if chosen == "json":
-        write_text([json_text(what_if_dict(answer)), "\n"], output)
+        write_text([json_text(answer.to_dict()), "\n"], output)
     else:
-        write_text((line + "\n" for line in what_if_lines(answer)), output)
+        write_text((line + "\n" for line in answer.lines()), output)

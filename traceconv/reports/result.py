@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 #: Rows of a repr.
-_SHOWN_ROWS = 20
+_SHOWN_ROWS = 40
 #: Characters of a text in a repr.
 _LONGEST_NAME = 60
 

@@ -6,6 +6,7 @@ open it. It is attached under a fixed name and made current, so that its views a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -289,8 +290,10 @@ def connect_memory(spill_folder: str) -> duckdb.DuckDBPyConnection:
     try:
         # A name in SQL must not refer to a Python variable.
         connection.execute("SET python_enable_replacements = false")
-        # DuckDB takes `python -c` for interactive and would print a progress bar to standard output.
-        connection.execute("SET enable_progress_bar = false")
+        # DuckDB takes `python -c` for interactive and would print a progress bar to standard output. In a notebook
+        # without ipywidgets, it prints none, and refuses to change that.
+        with contextlib.suppress(duckdb.InvalidInputException):
+            connection.execute("SET enable_progress_bar = false")
         connection.execute(f"SET memory_limit = {quote_text(_MEMORY_LIMIT)}")
         connection.execute(f"SET temp_directory = {quote_text(spill_folder)}")
     except BaseException:
