@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv import native
-from traceconv.export import records
-from traceconv.export.records import Kind, Template, filled
+from traceconv.export.records import Kind, Template, fill
 
 INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 999, -1, 2**53, 2**53 + 1, -(2**53) - 1]))
 TEXTS = st.one_of(
@@ -36,6 +35,13 @@ def batch_of(rows: list[tuple[int | None, str | None, bool | None, int | None]])
     types = {"number": pa.int64(), "text": pa.string(), "flag": pa.bool_(), "place": pa.int32()}
     columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(types.values())]
     return pa.RecordBatch.from_arrays(columns, list(types))
+
+
+def filled(template: Template, batch: pa.RecordBatch) -> bytes:
+    buffer = bytearray(b"before" + bytes(100))
+    end = fill(template, batch, buffer, 6)
+    assert buffer[:6] == b"before"
+    return bytes(buffer[6:end])
 
 
 def json_template(base_ns: int) -> Template:
@@ -116,8 +122,7 @@ def test_packets(rows: list[tuple[int | None, str | None, bool | None, int | Non
     assert data == expected
 
 
-def test_a_record_larger_than_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_BUFFER_BYTES", 64)
+def test_a_record_larger_than_the_buffer() -> None:
     batch = batch_of([(1, "x" * 1000, None, None), (2, "y", None, None)])
     assert filled(Template().put(Kind.STRING, "text").literal("\n"), batch) == b'"%s"\n"y"\n' % (b"x" * 1000)
 

@@ -123,6 +123,6 @@ def crc32(data: bytes | memoryview, value: int = 0) -> int:
     return zlib_ng.crc32(data, value)
 
 
-def compress(data: bytes, level: int) -> bytes:
+def compress(data: bytes | memoryview, level: int) -> bytes:
     """Return zlib's form of `data`."""
     return zlib_ng.compress(data, level)

@@ -31,8 +31,6 @@ from traceconv.export.chrome_events import (
     marker_events,
     memory_counter_events,
     memory_events,
-    row_arrays,
-    row_event,
     slice_events,
     step_events,
     step_source,
@@ -45,6 +43,7 @@ from traceconv.export.load_counters import load_counters
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.records import RecordFile, record_file
 from traceconv.export.registry import Written
+from traceconv.export.row_arrays import row_arrays
 from traceconv.export.row_order import (
     BATCH_ROWS,
     order_of,
@@ -156,10 +155,10 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
 
 
 def _write_table(connection: duckdb.DuckDBPyConnection, file: RecordFile, name: str, source: str) -> None:
-    """Write the rows of a table that viewers don't show."""
-    rows = row_arrays(connection, name, source)
+    """Write the rows of a table that viewers don't show, in metadata events."""
+    rows, begin = row_arrays(connection, name, source), f',\n{{"pid":1,"ph":"M","name":"{name}","args":'.encode()
     for batch in small_batches(connection, rows.query, 1 if name == TIMELESS else _EVENT_ROWS, _EVENT_BYTES):
-        file.write_later(partial(row_event, name, rows, batch))
+        file.write_later(partial(rows.around, batch, lambda _: begin, b"}"))
 
 
 def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:

@@ -6,7 +6,7 @@ the layout, `export_op` the ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import LoadCounter
-from traceconv.export.records import JSON_KINDS, Kind, Template, filled
+from traceconv.export.records import JSON_KINDS, Kind, Template
+from traceconv.export.row_arrays import selected_column
 from traceconv.export.row_lookup import look_up
 from traceconv.export.timeline import device_memory, memory_changes
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY, TASK_TABLES
 from traceconv.schema import table
-from traceconv.schema.ddl import quote_identifier
 
 Int64 = NDArray[np.int64]
 
@@ -180,37 +180,6 @@ def table_sources(run_id: int, sources: Mapping[str, str], *, filtered: bool) ->
         tasks = f"(SELECT id FROM {sources['task']})"
         found |= {name: f"(SELECT * FROM {found[name]} WHERE id IN {tasks})" for name in TASK_TABLES}
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class RowArrays:
-    """Rows of a table in JSON that viewers don't show: the SELECT, and the template of a row as an array."""
-
-    query: str
-    row: Template
-    columns: Sequence[str]
-
-    def json(self, batch: pa.RecordBatch) -> bytes:
-        """Return the rows of a batch: an object with the names of the columns, and an array of values for each row."""
-        return b'{"columns":%s,"rows":[%s]}' % (json_text(self.columns).encode(), filled(self.row, batch)[1:])
-
-
-def row_arrays(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> RowArrays:
-    """Return the rows of a table, without the run and columns that are always NULL."""
-    columns = {column.name: column.type for column in table(name).columns if column.name != "run_id"}
-    counts = ", ".join(f"count({quote_identifier(column)})" for column in columns)
-    [found] = connection.execute(f"SELECT {counts} FROM {source}").fetchall()
-    chosen = [column for column, count in zip(columns, found, strict=True) if count] or list(columns)[:1]
-    row, selected = Template().literal(",["), []
-    for column in chosen:
-        selected.append(_selected(column, columns[column]))
-        row.put(JSON_KINDS[columns[column]], column, ",").when_null(column, Template().literal(",null"))
-    return RowArrays(f"SELECT {', '.join(selected)} FROM {source} AS s", row.literal("]"), chosen)
-
-
-def row_event(name: str, rows: RowArrays, batch: pa.RecordBatch) -> bytes:
-    """Return a metadata event, which viewers ignore, with the rows of a batch."""
-    return b',\n{"pid":1,"ph":"M","name":"%s","args":%s}' % (name.encode(), rows.json(batch))
 
 
 def counter_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Shared) -> Events:
@@ -408,15 +377,9 @@ def _members(event: Template, name: str, placed: Iterable[str]) -> list[str]:
     columns = []
     for column in table(name).columns:
         if column.name not in placed:
-            columns.append(_selected(column.name, column.type))
+            columns.append(selected_column(column.name, column.type))
             event.put(JSON_KINDS[column.type], column.name, f',"{column.name}":')
     return columns
-
-
-def _selected(name: str, kind: str) -> str:
-    """Return a column as JSON needs it: doubles are text."""
-    column = f"s.{quote_identifier(name)}"
-    return f"{double(column)} AS {quote_identifier(name)}" if kind == "f64" else column
 
 
 def _join_thread(connection: duckdb.DuckDBPyConnection, source: str, track: str, id_: str | None = None) -> str:

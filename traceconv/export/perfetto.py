@@ -22,7 +22,7 @@ from traceconv._version import __version__
 from traceconv.base.deflate import compress
 from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
-from traceconv.export.chrome_events import RowArrays, row_arrays, table_sources
+from traceconv.export.chrome_events import table_sources
 from traceconv.export.json_sql import json_text
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_flows import EventFlows, Flows
@@ -30,6 +30,7 @@ from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.records import Kind, RecordFile, Template, record_file
 from traceconv.export.registry import Written
+from traceconv.export.row_arrays import row_arrays
 from traceconv.export.row_order import Places, ordered_batches, rows_of_window, slice_order, small_batches
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import condition, time_windows
@@ -171,9 +172,9 @@ class _Export:
         sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
-            rows = row_arrays(self.connection, name, source)
+            rows, begin = row_arrays(self.connection, name, source), partial(_begin_own, ROWS, table_name=name)
             for batch in _batches(self.connection, rows.query, 1 if name == TIMELESS else _BATCH_ROWS):
-                self.file.write_later(partial(_rows_packet, rows, batch, name))
+                self.file.write_later(partial(rows.around, batch, begin, result=_packed))
         self.file.write(_own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
 
     def _clock(self) -> None:
@@ -380,14 +381,18 @@ class _Export:
 
 def _own_packet(number: int, text: bytes, table_name: str = "") -> bytes:
     """Return a packet with what only traceconv reads, compressed."""
+    return _packed(_begin_own(number, len(text), table_name) + text)
+
+
+def _begin_own(number: int, size: int, table_name: str = "") -> bytes:
+    """Return what is before the text in a packet with what only traceconv reads; `size`: bytes of the text."""
     name = wire.bytes_field(TABLE, table_name.encode()) if table_name else b""
-    own = wire.packet(wire.bytes_field(pb.OWN, name + wire.bytes_field(number, text)))
-    return wire.packet(wire.bytes_field(pb.PACKED, compress(own, _ROWS_LEVEL)))
+    return wire.begin_packet(pb.OWN, name + wire.begin_bytes(number, size), size)
 
 
-def _rows_packet(rows: RowArrays, batch: pa.RecordBatch, table_name: str) -> bytes:
-    """Return the packet of rows of a table."""
-    return _own_packet(ROWS, rows.json(batch), table_name)
+def _packed(packet: bytes | memoryview) -> bytes:
+    """Return a packet with a compressed packet."""
+    return wire.packet(wire.bytes_field(pb.PACKED, compress(packet, _ROWS_LEVEL)))
 
 
 def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> int:

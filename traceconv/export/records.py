@@ -42,7 +42,6 @@ _THREADS = 2
 #: Batches that are being written or wait for it.
 _MOST_WAITING = 4
 _BUFFER_BYTES = 1 << 20
-_LEAST_BUFFER_BYTES = 1 << 17
 
 
 class Kind(IntEnum):
@@ -307,21 +306,20 @@ def record_file(file: CountedFile) -> Iterator[RecordFile]:
             writer.shutdown(cancel_futures=True)
 
 
-def filled(template: Template, batch: pa.RecordBatch) -> bytes:
-    """Return the records of all rows."""
+def fill(template: Template, batch: pa.RecordBatch, buffer: bytearray, start: int) -> int:
+    """Write the records of all rows from `start` on; return their end. The buffer doubles while it is too small."""
     bound, order = template.bind(batch), np.arange(batch.num_rows, dtype=np.int64)
-    # Zeroing a larger buffer would take longer than the few rows that the callers usually have.
-    found, at, buffer = [], 0, bytearray(_LEAST_BUFFER_BYTES)
+    at = 0
     while at < len(order):
-        next_at, size = _fill(bound, order, at, buffer)
-        found.append(bytes(memoryview(buffer)[:size]))
-        if next_at < len(order):
-            buffer = bytearray(min(2 * len(buffer), _BUFFER_BYTES) if next_at > at else 2 * len(buffer))
-        at = next_at
-    return b"".join(found)
+        with memoryview(buffer) as data, data[start:] as free:
+            at, size = _fill(bound, order, at, free)
+        start += size
+        if at < len(order):
+            buffer.extend(bytes(len(buffer)))
+    return start
 
 
-def _fill(bound: Bound, order: Int64, first: int, buffer: bytearray) -> tuple[int, int]:
+def _fill(bound: Bound, order: Int64, first: int, buffer: bytearray | memoryview) -> tuple[int, int]:
     """Write records from row `first` of the order on; return the first one that didn't fit, and the size."""
     if native.AVAILABLE:
         return native.records(bound.parts, tuple(bound.columns), order, first, buffer)

@@ -140,7 +140,7 @@ def records(
     columns: tuple[tuple[object, object, object, int, int], ...],
     order: NDArray[np.int64],
     first: int,
-    out: bytearray,
+    out: bytearray | memoryview,
     /,
 ) -> tuple[int, int]: ...
 def replay(
