@@ -365,3 +365,13 @@ def test_exports_show_the_path_as_arrows_and_can_be_read_back(
 def test_an_export_of_a_path_that_was_not_found_is_an_error(two_kernels: Path, tmp_path: Path) -> None:
     with traceconv.open_store(two_kernels) as store, pytest.raises(InputError, match="has no critical path"):
         store.export_perfetto(tmp_path / "p.pftrace", critical_path=True)
+
+
+def test_kernels_of_one_template_are_told_apart() -> None:
+    names = [f"void at::native::vectorized_elementwise_kernel<4, {functor}<float> >(int)" for functor in ("Add", "Mul")]
+    ops = tuple(critical_path.Share(name, None, "compute", 5, 50.0) for name in names)
+    parts = pa.table({"dur_ns": [10], "dependency": ["recorded"]})
+    path = critical_path.CriticalPath(1, (critical_path.Step(1, 0, 0, 10),), parts, ops=ops)
+    shown = [line.split("  ")[0] for line in repr(path).splitlines() if "kernel" in line]
+    assert shown == ["vectorized_elementwise_kernel<Add>", "vectorized_elementwise_kernel<Mul>"]
+    assert path._repr_html_().startswith("<pre style")

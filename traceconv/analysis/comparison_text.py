@@ -9,7 +9,7 @@ from traceconv.analysis.comparison import VERSION, Change, Comparison, OpChange,
 from traceconv.base.errors import printable
 from traceconv.reports.render import Table, to_markdown
 from traceconv.reports.result import html_table, shortened, text_table
-from traceconv.reports.short_names import distinct, short_name
+from traceconv.reports.short_names import LONGEST_NAME, distinct
 from traceconv.reports.values import Cell, human_duration
 from traceconv.store.documented_sql import SqlColumn
 
@@ -17,6 +17,8 @@ from traceconv.store.documented_sql import SqlColumn
 SHOWN_OPS = 15
 #: Width of the names of ops, so that the table has 80 columns.
 _OP_WIDTH = 32
+#: Of the names without shapes, before both are shortened.
+_NAME_WIDTH = 80
 _COLUMNS = {
     "status": ("VARCHAR", "enum", "matched, new or vanished."),
     "paired_by": ("VARCHAR", "enum", "Rule that paired it; NULL if it is not matched."),
@@ -155,16 +157,16 @@ def _cells(change: Change) -> list[str]:
 
 def _ops(comparison: Comparison, top: int) -> tuple[dict[str, bool], list[list[str]]]:
     shown = [op for op in comparison.ops[:top] if op.time.change_ns]
-    labels = [_label(op) for op in shown]
+    names = distinct((printable(op.name, LONGEST_NAME) for op in shown), _NAME_WIDTH, shortened)
+    labels = [f"{names[printable(op.name, LONGEST_NAME)]} {_shape(op)}".rstrip() for op in shown]
     short = distinct(labels, _OP_WIDTH, shortened)
     columns = {"op": False, "base": True, "new": True, "change": True, "": False}
     return columns, [[short[label], *_cells(op.time)[:3], _mark(op)] for op, label in zip(shown, labels, strict=True)]
 
 
-def _label(op: OpChange) -> str:
-    """Return the name with the first input shape."""
-    shapes = (op.new_shapes or op.base_shapes or "").split(";")[0]
-    return printable(f"{short_name(op.name)} {shapes}".rstrip(), 200)
+def _shape(op: OpChange) -> str:
+    """Return the first input shape."""
+    return printable((op.new_shapes or op.base_shapes or "").split(";")[0], 100)
 
 
 def _mark(op: OpChange) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from traceconv.base.errors import printable
 from traceconv.reports.render import Table
 from traceconv.reports.result import shortened, text_table
-from traceconv.reports.short_names import distinct, short_name
+from traceconv.reports.short_names import LONGEST_NAME, distinct
 from traceconv.reports.values import human_duration
 from traceconv.schema import tables
 from traceconv.schema.ddl import sql_type
@@ -39,7 +39,7 @@ def path_lines(path: CriticalPath, top: int = SHOWN_OPS) -> Iterator[str]:
     shown = path.ops[:top]
     if not shown:
         return
-    labels = [printable(short_name(one.name), 200) for one in shown]
+    labels = [printable(one.name, LONGEST_NAME) for one in shown]
     short = distinct(labels, _OP_WIDTH, shortened)
     yield ""
     yield from _lines(

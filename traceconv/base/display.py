@@ -19,4 +19,5 @@ class TextDisplay:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        # The style of some notebooks has no fixed width for it.
+        return f'<pre style="font-family: monospace">{html.escape(repr(self))}</pre>'

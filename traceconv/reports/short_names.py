@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
 #: Longer names are not parsed as names of functions.
-_LONGEST_NAME = 4000
+LONGEST_NAME = 4000
 _SUFFIX = re.compile(r"( \[clone [^\]]*\]|\.kd)+$", re.ASCII)
 _CALL = re.compile(r"[A-Za-z0-9_>][<(]", re.ASCII)
 _ENDINGS = ("::", "operator", " const", ">", ")", "}", " ")
@@ -65,7 +65,7 @@ def short_name(name: str) -> str:
     >>> short_name("_ZN7cutlass6KernelINS_4GemmILi64EEEEEvNT_6ParamsE")
     'Kernel'
     """
-    if len(name) > _LONGEST_NAME:
+    if len(name) > LONGEST_NAME:
         return name
     if match := _MANGLED.match(name):
         place, found = match.end(), ""
@@ -163,7 +163,7 @@ def _template(text: str) -> str:
 
 def _words(name: str, base: str = "") -> list[str]:
     """Return the words and numbers in a name, or those in the template arguments of `base`, without namespaces."""
-    name = name[:_LONGEST_NAME]
+    name = name[:LONGEST_NAME]
     if not _MANGLED.match(name):
         if not base:
             return (_TOKEN if short_name(name) != name else _PIECE).findall(name)
