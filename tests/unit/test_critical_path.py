@@ -367,7 +367,7 @@ def test_an_export_of_a_path_that_was_not_found_is_an_error(two_kernels: Path, t
         store.export_perfetto(tmp_path / "p.pftrace", critical_path=True)
 
 
-def test_kernels_of_one_template_are_told_apart() -> None:
+def test_kernels_of_one_template_have_different_labels() -> None:
     names = [f"void at::native::vectorized_elementwise_kernel<4, {functor}<float> >(int)" for functor in ("Add", "Mul")]
     ops = tuple(critical_path.Share(name, None, "compute", 5, 50.0) for name in names)
     parts = pa.table({"dur_ns": [10], "dependency": ["recorded"]})
