@@ -15,9 +15,10 @@ import duckdb
 from traceconv.reports.catalog import install
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.database import create_store, create_tables, open_own_file, remember_valid
+from traceconv.store.database import create_store, create_tables, open_own_file
 from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.migrations import LINK_CALLS
+from traceconv.store.valid_files import remember_valid
 
 Rows = Sequence[Mapping[str, object]]
 #: A statement for each row takes longer than its row.

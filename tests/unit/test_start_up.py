@@ -127,6 +127,23 @@ print("pandas" in sys.modules, "pyarrow" in sys.modules, file=sys.stderr)
     assert done.stderr.splitlines()[-1] == "False True"
 
 
+def test_an_ingest_loads_masked_arrays_only_on_use(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
+    program = """
+import sys
+from traceconv.cli.app import program
+program()
+print("numpy.ma.core" in sys.modules, file=sys.stderr)
+import duckdb, numpy as np, numpy.ma.extras
+print(duckdb.sql("SELECT unnest([1, NULL])").fetchnumpy().popitem()[1].mask, file=sys.stderr)
+print(np.ma.is_masked(np.ma.masked_array([1], [True])), np.ma is sys.modules["numpy.ma"], file=sys.stderr)
+"""
+    command = [sys.executable, "-c", program, "ingest", str(trace), "--db", str(tmp_path / "trace.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-3:] == ["False", "[False  True]", "True True"]
+
+
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_a_missing_package_is_named(package: str, tmp_path: Path) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; from traceconv.cli.app import main; main()"

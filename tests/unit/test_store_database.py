@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import duckdb
 import pytest
@@ -19,7 +20,8 @@ from traceconv.reports.catalog import reports
 from traceconv.schema import tables
 from traceconv.schema.ddl import sql_type
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.catalogue import time_limit, views
+from traceconv.store import database, valid_files
+from traceconv.store.catalogue import time_limit, views, wrong_in
 from traceconv.store.database import create_store, default_store_path, lock_down, open_store
 
 MakeStore = Callable[..., Path]
@@ -260,6 +262,33 @@ def test_a_hostile_store_is_refused_in_one_line(make_store: MakeStore, sql: str,
     with pytest.raises(StoreError, match=message) as caught:
         open_store(path)
     assert str(caught.value).isprintable()
+
+
+def test_a_checked_store_is_checked_again_only_after_a_change(
+    make_store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "cache"))
+    checked = Mock(wraps=wrong_in)
+    monkeypatch.setattr(database, "wrong_in", checked)
+    path = make_store()
+
+    def opened() -> int:
+        """Open the store as a new process does; return the number of checks so far."""
+        monkeypatch.setattr(valid_files, "_known", set())
+        monkeypatch.setattr(valid_files, "_read", set())
+        open_store(path).close()
+        return checked.call_count
+
+    assert [opened(), opened()] == [1, 2]  # the file is new: a later change could have the same time
+    monkeypatch.setattr(valid_files, "_SETTLED_NS", 0)
+    assert [opened(), opened()] == [3, 3]
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE MACRO sum(a) AS 7")
+    with pytest.raises(StoreError, match="shadows"):
+        opened()
+    (tmp_path / "cache/valid-stores").write_bytes(b"\xff")
+    with pytest.raises(StoreError, match="shadows"):
+        opened()
 
 
 def test_what_users_add_to_a_store_stays_and_their_macros_work(make_store: MakeStore) -> None:

@@ -19,8 +19,8 @@ from traceconv._version import __version__
 from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
 from traceconv.base.lazy_compute import wrap_functions_on_use
 from traceconv.base.malloc_tuning import is_starved
-from traceconv.base.no_pandas import hide_pandas
 from traceconv.base.plugins import PluginWarning
+from traceconv.base.unused_types import hide_unused_types
 from traceconv.cli import (
     advise,
     analyze,
@@ -162,7 +162,7 @@ def program() -> int:
     """Run the command line of this process and return the exit code."""
     # Imported modules stay in memory: scanning them for garbage again and again is not worth it.
     gc.set_threshold(150_000)
-    hide_pandas()
+    hide_unused_types()
     wrap_functions_on_use()
     guard_streams()
     return finish(run(sys.argv[1:]))

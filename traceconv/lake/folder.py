@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -249,6 +247,8 @@ class _S3Folder:
             except OSError as error:
                 return error
 
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(_READERS) as pool:
             yield from pool.map(content, names)
 
@@ -321,7 +321,7 @@ class _S3Folder:
 
 def new_file_name() -> str:
     """Return a name that no other file has."""
-    return f"{secrets.token_hex(8)}.parquet"
+    return f"{os.urandom(8).hex()}.parquet"
 
 
 def _sha256(file: IO[bytes]) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from traceconv.base.errors import is_command_line
 from traceconv.base.lazy_compute import wrap_functions_on_use
-from traceconv.base.no_pandas import hide_pandas
+from traceconv.base.unused_types import hide_unused_types
 from traceconv.normalize import memory_budget
 
 PROGRAM = (
@@ -86,7 +86,7 @@ def main(modules: Sequence[str], entries: int, command_line: bool) -> None:
     gc.set_threshold(150_000)  # as on the command line
     memory_budget.MEMORY_ENTRIES = entries
     if command_line:
-        hide_pandas()
+        hide_unused_types()
         wrap_functions_on_use()
     import pyarrow as pa
 

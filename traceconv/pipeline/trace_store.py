@@ -17,14 +17,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from traceconv._version import __version__
 from traceconv.base.cache_folder import cache_folder
 from traceconv.base.errors import InputError, StoreError, UsageError, option, printable
 from traceconv.lake.folder import is_lake
-from traceconv.pipeline.result import Observer
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.database import default_store_path, is_duckdb, named_store
+
+if TYPE_CHECKING:
+    from traceconv.pipeline.result import Observer
 
 _FOLDER = "stores"
 _MAX_BYTES = 2 << 30
@@ -35,7 +38,7 @@ _MOST_FILES = 10_000
 _STALE_SECONDS = 24 * 3600
 
 #: Follows the ingest of files that are not in the cache.
-Observed = Callable[[], AbstractContextManager[Observer | None]]
+Observed: TypeAlias = "Callable[[], AbstractContextManager[Observer | None]]"
 
 
 @dataclass(frozen=True, slots=True)

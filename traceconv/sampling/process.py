@@ -14,7 +14,7 @@ from threading import Thread
 from typing import IO
 
 from traceconv.base.lazy_compute import wrap_functions_on_use
-from traceconv.base.no_pandas import hide_pandas
+from traceconv.base.unused_types import hide_unused_types
 from traceconv.pipeline.reader_forks import interrupts_held
 from traceconv.sampling.rows import SampledAnswer
 
@@ -95,7 +95,7 @@ def main() -> None:
     from traceconv.sampling.blocks import NotSampled
     from traceconv.sampling.sample import samples
 
-    hide_pandas()
+    hide_unused_types()
     wrap_functions_on_use()
     path, report = pickle.load(sys.stdin.buffer)
     Thread(target=_end_with_parent, daemon=True).start()

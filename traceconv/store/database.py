@@ -26,6 +26,7 @@ from traceconv.store.catalogue import columns_of_tables, time_limit, views, wron
 from traceconv.store.documented_sql import DocumentedSql, guard_left_joins
 from traceconv.store.functions import function_statements
 from traceconv.store.migrations import OLDEST_VERSION, older_names
+from traceconv.store.valid_files import file_state, is_known, remember_checked
 
 #: The oldest storage format with the features of a store, which all DuckDB versions from 1.2 read; and rows of a group.
 #: A thread that loads holds a group in memory, uncompressed: half of DuckDB's usual size lets two threads stay below
@@ -47,11 +48,6 @@ _MAGIC_BYTES = b"DUCK"
 _BUSY: tuple[type[duckdb.Error], ...] = tuple(filter(None, [getattr(duckdb, "ResourceInUseException", None)]))
 #: Number of interrupts, one per millisecond, until every call has ended.
 _INTERRUPTS = 100
-
-#: States of the files that this process found to be valid stores, because checking takes half of the time of opening.
-_valid_files: set[tuple[int, ...]] = set()
-#: Maximum number of them.
-_MOST_VALID_FILES = 10_000
 
 _STORE_INFO = "CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR)"
 _STORE_INFO_COMMENTS = """
@@ -177,26 +173,6 @@ def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> du
     return connection
 
 
-def remember_valid(path: Path) -> None:
-    """Let this process open a store without a check until the file changes: it has just written or checked it."""
-    if (state := _file_state(path)) is not None:
-        if len(_valid_files) >= _MOST_VALID_FILES:
-            _valid_files.clear()
-        _valid_files.add(state)
-
-
-def _file_state(path: Path) -> tuple[int, ...] | None:
-    """Return numbers that differ after any change of the file; None if a log next to it has changes, too."""
-    if os.path.exists(f"{path}.wal"):
-        return None
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    # The time of the last status change can't be set.
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
 def attach_store(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> None:
     """Attach another store for reading, as the database `name`. Raises StoreError as `open_store` does."""
     try:
@@ -318,10 +294,10 @@ def temporary_spill_folder() -> str:
 
 
 def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name: str = _ALIAS) -> None:
-    state = _file_state(path)
+    state = file_state(path)
     try:
         with time_limit(connection):
-            if state in _valid_files:
+            if is_known(state):
                 _checked_version(path, connection, older, name)
                 return
             found = columns_of_tables(connection, name)
@@ -337,8 +313,7 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name:
         raise StoreError(
             f"{_shown(path)} is not a valid store: {wrong}; to replace it, ingest its sources again into a new store"
         )
-    if state == _file_state(path):
-        remember_valid(path)
+    remember_checked(path, state)
 
 
 def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name: str) -> int:

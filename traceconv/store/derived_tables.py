@@ -13,14 +13,7 @@ import pyarrow as pa
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema import tables
 from traceconv.store.arrow_rows import execute_with
-from traceconv.store.busy_tables import busy_rows
-from traceconv.store.collective_table import fill_collectives
-from traceconv.store.gap_tables import GAP, fill_gaps
-from traceconv.store.memory_tables import memory_rows
-from traceconv.store.operator_tables import fill_operators, link_tasks
-from traceconv.store.path_tables import fill_paths
-from traceconv.store.queue_tables import queue_rows
-from traceconv.store.replay_tables import fill_replays
+from traceconv.store.path_tables import fill_paths, link_tasks
 from traceconv.store.second_connection import in_thread
 
 #: Whether the runs have rows of each kind: dozens of statements on no rows take longer than a small recording.
@@ -47,6 +40,7 @@ def derived_rows(
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
+    # Modules are imported for the rows that need them, since a small trace takes less time than all imports.
     if not runs:
         return
     filled = _FILLED.format(runs=", ".join(f"{run_id:d}" for run_id in runs))
@@ -56,27 +50,41 @@ def derived_rows(
         if found is None and has_tasks:
             yield from points(connection)
             step_done()
-        for rows, has_any in ((memory_rows, has_memory), (queue_rows, has_tasks)):
-            if has_any:
-                yield from rows(connection, runs)
-                step_done()
+        if has_memory:
+            from traceconv.store.memory_tables import memory_rows
+
+            yield from memory_rows(connection, runs)
+            step_done()
+        if has_tasks:
+            from traceconv.store.queue_tables import queue_rows
+
+            yield from queue_rows(connection, runs)
+            step_done()
         if has_ranges or has_tasks:
             link_tasks(connection, runs)
             fill_paths(connection, runs)
             step_done()
         if has_ranges and has_tasks:
+            from traceconv.store.operator_tables import fill_operators
+
             fill_operators(connection, runs, step_done)
         connection.execute("DROP TABLE IF EXISTS temp.linked")
         step_done()
         if found is not None:
             yield from found.result()
     if has_tasks:
+        from traceconv.store.collective_table import fill_collectives
+        from traceconv.store.replay_tables import fill_replays
+
         fill_replays(connection, runs)
         fill_collectives(connection, runs)
 
 
 def _points(connection: duckdb.DuckDBPyConnection, runs: Sequence[int]) -> list[_Rows]:
     """Insert gaps, and return the rows of busy times, which are few."""
+    from traceconv.store.busy_tables import busy_rows
+    from traceconv.store.gap_tables import GAP, fill_gaps
+
     gaps = Spool(GAP)
     try:
         rows = list(busy_rows(connection, runs, gaps))

@@ -36,16 +36,6 @@ WITH with_shapes AS MATERIALIZED (
 )
 SELECT run_id FROM with_shapes SEMI JOIN with_tasks USING (run_id) ORDER BY run_id
 """
-# As in launching_range: torch_npu queues its work, and a flow leads from the operator to the task.
-_LINKED = """
-CREATE OR REPLACE TEMP TABLE linked AS
-SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS range_id
-FROM flow AS f
-JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
-JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
-WHERE f.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync'
-GROUP BY f.run_id, f.dst_id
-"""
 _LAUNCHED = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT t.run_id, t.id, t.api_id, f.range_id AS slice_id
@@ -224,11 +214,6 @@ _TEMPORARY = (
     "formula_name", "launched", "frontier", "reached", "found", "reach", "enclosed", "operator_name", "operator_call",
     "known_call", "outer_call", "placed", "operator_category",
 )  # fmt: skip
-
-
-def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
-    """Create the temporary table linked: tasks to which flows lead, and the first range that is the source of one."""
-    connection.execute(_LINKED.format(runs=", ".join(f"{run_id:d}" for run_id in runs) or "NULL"))
 
 
 def fill_operators(

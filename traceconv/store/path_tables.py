@@ -169,8 +169,23 @@ FROM (
 ) AS t
 GROUP BY t.run_id, t.path_id, t.device_id, t.step_id, CASE WHEN t.dur_ns >= {_LONG_NS} THEN t.id END
 """  # noqa: S608 - our own words
+# As in launching_range: torch_npu queues its work, and a flow leads from the operator to the task.
+_LINKED = """
+CREATE OR REPLACE TEMP TABLE linked AS
+SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS range_id
+FROM flow AS f
+JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
+JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
+WHERE f.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync'
+GROUP BY f.run_id, f.dst_id
+"""
 _PLACE_NAMES = ["run_id", "id", "path", "class"]
 _TEMPORARY = ("range_place", "call_place", "slow_place", "new_paths")
+
+
+def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
+    """Create the temporary table linked: tasks to which flows lead, and the first range that is the source of one."""
+    connection.execute(_LINKED.format(runs=", ".join(f"{run_id:d}" for run_id in runs) or "NULL"))
 
 
 def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:

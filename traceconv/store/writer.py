@@ -34,7 +34,6 @@ from traceconv.store.database import (
     open_own_file,
     open_store,
     raise_interrupt,
-    remember_valid,
     store_statements,
 )
 from traceconv.store.derived_tables import derived_rows
@@ -43,6 +42,7 @@ from traceconv.store.files import is_empty, remove_database, remove_temporary, r
 from traceconv.store.migrate import migrate
 from traceconv.store.small_inserts import SmallInserts
 from traceconv.store.template_cache import empty_store
+from traceconv.store.valid_files import remember_valid
 
 #: Memory limit of DuckDB while loading; larger buffers spill to disk.
 _LOAD_BYTES = 96_000_000

@@ -127,12 +127,17 @@ def _packet_args_type(name: str) -> Any:
 
 
 THREAD = msgspec.json.Decoder(list[ThreadArgs])
-DECODERS: dict[str, Any] = {name: _list_decoder(_args_type(name, _OUTSIDE[name])) for name in _OUTSIDE}
-#: The args of events in Perfetto traces.
-PACKET_DECODERS: dict[str, Any] = {name: _list_decoder(_packet_args_type(name)) for name in (*SLICES, "marker", "step")}
 DRAWN_COUNTERS = msgspec.json.Decoder(tuple[int])
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 NUMBER = msgspec.json.Decoder(int | float | str | None)
+
+
+@cache  # most traces are not exports of ours
+def decoders(*, in_packets: bool) -> dict[str, Any]:
+    """Return decoders of the args of events and of rows in the header, by table. `in_packets`: of Perfetto traces."""
+    if in_packets:
+        return {name: _list_decoder(_packet_args_type(name)) for name in (*SLICES, "marker", "step")}
+    return {name: _list_decoder(_args_type(name, _OUTSIDE[name])) for name in _OUTSIDE}
 
 
 def decoded(decoder: Any, texts: Sequence[bytes | Raw]) -> list[Any]:

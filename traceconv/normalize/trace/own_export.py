@@ -78,14 +78,14 @@ class OwnExport:
         self._small = {
             name: dict(zip(plain_schema(name).names, arrays(name, rows, {}), strict=True))
             for name in own.HEADER_TABLES
-            for rows in [decoded(own.DECODERS[name], getattr(header, name))]
+            for rows in [decoded(own.decoders(in_packets=False)[name], getattr(header, name))]
         }
         self._rows = {name: SpilledRows(plain_schema(name)) for name in own.EVENT_TABLES}
         self._ids = SpillIndex(("id",))
         #: pid and tid → table, and track or (for step and memory) device.
         self._threads: dict[tuple[object, object], tuple[str, int | None]] = {}
         self._in_packets = header.thread is not None
-        self._decoders = own.PACKET_DECODERS if self._in_packets else own.DECODERS
+        self._decoders = own.decoders(in_packets=self._in_packets)
         for thread in header.thread or ():
             for tid in (thread.tid, NamedTrack("async", str(thread.tid))):
                 self._threads[thread.pid, tid] = thread.table, thread.owner
@@ -248,7 +248,7 @@ class OwnExport:
 
     def _take_flows(self, events: _Events, places: Places) -> None:
         ph = events.label("ph").take(places)[:]
-        args = iter(decoded(own.DECODERS["flow"], events.args(places[[one == "s" for one in ph]])))
+        args = iter(decoded(own.decoders(in_packets=False)["flow"], events.args(places[[one == "s" for one in ph]])))
         keys = events.columns.raw["id"].take(pa.array(places)).to_pylist()
         paired = shown = 0
         for one, key, ns in zip(ph, keys, events.times(places).tolist(), strict=True):
