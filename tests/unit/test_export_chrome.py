@@ -392,3 +392,23 @@ def test_many_rows_are_sorted_from_any_order(make_store: MakeStore, tmp_path: Pa
     assert all(found == sorted(found) for found in by_thread.values())
     starts = [int(whole + rest) for whole, rest in re.findall(r'"ph":"s","ts":(\d+)\.(\d\d\d)', text)]
     assert starts == sorted(10 * min(n, count - 1 - n) for n in range(count))  # half of the arrows lead back
+
+
+def test_samples_are_written_as_they_are_stored(make_store: MakeStore, tmp_path: Path) -> None:
+    """DuckDB's threads return the rows of joins in any order."""
+    count = 300_000
+    store = make_store(
+        run=[{"run_id": 1, "start_ns": 0}],
+        track=[{"track_id": n, "kind": "counter", "device_id": None, "name": f"c{n}"} for n in (1, 2)],
+    )
+    with open_store(store, read_only=False) as connection:
+        connection.execute(
+            "INSERT INTO counter BY NAME SELECT 1 AS run_id, 1 + n % 2 AS track_id, n * 1000 AS ts_ns, "
+            f"n AS value_int, n AS value FROM range({count}) AS t(n)"
+        )
+    with open_store(store) as connection:
+        connection.execute("SET threads = 4")
+        export_chrome(connection, 1, tmp_path / "t.json")
+        assert connection.execute("SELECT current_setting('threads')").fetchall() == [(4,)]
+    times = re.findall(r'"ph":"C","ts":(\d+)\.000', (tmp_path / "t.json").read_text())
+    assert list(map(int, times)) == list(range(count))

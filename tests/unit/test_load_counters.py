@@ -15,10 +15,12 @@ import pytest
 
 import traceconv
 from traceconv.base.errors import StoreError
+from traceconv.export import load_counters
 from traceconv.export.load_counters import running_sums
 
 
-def test_counters_of_a_capture(tmp_path: Path) -> None:
+def test_counters_of_a_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_counters, "_BATCH_ROWS", 40)
     capture = traceconv.record("mini_transformer", tmp_path, iterations=2, devices=2, streams=3, deterministic=True)
     traceconv.ingest(capture, db=tmp_path / "t.duckdb")
     with traceconv.open_store(tmp_path / "t.duckdb") as store:

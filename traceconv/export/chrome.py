@@ -8,6 +8,7 @@ Every row of the exported tables can be read back from the file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -181,9 +182,21 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, file: RecordFile, events:
             batches = ordered_batches(connection, query, lambda rows: slice_order(*map(rows.column, events.order)))
             written += sum(file.rows(events.template, batch, places) for batch, places in batches)
     else:
-        written = file.query(connection, events.template, events.query(f"s.{events.time} IS NOT NULL"), size)
+        with _one_thread(connection):
+            written = file.query(connection, events.template, events.query(f"s.{events.time} IS NOT NULL"), size)
     check_written(connection, events.table, events.source, written)
     return written
+
+
+@contextmanager
+def _one_thread(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Let DuckDB use one thread: with more, the rows of a join are in another order each time."""
+    [(threads,)] = connection.execute("SELECT current_setting('threads')").fetchall()
+    connection.execute("SET threads = 1")
+    try:
+        yield
+    finally:
+        connection.execute(f"SET threads = {threads}")
 
 
 def check_written(connection: duckdb.DuckDBPyConnection, table: str, source: str, written: int) -> None:

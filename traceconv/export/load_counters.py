@@ -25,9 +25,9 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LoadCounter:
-    """A counter of one device: `source` is the table it belongs to, `sql` a SELECT of ts_ns and value, in order.
+    """A counter of one device, and the table it belongs to.
 
-    Of counts, `sql` is a SELECT of ts_ns and change instead, in any order.
+    `sql` is a SELECT in any order: for counts, of ts_ns and change; for utilisation, of the start and end of tasks.
     """
 
     name: str
@@ -48,8 +48,10 @@ class LoadCounter:
                     [pa.array(times[differs], pa.int64()), pa.array(sums[differs], pa.int64())], ["ts_ns", "value"]
                 )
         else:
-            query = f"SELECT ts_ns, {value} AS value FROM ({self.sql}) ORDER BY ts_ns"
-            yield from connection.sql(query).to_arrow_reader(_BATCH_ROWS)
+            edges, percents = _utilisation(connection, self.sql)
+            samples = "SELECT unnest($1::BIGINT[]) AS ts_ns, unnest($2::DOUBLE[]) AS value"
+            query = f"SELECT ts_ns, {value} AS value FROM ({samples})"
+            yield from connection.sql(query, params=[edges, percents]).to_arrow_reader(_BATCH_ROWS)
 
 
 def running_sums(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[Int64, Int64, NDArray[np.bool_]]]:
@@ -110,13 +112,16 @@ def _of_device(sources: Mapping[str, str], device_id: int, first: str) -> list[L
         f"SELECT submit_ns AS ts_ns, 1 AS change FROM {ops} "
         f"UNION ALL SELECT greatest(start_ns, submit_ns) AS ts_ns, -1 AS change FROM {ops}"
     )
+    work = (
+        f"SELECT start_ns, start_ns + dur_ns AS end_ns FROM {tasks} WHERE kind IS DISTINCT FROM 'sync' AND dur_ns > 0"
+    )
     tensors = f"(SELECT * FROM {sources['memory']} WHERE device_id = {device_id} AND kind = 'block' AND {_IS_TENSOR})"
     live = (
         f"SELECT coalesce(alloc_ns, {first}) AS ts_ns, 1 AS change FROM {tensors} "
         f"UNION ALL SELECT free_ns, -1 FROM {tensors} WHERE free_ns IS NOT NULL"
     )
     return [
-        LoadCounter("Utilisation", "%", "task", _utilisation(tasks)),
+        LoadCounter("Utilisation", "%", "task", work),
         LoadCounter("Pending ops", "count", "task", pending),
         LoadCounter("Live tensors", "count", "memory", live),
     ]
@@ -125,21 +130,24 @@ def _of_device(sources: Mapping[str, str], device_id: int, first: str) -> list[L
 _IS_TENSOR = "purpose IN ('weight', 'input', 'output', 'activation')"
 
 
-def _utilisation(tasks: str) -> str:
-    return (
-        "WITH work AS (SELECT start_ns AS low, start_ns + dur_ns AS high "
-        f"FROM {tasks} WHERE kind IS DISTINCT FROM 'sync' AND dur_ns > 0), "
-        "ended AS (SELECT low, high, coalesce(max(high) OVER (ORDER BY low, high "
-        "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), low) AS before FROM work), "
-        "busy AS (SELECT greatest(low, before) AS low, high FROM ended WHERE high > before), "
-        f"span AS (SELECT min(low) AS first, max(high) AS last, (max(high) - min(low) + {_WINDOWS - 1}) // {_WINDOWS} "
-        "AS width FROM work), "
-        "part AS (SELECT n, first + n * width AS low, least(last, first + (n + 1) * width) AS high "
-        f"FROM span, range({_WINDOWS}) AS windows(n) WHERE first + n * width < last), "
-        "piece AS (SELECT low, high, unnest(range((low - first) // width, (high - 1 - first) // width + 1)) AS n "
-        "FROM busy, span), "
-        "used AS (SELECT n, sum(least(piece.high, part.high) - greatest(piece.low, part.low)) AS busy_ns "
-        "FROM piece JOIN part USING (n) GROUP BY n) "
-        "SELECT low AS ts_ns, 100.0::DOUBLE * coalesce(busy_ns, 0)::BIGINT / (high - low) AS value "
-        "FROM part LEFT JOIN used USING (n) UNION ALL SELECT last, 0 FROM span WHERE last IS NOT NULL ORDER BY ts_ns"
-    )
+def _utilisation(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[int], list[float]]:
+    """Return the times and values of utilisation in percent. `sql` is a SELECT of start_ns and end_ns, not empty."""
+    [(first, length)] = connection.execute(f"SELECT min(start_ns), max(end_ns) - min(start_ns) FROM ({sql})").fetchall()
+    if first is None:
+        return [], []
+    width = -(-length // _WINDOWS)
+    times = [first + passed for passed in (*range(0, length, width), length)]
+    edges = np.array(times)
+    #: Nanoseconds before each edge in which a task runs.
+    busy = np.zeros(len(edges), np.int64)
+    last_end = first
+    for batch in connection.sql(f"{sql} ORDER BY start_ns").to_arrow_reader(_BATCH_ROWS):
+        start, end = (column.to_numpy() for column in batch.columns)
+        ends = np.maximum.accumulate(np.append(last_end, end))
+        last_end = ends[-1]
+        # The time of each task after the end of all tasks before it; what is after an edge is covered by one task.
+        sums = np.append(0, np.cumsum(ends[1:] - np.maximum(start, ends[:-1])))
+        before = np.searchsorted(start, edges)
+        busy += sums[before] - np.maximum(ends[before] - np.maximum(edges, ends[0]), 0)
+    values = 100.0 * np.diff(busy) / np.diff(edges)
+    return times, [*values.tolist(), 0.0]
