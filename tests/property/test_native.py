@@ -202,6 +202,20 @@ def test_the_end_of_an_object_or_array(text: bytes, limit: int) -> None:
     assert end_of_bracketed(text, 0, limit) == slow
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":NaN,"b\t":1},{"name":"\tx',
+        b'"a\tb\\"c:[1,]NaN, NaN,\\\\\\"x',
+        b'[NaN,"',
+        b'NaN "\\n"NaN "\\n \n, ]',
+    ],
+)
+def test_patch_continues_in_a_string_that_the_text_cuts(text: bytes) -> None:
+    assert native.patch(text, 128) is not None
+    assert patch(text) == patched_without_c(text)
+
+
 def test_patch_treats_deep_values_as_text() -> None:
     deep = b"[" * 200 + b"NaN" + b"]" * 200
     assert native.patch(deep, 128) is None

@@ -1,7 +1,7 @@
 /* Repair non-standard JSON: bare words and invalid numbers become strings, commas before a closing bracket are removed,
    raw control characters in strings are escaped. One pass, without the interpreter lock.
 
-   Returns None for text with other faults (an escape, an unterminated string, too deep), which Python repairs. */
+   Returns None for text with other faults (an escape, too deep), which Python repairs. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -104,13 +104,21 @@ static void note(Patch *patch, int kind, Py_ssize_t place)
 }
 
 /* Copy a string from its first quote on, with control characters escaped. *after becomes the position after its last
-   quote. The text from *from on is not copied yet. */
+   quote; of an unclosed one, as at the end of a chunk, after its first. The text from *from on is not copied yet. */
 static Outcome take_string(Patch *patch, Text begin, Text at, Text end, Text *from, Text *after)
 {
+    Patch before = *patch;
+    Text from_before = *from;
+    *after = at + 1;
     for (at++;;) {
         at = past_plain(at, end);
-        if (at >= end)
-            return FALLBACK;
+        if (at >= end) {
+            patch->size = before.size;
+            patch->count = before.count;
+            patch->first[CONTROL] = before.first[CONTROL];
+            *from = from_before;
+            return OK;
+        }
         if (*at == '"')
             break;
         if (*at == '\\') {
@@ -143,8 +151,10 @@ static Outcome take_text(Patch *patch, Text begin, Text end, long deepest)
                 return outcome;
             continue;
         }
-        if (byte == '\\')
-            return FALLBACK;
+        if (byte == '\\') {
+            at += 1 + (at + 1 < end && (at[1] == '"' || at[1] == '\\'));
+            continue;
+        }
         if (byte == '{' || byte == '[') {
             if (++depth > deepest)
                 return FALLBACK;
