@@ -394,6 +394,7 @@ def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:
         ("Packet", translate._PACKET),
         ("Row", rows._ROW),
         ("Flow", rows._FLOW),
+        ("Time", rows._TIME),
         ("Found", protobuf._FIELD),
         ("Range", dtype_of(record("range"))),
     ],

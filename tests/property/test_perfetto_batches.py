@@ -24,6 +24,9 @@ BASE = 1_720_000_000_123_456_789
 WORDS = ["", "a", "b", 'quo"te\n', "é", "text " * 20]
 NUMBERS = [0, 1, 2, 127, 128, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 
+#: 21 has a multiplier, 22 and 23 have differences, 23 and 24 are a thread's time and instructions.
+COUNTERS = range(20, 25)
+
 
 def number(rng: random.Random) -> int:
     return rng.choice([rng.randrange(300), rng.choice(NUMBERS)])
@@ -100,10 +103,14 @@ def tell(rng: random.Random, event: Any) -> None:
         event.legacy_event.duration_us = rng.randrange(50)
         event.legacy_event.unscoped_id = number(rng)
     elif more == 3:
-        event.extra_counter_track_uuids.append(rng.choice([20, 21]))
+        event.extra_counter_track_uuids.append(rng.choice(COUNTERS))
         event.extra_counter_values.append(rng.randrange(100))
     elif more == 4:
         event.source_location_iid = 1
+    elif more in (6, 7, 8, 9, 10, 11):
+        event.extra_counter_values.extend(rng.choices([3, -2, 2**39], k=rng.randrange(1, 4)))
+    elif more == 12:
+        event.extra_counter_values.extend(signed(number(rng)) for _ in range(rng.choice([1, 2, 9])))
     elif more == 5:
         event.correlation_id = number(rng)
 
@@ -129,6 +136,8 @@ def turn(rng: random.Random, packet: Any) -> None:
         packet.sequence_flags = 1
         packet.trace_packet_defaults.timestamp_clock_id = rng.choice([0, 6, 3, 64, 64])
         packet.trace_packet_defaults.track_event_defaults.track_uuid = rng.choice([0, 10, 11])
+        extra = rng.choices(COUNTERS, k=rng.randrange(4))
+        packet.trace_packet_defaults.track_event_defaults.extra_counter_track_uuids.extend(extra)
     elif what == 2:
         packet.previous_packet_dropped = 1
     elif what == 3:
@@ -149,11 +158,12 @@ def describe(trace: Any) -> None:
         track.uuid, track.thread.pid, track.thread.tid, track.thread.thread_name = uuid, 7, uuid, f"t{uuid}"
     track = trace.packet.add().track_descriptor
     track.uuid, track.name = 12, "line"
-    for uuid in (20, 21, 22):
+    for uuid in COUNTERS:
         track = trace.packet.add().track_descriptor
         track.uuid, track.name, track.parent_uuid = uuid, "count", 10
         track.counter.unit_multiplier = 3 if uuid == 21 else 1
-        track.counter.is_incremental = uuid == 22
+        track.counter.is_incremental = uuid in (22, 23)
+        track.counter.type = {23: 1, 24: 2}.get(uuid, 0)
 
 
 def trace_of(rng: random.Random) -> bytes:

@@ -186,10 +186,10 @@ def track_events(
     at: int,
     state: tuple[object, ...],
     codes: tuple[object, ...],
-    out: tuple[bytearray, bytearray, bytearray],
+    out: tuple[bytearray, bytearray, bytearray, bytearray],
     most_args: int,
     /,
-) -> tuple[int, int]: ...
+) -> tuple[int, int, int]: ...
 def work(
     tasks: NDArray[np.int64],
     times: NDArray[np.int64],

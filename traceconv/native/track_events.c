@@ -6,13 +6,10 @@
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "json_buffer.h"
 #include "protobuf.h"
 
-/* _PACKET of translate.py, _ROW and _FLOW of rows.py. */
+/* _PACKET of translate.py, _ROW, _FLOW and _TIME of rows.py. */
 typedef struct {
     int64_t start, end, ts;
     int32_t packet, what;
@@ -26,6 +23,9 @@ typedef struct {
     uint64_t key;
     int64_t step;
 } Flow;
+typedef struct {
+    int64_t place, ns;
+} Time;
 SIZE(Packet, 32);
 AT(Packet, start, 0); AT(Packet, end, 8); AT(Packet, ts, 16); AT(Packet, packet, 24); AT(Packet, what, 28);
 SIZE(Row, 48);
@@ -33,25 +33,29 @@ AT(Row, ts, 0); AT(Row, args_end, 8); AT(Row, packet, 16); AT(Row, ph, 20); AT(R
 AT(Row, pid, 32); AT(Row, tid, 36); AT(Row, id, 40); AT(Row, timed, 44);
 SIZE(Flow, 24);
 AT(Flow, place, 0); AT(Flow, key, 8); AT(Flow, step, 16);
+SIZE(Time, 16);
+AT(Time, place, 0); AT(Time, ns, 8);
 
 enum { SKIP, TAKE };
-typedef enum { DONE, LEFT, FAILED } Result;
 
 /* Fields of TrackEvent and DebugAnnotation, as in field_numbers.py and annotations.py. */
 enum {
-    CATEGORY_IIDS = 3, ANNOTATIONS = 4, TYPE = 9, NAME_IID = 10, TRACK_UUID = 11, CATEGORIES = 22, NAME = 23,
-    COUNTER_VALUE = 30, FLOWS_OLD = 36, FLOW_ENDS_OLD = 42, DOUBLE_VALUE = 44, FLOWS = 47, FLOW_ENDS = 48
+    CATEGORY_IIDS = 3, ANNOTATIONS = 4, TYPE = 9, NAME_IID = 10, TRACK_UUID = 11, EXTRA_VALUES = 12, CATEGORIES = 22,
+    NAME = 23, COUNTER_VALUE = 30, FLOWS_OLD = 36, FLOW_ENDS_OLD = 42, DOUBLE_VALUE = 44, FLOWS = 47, FLOW_ENDS = 48
 };
 enum { NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, NOTE_NAME = 10, STRING_IID = 17 };
 enum { BEGIN = 1, END, INSTANT, COUNTER };
 enum { GOES_ON = 3, ENDS };
 /* Limits of an event; one with more is left. */
-enum { MOST_NOTES = 64, MOST_FLOWS = 64 };
-
-typedef struct {
-    uint8_t *data;
-    size_t size, room;
-} Buffer;
+enum { MOST_NOTES = 64, MOST_FLOWS = 64, MOST_EXTRAS = 8 };
+/* The numbers of a counter's track (_count_codes of translate.py). */
+enum { PID, TITLE, ID, IS_PLAIN, MULTIPLIER, IS_INCREMENTAL, OF_THREAD, NUMBERS };
+/* Values of OF_THREAD. */
+enum { THREAD_TIME = 1, THREAD_INSTRUCTIONS };
+/* Absolute values up to which products and sums of samples can't overflow. */
+#define MOST_SAMPLE ((int64_t)1 << 40)
+#define MOST_MULTIPLIER (1 << 20)
+#define MOST_SUM ((int64_t)1 << 61)
 
 typedef struct {
     uint64_t iid;
@@ -61,11 +65,20 @@ typedef struct {
 
 typedef struct {
     uint64_t type, track, value;
-    int has_track, values, is_double, categories, note_count, flow_count, flow_order;
+    int has_track, values, is_double, categories, note_count, flow_count, flow_order, extra_count;
     Name name, category;
     Field notes[MOST_NOTES];
     Flow flows[MOST_FLOWS];
+    int64_t extras[MOST_EXTRAS];
 } Event;
+
+/* A counter that events of other tracks sample. `next`: its value after the current event. */
+typedef struct {
+    uint64_t track;
+    int64_t sum, next;
+    int numbers[NUMBERS];
+    int is_known, has_new_sum;
+} Extra;
 
 /* Codes of distinct values in the rows: `known` by value, and all values in order. */
 typedef struct {
@@ -73,90 +86,21 @@ typedef struct {
 } Coder;
 
 typedef struct {
-    PyObject *names, *categories, *note_names, *note_values, *places, *counters;
+    PyObject *names, *categories, *note_names, *note_values, *places, *counters, *sums;
     unsigned long long default_track;
     int here_pid, here_tid;
     Coder name, cat;
-    Py_ssize_t most_args, first_args, first_row;
-    Buffer rows, args, flows;
+    Py_ssize_t most_args, first_args, first_row, events;
+    Buffer rows, args, flows, thread_times;
+    /* Of the sequence; -1: such events are left. */
+    Py_ssize_t extra_count;
+    Extra extras[MOST_EXTRAS];
     /* Codes of the last track with slices. */
     uint64_t track;
     int track_known, pid, tid;
     /* Unknown numbers of names and categories: of the current event, and of those taken. */
     Py_ssize_t unknown, all_unknown;
 } Taker;
-
-/* Room for `more` bytes; NULL with an exception set. */
-static uint8_t *room_for(Buffer *buffer, size_t more)
-{
-    if (buffer->room - buffer->size < more) {
-        size_t room = buffer->room * 2 + more + 256;
-        uint8_t *data = realloc(buffer->data, room);
-        if (data == NULL) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-        buffer->data = data;
-        buffer->room = room;
-    }
-    return buffer->data + buffer->size;
-}
-
-static int put(Buffer *buffer, const void *data, size_t size)
-{
-    if (size == 0)
-        return 1;
-    uint8_t *room = room_for(buffer, size);
-    if (room == NULL)
-        return 0;
-    memcpy(room, data, size);
-    buffer->size += size;
-    return 1;
-}
-
-/* UTF-8 as a JSON string. */
-static int put_quoted(Buffer *buffer, const uint8_t *at, size_t size)
-{
-    static const char short_ones[32] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
-    const uint8_t *end = at + size, *plain = at;
-    if (!put(buffer, "\"", 1))
-        return 0;
-    for (; at < end; at++) {
-        if (*at >= 0x20 && *at != '"' && *at != '\\')
-            continue;
-        char text[8] = {'\\', (char)*at};
-        size_t length = 2;
-        if (*at < 0x20) {
-            text[1] = short_ones[*at];
-            if (!text[1])
-                length = (size_t)snprintf(text, sizeof text, "\\u%04x", *at);
-        }
-        if (!put(buffer, plain, (size_t)(at - plain)) || !put(buffer, text, length))
-            return 0;
-        plain = at + 1;
-    }
-    return put(buffer, plain, (size_t)(end - plain)) && put(buffer, "\"", 1);
-}
-
-/* A double as its shortest exact text; NaN and infinities are left. */
-static Result put_double(Buffer *buffer, uint64_t bits)
-{
-    double number;
-    memcpy(&number, &bits, sizeof number);
-    if (!isfinite(number))
-        return LEFT;
-    char *text = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
-    int is_put = text != NULL && put(buffer, text, strlen(text));
-    PyMem_Free(text);
-    return is_put ? DONE : FAILED;
-}
-
-static Result put_number(Buffer *buffer, const char *format, uint64_t value)
-{
-    char text[32];
-    int size = snprintf(text, sizeof text, format, (unsigned long long)value);
-    return put(buffer, text, (size_t)size) ? DONE : FAILED;
-}
 
 /* The dictionary value for a number, borrowed; NULL: none, or with an exception set. */
 static PyObject *numbered(PyObject *known, uint64_t iid)
@@ -175,23 +119,6 @@ static Result put_numbered(Buffer *buffer, PyObject *known, uint64_t iid)
         return PyErr_Occurred() ? FAILED : LEFT;
     const char *utf8 = PyUnicode_AsUTF8AndSize(text, &size);
     return utf8 != NULL && put_quoted(buffer, (const uint8_t *)utf8, (size_t)size) ? DONE : FAILED;
-}
-
-/* Bytes of the trace as text; invalid UTF-8 is left. */
-static Result put_text(Buffer *buffer, const uint8_t *at, size_t size)
-{
-    uint8_t all = 0;
-    for (size_t byte = 0; byte < size; byte++)
-        all |= at[byte];
-    if (all >= 0x80) {
-        PyObject *text = PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)size, NULL);
-        if (text == NULL) {
-            PyErr_Clear();
-            return LEFT;
-        }
-        Py_DECREF(text);
-    }
-    return put_quoted(buffer, at, size) ? DONE : FAILED;
 }
 
 /* `"name":value` of an annotation that has one plain value. */
@@ -379,6 +306,19 @@ static Result read_event(const uint8_t *at, const uint8_t *end, Event *event)
             event->flows[event->flow_count++] = (Flow){0, field.value, ends ? ENDS : GOES_ON};
             break;
         }
+        case EXTRA_VALUES << 3 | VARINT:
+            if (event->extra_count == MOST_EXTRAS)
+                return LEFT;
+            event->extras[event->extra_count++] = (int64_t)field.value;
+            break;
+        case EXTRA_VALUES << 3 | LEN:
+            for (const uint8_t *one = field.at; one < at;) {
+                uint64_t value;
+                if (event->extra_count == MOST_EXTRAS || (one = past_varint(one, at, &value)) == NULL)
+                    return LEFT;
+                event->extras[event->extra_count++] = (int64_t)value;
+            }
+            break;
         default:
             return LEFT;
         }
@@ -386,12 +326,107 @@ static Result read_event(const uint8_t *at, const uint8_t *end, Event *event)
     return DONE;
 }
 
+/* The counters that events of a sequence sample besides their own rows: up to MOST_EXTRAS different ones. */
+static void take_extra_tracks(Taker *taker, PyObject *tracks)
+{
+    Py_ssize_t count = PyList_Size(tracks);
+    taker->extra_count = count <= MOST_EXTRAS ? count : -1;
+    for (Py_ssize_t place = 0; place < taker->extra_count; place++) {
+        Extra *extra = &taker->extras[place];
+        extra->track = PyLong_AsUnsignedLongLong(PyList_GetItem(tracks, place));
+        for (Py_ssize_t other = 0; other < place; other++)
+            if (taker->extras[other].track == extra->track)
+                taker->extra_count = -1;
+    }
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        taker->extra_count = -1;
+    }
+}
+
+/* Look up a counter, and its sum before the current event. */
+static Result know_extra(Taker *taker, Extra *extra)
+{
+    Result result = numbers_of(taker->counters, extra->track, extra->numbers, NUMBERS);
+    if (result == DONE && extra->numbers[IS_INCREMENTAL]) {
+        PyObject *sum = numbered(taker->sums, extra->track);
+        if (sum != NULL && PyLong_Check(sum)) {
+            extra->sum = PyLong_AsLongLong(sum);
+            result = PyErr_Occurred() ? LEFT : DONE;
+        }
+        else if (sum != NULL || PyErr_Occurred())
+            result = sum != NULL ? LEFT : FAILED;
+        if (result == LEFT)
+            PyErr_Clear();
+    }
+    extra->is_known = result == DONE;
+    return result;
+}
+
+/* The values of the counters after an event; those of instructions have keys in its args, too, and are left. */
+static Result add_extras(Taker *taker, const Event *event, Py_ssize_t count)
+{
+    for (Py_ssize_t place = 0; place < count; place++) {
+        Extra *extra = &taker->extras[place];
+        int64_t value = event->extras[place], multiplier;
+        Result result = extra->is_known ? DONE : know_extra(taker, extra);
+        if (result != DONE)
+            return result;
+        multiplier = extra->numbers[MULTIPLIER];
+        if (extra->numbers[OF_THREAD] == THREAD_INSTRUCTIONS || multiplier <= 0 || multiplier > MOST_MULTIPLIER
+            || value < -MOST_SAMPLE || value > MOST_SAMPLE || extra->sum < -MOST_SUM || extra->sum > MOST_SUM)
+            return LEFT;
+        extra->next = extra->sum + value * multiplier;
+    }
+    return DONE;
+}
+
+/* The samples of an event as rows after its own. */
+static int put_extras(Taker *taker, const Row *of_event, int64_t place, Py_ssize_t count)
+{
+    for (Py_ssize_t number = 0; number < count; number++) {
+        Extra *extra = &taker->extras[number];
+        Row row = {.ts = of_event->ts, .packet = of_event->packet, .timed = 1, .ph = COUNTER - 1};
+        Time time = {place, extra->next};
+        row.pid = extra->numbers[PID];
+        row.name = extra->numbers[TITLE];
+        row.id = extra->numbers[ID];
+        if (extra->numbers[IS_INCREMENTAL]) {
+            extra->sum = extra->next;
+            extra->has_new_sum = 1;
+        }
+        if (!put(&taker->args, "{\"value\":", 9)
+            || put_number(&taker->args, "%lld", (uint64_t)extra->next) != DONE || !put(&taker->args, "}", 1))
+            return 0;
+        row.args_end = taker->first_args + (int64_t)taker->args.size;
+        if (!put(&taker->rows, &row, sizeof row)
+            || (extra->numbers[OF_THREAD] == THREAD_TIME && !put(&taker->thread_times, &time, sizeof time)))
+            return 0;
+    }
+    return 1;
+}
+
+/* Store the sums for the events that are left. */
+static int store_sums(Taker *taker)
+{
+    int is_sound = 1;
+    for (Py_ssize_t place = 0; is_sound && place < taker->extra_count; place++) {
+        const Extra *extra = &taker->extras[place];
+        if (!extra->has_new_sum)
+            continue;
+        PyObject *key = PyLong_FromUnsignedLongLong(extra->track), *sum = PyLong_FromLongLong(extra->sum);
+        is_sound = key != NULL && sum != NULL && PyDict_SetItem(taker->sums, key, sum) == 0;
+        Py_XDECREF(key);
+        Py_XDECREF(sum);
+    }
+    return is_sound;
+}
+
 static Result fill_counter(Taker *taker, const Event *event, uint64_t track, Row *row)
 {
-    enum { PID, TITLE, ID, IS_PLAIN, NUMBERS };
     int numbers[NUMBERS];
     Buffer *args = &taker->args;
-    if (event->values != 1 || event->note_count || event->flow_count || event->name.iid || event->name.at != NULL)
+    if (event->values != 1 || event->note_count || event->flow_count || event->extra_count || event->name.iid || event->name.at != NULL)
         return LEFT;
     Result result = numbers_of(taker->counters, track, numbers, NUMBERS);
     if (result != DONE || !numbers[IS_PLAIN])
@@ -429,6 +464,7 @@ static Result take_event(Taker *taker, const uint8_t *data, const Packet *packet
 {
     Row row = {.ts = packet->ts, .packet = packet->packet, .timed = 1};
     size_t args = taker->args.size;
+    Py_ssize_t extras = 0;
     taker->unknown = 0;
     Result result = read_event(data + packet->start, data + packet->end, event);
     if (result == DONE && (event->type < BEGIN || event->type > COUNTER))
@@ -441,6 +477,12 @@ static Result take_event(Taker *taker, const uint8_t *data, const Packet *packet
         result = event->type == COUNTER ? fill_counter(taker, event, track, &row)
                                         : fill_slice(taker, event, track, &row);
     }
+    if (result == DONE && event->extra_count) {
+        extras = event->extra_count < taker->extra_count ? event->extra_count : taker->extra_count;
+        result = taker->extra_count < 0 ? LEFT : add_extras(taker, event, extras);
+        if (taker->first_args + (Py_ssize_t)taker->args.size + MOST_EXTRAS * 40 > taker->most_args)
+            result = result == DONE ? LEFT : result;
+    }
     if (result != DONE) {
         taker->args.size = args;
         return result;
@@ -452,8 +494,10 @@ static Result take_event(Taker *taker, const uint8_t *data, const Packet *packet
     for (int flow = 0; flow < event->flow_count; flow++)
         event->flows[flow].place = place;
     if (!put(&taker->rows, &row, sizeof row)
-        || !put(&taker->flows, event->flows, (size_t)event->flow_count * sizeof event->flows[0]))
+        || !put(&taker->flows, event->flows, (size_t)event->flow_count * sizeof event->flows[0])
+        || !put_extras(taker, &row, place, extras))
         return FAILED;
+    taker->events++;
     return DONE;
 }
 
@@ -471,21 +515,24 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
 {
     Py_buffer packets;
     Taker taker = {0};
-    PyObject *data, *rows, *texts, *flows;
+    PyObject *data, *rows, *texts, *flows, *thread_times, *extra_tracks;
     Py_ssize_t at;
     Event event;
     Result result = DONE;
     (void)module;
-    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii))(O!O!O!O!OO)(O!O!O!)n:track_events", &data, &packets, &at,
+    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!)(O!O!O!O!OO)(O!O!O!O!)n:track_events", &data, &packets, &at,
             &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names,
             &PyDict_Type, &taker.note_values, &taker.default_track, &taker.here_pid, &taker.here_tid,
+            &PyList_Type, &extra_tracks, &PyDict_Type, &taker.sums,
             &PyDict_Type, &taker.name.known, &PyList_Type, &taker.name.distinct,
             &PyDict_Type, &taker.cat.known, &PyList_Type, &taker.cat.distinct, &taker.places, &taker.counters,
-            &PyByteArray_Type, &rows, &PyByteArray_Type, &texts, &PyByteArray_Type, &flows, &taker.most_args))
+            &PyByteArray_Type, &rows, &PyByteArray_Type, &texts, &PyByteArray_Type, &flows,
+            &PyByteArray_Type, &thread_times, &taker.most_args))
         return NULL;
     const uint8_t *text = (const uint8_t *)PyBytes_AsString(data);
     taker.first_args = PyByteArray_Size(texts);
     taker.first_row = PyByteArray_Size(rows) / (Py_ssize_t)sizeof(Row);
+    take_extra_tracks(&taker, extra_tracks);
     Py_ssize_t count = packets.len / (Py_ssize_t)sizeof(Packet);
     for (; result == DONE && at >= 0 && at < count; at += result == DONE) {
         Packet packet;
@@ -499,5 +546,6 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     int is_sound = append(rows, &taker.rows, result != FAILED);
     is_sound = append(texts, &taker.args, is_sound);
     is_sound = append(flows, &taker.flows, is_sound);
-    return is_sound ? Py_BuildValue("nn", at, taker.all_unknown) : NULL;
+    is_sound = append(thread_times, &taker.thread_times, is_sound) && store_sums(&taker);
+    return is_sound ? Py_BuildValue("nnn", at, taker.all_unknown, taker.events) : NULL;
 }

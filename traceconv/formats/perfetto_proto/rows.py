@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from traceconv.base.errors import InputError
 from traceconv.events.trace import Coded, EventColumns, EventFlows, Extras, Label, NamedTrack, TraceBatch, TrackName
-from traceconv.formats.common.columns import integers
 from traceconv.wire.protobuf import Int64
 
 PH = {1: "B", 2: "E", 3: "i", 4: "C"}
@@ -28,7 +27,10 @@ _ROW = np.dtype([("ts", "<i8"), ("args_end", "<i8"), ("packet", "<i4"), *((name,
                  ("timed", "<i4")])  # fmt: skip
 _FLOW = np.dtype([("place", "<i8"), ("key", "<u8"), ("step", "<i8")])
 _PACK_ROW = struct.Struct("<qq8i").pack
+#: Time of native/track_events.c.
+_TIME = np.dtype([("place", "<i8"), ("ns", "<i8")])
 _PACK_FLOW = struct.Struct("<qQq").pack
+_PACK_TIME = struct.Struct("<qq").pack
 
 
 class Coder:
@@ -64,8 +66,8 @@ class TrackCodes(dict[int, tuple[int, ...]]):
 class Rows:
     """Columns that all events have are in `rows`; values that few have are kept by row.
 
-    rows, args, flows  appended to by `native.track_events` too
-    most_args          limit of the bytes of all args
+    rows, args, flows, times  appended to by `native.track_events` too
+    most_args                 limit of the bytes of all args
     """
 
     most_args: int
@@ -79,8 +81,8 @@ class Rows:
     pid: Coder = field(default_factory=lambda: Coder([None]))
     tid: Coder = field(default_factory=lambda: Coder([None]))
     id: Coder = field(default_factory=lambda: Coder([b""]))
-    #: field of a number in ns (dur, tts, tdur) → place → value
-    times: dict[str, dict[int, int]] = field(default_factory=dict)
+    #: field of a number in ns → its values, by place
+    times: dict[str, bytearray] = field(default_factory=lambda: {key: bytearray() for key in ("dur", "tts", "tdur")})
     #: field of a text (s, bp, scope) → place → text
     labels: dict[str, dict[int, str]] = field(default_factory=dict)
     extra: dict[int, dict[str, Raw]] = field(default_factory=dict)
@@ -141,9 +143,9 @@ class Rows:
             self.flows += _PACK_FLOW(place, key, step)
 
     def set_time(self, key: str, place: int, ns: int | None) -> None:
-        """Set a time that few events have."""
-        if ns is not None:
-            self.times.setdefault(key, {})[place] = ns
+        """Set a time that few events have; one that does not fit 64 bits is unknown."""
+        if ns is not None and -(1 << 63) <= ns < 1 << 63:
+            self.times[key] += _PACK_TIME(place, ns)
 
     def set_label(self, key: str, place: int, text: str | None) -> None:
         """Set a text that few events have."""
@@ -166,7 +168,12 @@ class Rows:
         for key, texts in self.labels.items():
             labels[key] = _sparse(texts, place)
         for key, times in self.times.items():
-            raw[key] = integers(_sparse(times, place))
+            if times:
+                of_rows = np.frombuffer(times, _TIME)
+                ns, unknown = np.zeros(count, np.int64), np.ones(count, np.bool_)
+                ns[place[of_rows["place"]]] = of_rows["ns"]
+                unknown[place[of_rows["place"]]] = False
+                raw[key] = pa.array(ns, mask=unknown)
         if self.args:
             ends = np.append(0, rows["args_end"]).astype(np.int32)
             parts = [None, pa.py_buffer(ends), pa.py_buffer(bytes(self.args))]

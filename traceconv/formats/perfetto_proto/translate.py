@@ -26,7 +26,7 @@ from traceconv.formats.perfetto_proto.own_export import ROWS, TABLE
 from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
 from traceconv.formats.perfetto_proto.sequences import Sequence
 from traceconv.formats.perfetto_proto.state import TraceState
-from traceconv.formats.perfetto_proto.tracks import DEFAULT
+from traceconv.formats.perfetto_proto.tracks import BUILTIN_NAMES, DEFAULT
 from traceconv.wire.protobuf import LEN, Int64, Mask, UInt64, WireError
 
 #: Whether C takes events.
@@ -164,7 +164,10 @@ class Translator:
     def _count_codes(self, rows: Rows, track: int) -> tuple[int, ...]:
         place = self._trace.tracks.counter(track)
         is_plain = place.multiplier == 1 and not place.is_incremental
-        return rows.pid.code(place.pid), rows.name.code(place.name), rows.id.code(place.id), int(is_plain)
+        multiplier = place.multiplier if 0 < place.multiplier < 1 << 31 else 0  # C leaves others
+        of_thread = place.counter_type if place.counter_type in BUILTIN_NAMES else 0
+        codes = rows.pid.code(place.pid), rows.name.code(place.name), rows.id.code(place.id)
+        return *codes, int(is_plain), multiplier, int(place.is_incremental), of_thread
 
     def _take_stretch(
         self, rows: Rows, table: Table, sequence: Sequence, packets: Int64, places: tuple[TrackCodes, TrackCodes]
@@ -183,11 +186,9 @@ class Translator:
         work = np.empty(len(packets), _PACKET)
         work["start"], work["end"], work["ts"] = table.start[packets], table.end[packets], ns
         work["packet"] = packets
-        work["what"] = np.where(is_change | (has_event & ~timed), _LEAVE, has_event)
-        for at in self._left(rows, table, sequence, work, places):
+        work["what"] = np.where(has_event & ~timed, _LEAVE, has_event)
+        for at in self._left(rows, table, sequence, work, is_change, places):
             packet = int(packets[at])
-            if is_change[at]:
-                self._change(sequence, table, packet)
             if has_event[at]:
                 rows.packet, rows.position = packet, table.position + packet
                 start, end = int(table.start[packet]), int(table.end[packet])
@@ -199,11 +200,15 @@ class Translator:
         table: Table,
         sequence: Sequence,
         work: NDArray[np.void],
+        is_change: Mask,
         places: tuple[TrackCodes, TrackCodes],
     ) -> Iterator[int]:
-        """Yield the packets that C leaves, each after C has taken those before it."""
+        """Yield the packets that C leaves, each after C has taken those before it, and after its change of state."""
         if not IN_C:
-            yield from np.flatnonzero(work["what"]).tolist()
+            for at in np.flatnonzero(work["what"] | is_change).tolist():
+                if is_change[at]:
+                    self._change(sequence, table, int(work["packet"][at]))
+                yield at
             return
         known = sequence.texts
         pid, tid = self._events.writer(sequence, table.position + int(work["packet"][0]))
@@ -211,18 +216,26 @@ class Translator:
             *(known[listed] for listed in ("names", "categories", "annotations", "values")),
             sequence.default_track or 0,
             (rows.pid.code(pid), rows.tid.code(tid)),
+            sequence.default_extra,
+            sequence.sums,
         )
         codes = rows.name.known, rows.name.distinct, rows.cat.known, rows.cat.distinct, *places
-        out = rows.rows, rows.args, rows.flows
-        at = -1
+        out = rows.rows, rows.args, rows.flows, rows.times["tts"]
+        # C takes the event of a packet that interns texts, too, after Python has interned them.
+        what = work["what"].copy()
+        work["what"][is_change] = _LEAVE
+        at = 0
         while at < len(work):
-            before = len(rows)
-            at, unknown = native.track_events(table.data, work, at + 1, state, codes, out, rows.most_args)
+            at, unknown, taken = native.track_events(table.data, work, at, state, codes, out, rows.most_args)
             self._counts["unknown text"] += unknown
             if sequence.is_doubtful:
-                self._counts["doubtful"] += len(rows) - before
-            if at < len(work):
+                self._counts["doubtful"] += taken
+            if at < len(work) and is_change[at]:
+                self._change(sequence, table, int(work["packet"][at]))
+                work["what"][at], is_change[at] = what[at], False
+            elif at < len(work):
                 yield at
+                at += 1
 
     # -- timestamps --
 
