@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,21 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == file.read_text(encoding="utf-8"), "to accept the difference: pytest --update, then read the diff"
 
     return check
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new cache, also of programs that the test starts, with the empty store that would take a second to create."""
+    from traceconv.reports.catalog import report_statements
+    from traceconv.store.template_cache import empty_store
+
+    empty_store(report_statements)  # is cached
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    for template in Path(os.environ["TRACECONV_CACHE"]).glob("blank-store-*"):
+        shutil.copyfile(template, folder / template.name)
+    monkeypatch.setenv("TRACECONV_CACHE", str(folder))
+    return folder
 
 
 @pytest.fixture

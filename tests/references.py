@@ -103,10 +103,15 @@ def unclassified() -> set[tuple[str, str]]:
 def dangling(connection: duckdb.DuckDBPyConnection) -> list[str]:
     """Errors, one per line: `run LABEL: TABLE.COLUMN: N rows lead to no TABLE.COLUMN, such as X`."""
     problems: list[str] = []
+    # A statement for all tables finds those with rows: planning one for each of them takes longer than running it.
+    found = " UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (FROM \"{table}\")" for table in tables())
+    filled = {table for (table,) in connection.execute(found).fetchall()}
     for table in tables():
-        if table != "run":
+        if table in filled - {"run"}:
             problems += _without_run(connection, table)
     for (table, column), targets in REFERENCES.items():
+        if table not in filled:
+            continue
         there = " UNION ALL ".join(f'SELECT run_id, {key} AS key FROM "{other}"' for other, key in targets)
         rows = connection.execute(
             f'SELECT run_id, count(*), min({column}) FROM "{table}" AS t WHERE {column} IS NOT NULL AND NOT EXISTS '
@@ -118,7 +123,8 @@ def dangling(connection: duckdb.DuckDBPyConnection) -> list[str]:
             for run_id, count, one in rows
         ]
     for table, key in KEYS.items():
-        problems += _twice(connection, table, f'SELECT ({key}) AS "key" FROM "{table}"')
+        if table in filled:
+            problems += _twice(connection, table, f'SELECT ({key}) AS "key" FROM "{table}"')
     every = " UNION ALL ".join(f'SELECT (run_id, id) AS "key" FROM "{table}"' for table in EVENTS)
     problems += _twice(connection, "task, api, range, marker", every)
     return problems

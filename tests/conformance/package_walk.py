@@ -21,15 +21,16 @@ def walk(folder: Path, traces: list[Path]) -> dict[str, object]:
     path = folder / "trace.duckdb"
     answers: dict[str, object] = {"runs": len(traceconv.ingest(*traces, db=path))}
     with traceconv.open_store(path) as store:
-        for name in reports():
+        converted: set[str] = set()
+        for name, report in reports().items():
             rows = store.report(name, run="all")
             answers[name] = sorted(map(repr, rows.fetchall()))
-            answers[f"{name}, frames"] = [
-                *(str(field.type) for field in rows.arrow().schema),
-                *map(str, rows.df().dtypes),
-                *(map(str, rows.pl().dtypes) if find_spec("polars") else ()),
-            ]
-            top = reports()[name].measure
+            frames = answers[f"{name}, frames"] = [str(field.type) for field in rows.arrow().schema]
+            types = {column.type for column in report.columns} - converted
+            if types:  # other frames, which are made of Arrow's tables, once per type
+                converted |= types
+                frames += [*map(str, rows.df().dtypes), *(map(str, rows.pl().dtypes) if find_spec("polars") else ())]
+            top = report.measure
             answers[f"{name}, top"] = [repr(row[top]) for row in store.report(name, run="all", top=3) if top]
         for run_id, *_ in store.query("SELECT run_id FROM run ORDER BY run_id").fetchall():
             # A second connection to the same file in this process.

@@ -12,6 +12,7 @@ from recount import rocprofv3, sources, torch_npu, writers
 from recount.compare import disagreements, explained, statistic, sums
 from recount.stored import runs_by_path, tallies
 from recount.tally import Tally, differences, nanoseconds
+from references import dangling
 from shared_data import SHARED, shared
 
 from traceconv.pipeline.ingest import ingest
@@ -40,6 +41,11 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Path, T
 def test_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> None:
     store, counted = chrome
     assert disagreements(store, counted, SHARED) == []
+
+
+def test_ids_in_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> None:
+    with duckdb.connect(str(chrome[0]), read_only=True) as connection:
+        assert dangling(connection) == []
 
 
 def test_statistics_of_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,12 +33,11 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OUTPUT))
+@pytest.mark.usefixtures("own_cache")
 def test_example_runs(name: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "TRACECONV_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")],
         cwd=tmp_path,
-        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import traceconv
-from traceconv.analysis.advice import advice_rules
+from traceconv.analysis.advice import advice_rules, advise
+from traceconv.reports.current_store import open_current_store
 
 MakeStore = Callable[..., Path]
 Rows = dict[str, list[dict[str, Any]]]
@@ -149,3 +150,24 @@ def test_times_beyond_64_bits_give_no_finding(make_store: MakeStore) -> None:
     top = 2**63 - 1
     tasks = [task(1, -top, top, task_type="AI_CPU"), task(2, 0, top, task_type="AI_CPU")]
     assert findings(make_store(task=tasks)) == {}
+
+
+@pytest.mark.parametrize("unit_ns", [US, 2**60])
+def test_idle_times_are_those_of_each_device(make_store: MakeStore, unit_ns: int) -> None:
+    # Devices with the same times, in another order than their rows; the large times need 128 bits to be shifted.
+    tasks = [
+        task(n, (n * 7 % 11 - 5) * unit_ns, n % 3 * unit_ns, device_id=(None, 5, -2)[n % 2 + (n > 20)])
+        for n in range(33)
+    ]
+    pauses = []
+    for device in (None, 5, -2):
+        reached = None
+        for one in sorted((one for one in tasks if one["device_id"] == device), key=lambda one: one["start_ns"]):
+            if reached is not None and reached < one["start_ns"]:
+                pauses.append((device, reached, one["start_ns"]))
+            reached = max(one["start_ns"] + one["dur_ns"], one["start_ns"] if reached is None else reached)
+    with open_current_store(make_store(task=tasks)) as connection:
+        advise(connection, 1)
+        found = connection.execute("SELECT device_id, start_ns, end_ns FROM advice_pause").fetchall()
+    assert pauses
+    assert sorted(found, key=repr) == sorted(pauses, key=repr)

@@ -22,9 +22,8 @@ TRACE = "worker18.json.gz"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A current folder with a small trace."""
-    monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "cache"))
+def folder(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A current folder with a small trace, next to a cache of the test's own."""
     monkeypatch.delenv("TRACECONV_DB", raising=False)
     monkeypatch.chdir(tmp_path)
     events = [{"ph": "X", "name": f"e{n}", "pid": 1, "tid": 1, "ts": 10 * n, "dur": 2} for n in range(3)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -47,11 +48,19 @@ def store_of_runs(path: Path, groups: list[str | None], tasks: int = 3) -> Path:
     )
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store, s.duckdb, and its lake."""
+    folder = tmp_path_factory.mktemp("exported")
+    store = store_of_runs(folder / "s.duckdb", ["job 1/a", None])
+    assert run(["export", "parquet", "--db", str(store), "-o", str(folder / "lake")]) == 0
+    return folder
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """A lake with a run of a group and one without."""
-    store = store_of_runs(tmp_path / "s.duckdb", ["job 1/a", None])
-    assert run(["export", "parquet", "--db", str(store), "-o", str(tmp_path / "lake")]) == 0
+def lake(exported: Path, tmp_path: Path) -> Path:
+    """A lake with a run of a group and one without, next to its store."""
+    shutil.copytree(exported, tmp_path, dirs_exist_ok=True)
     return tmp_path / "lake"
 
 
@@ -324,9 +333,10 @@ def test_group_names_are_distinct_and_safe() -> None:
 def test_folders_with_special_names(tmp_path: Path, name: str) -> None:
     """A pattern in the path of a lake reads no other lake."""
     store = store_of_runs(tmp_path / "s.duckdb", [None])
-    for folder in (name, "stair", "weird"):
-        with traceconv.open_store(store) as opened:
-            opened.export_parquet(tmp_path / folder / "lake")
+    with traceconv.open_store(store) as opened:
+        opened.export_parquet(tmp_path / name / "lake")
+    for folder in ("stair", "weird"):
+        shutil.copytree(tmp_path / name, tmp_path / folder)
     assert counts(tmp_path / name / "lake") == [(1, 3)]
 
 

@@ -26,9 +26,8 @@ def write_trace(path: Path, count: int = 3, *, cut: int = 0) -> Path:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TRACECONV_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "stores"
+def cache(own_cache: Path) -> Path:
+    return own_cache / "stores"
 
 
 def asked(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -28,6 +28,7 @@ from importlib import resources
 import duckdb
 
 from traceconv.base.errors import UsageError, printable
+from traceconv.base.int64 import LARGEST
 from traceconv.reports.catalog import define_report, reports
 from traceconv.store.catalogue import define
 from traceconv.store.documented_sql import (
@@ -51,6 +52,17 @@ _KEYS = frozenset(
 )  # fmt: skip
 _CALL = re.compile(r"\b([a-z_]+)\(run :=|\bFROM ([a-z_]+)\b")
 
+# First start and last end of compute tasks; first and last end of tasks, and how many known devices they have.
+_TIMES = """
+SELECT coalesce(min(start_ns) FILTER (WHERE kind = 'compute'), 0),
+       coalesce(max(end_ns) FILTER (WHERE kind = 'compute'), 1),
+       coalesce(min(end_ns), 0), coalesce(max(end_ns), 0), count(DISTINCT device_id)
+FROM (
+  SELECT device_id, kind, start_ns, TRY(start_ns + dur_ns) AS end_ns
+  FROM task
+  WHERE run_id = ? AND kind IS DISTINCT FROM 'sync' AND dur_ns IS NOT NULL
+)
+"""
 # Tables for the rules. advice_pause has all idle times of devices, advice_gap those of 10 µs or more. The latency of a
 # device is the shortest time from a launch to the start of the task, except for 1 % of the tasks that end an idle time.
 # A task can't start before its launch and this latency, so that an idle time up to then is the host's (host_ns), and
@@ -62,17 +74,23 @@ _TABLES = {
     "FROM breakdown(run := $run, from_ns := $first, to_ns := $last)",
     "advice_gap": "FROM idle_gaps(run := $run)",
     "advice_pause": """
-WITH reached AS (
-  SELECT device_id, start_ns, CASE WHEN submit_ns <= start_ns THEN TRY(start_ns - submit_ns) END AS delay_ns,
-         max(TRY(start_ns + dur_ns)) OVER (
-           PARTITION BY device_id ORDER BY start_ns, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-         ) AS reached_ns
-  FROM task
-  WHERE run_id = $run AND kind IS DISTINCT FROM 'sync' AND dur_ns IS NOT NULL
+WITH sorted AS (
+  -- Each device's times are shifted beyond those of the device before, so that one window finds the latest end so far
+  -- of each. On sorted rows, it takes half as long as windows with an order.
+  SELECT t.device_id, d.shift_ns, t.start_ns, t.submit_ns, TRY(t.start_ns + t.dur_ns) AS end_ns
+  FROM task AS t
+  JOIN (SELECT device_id, (row_number() OVER () - 1) * $shift AS shift_ns FROM advice_device) AS d
+    ON d.device_id IS NOT DISTINCT FROM t.device_id
+  WHERE t.run_id = $run AND t.kind IS DISTINCT FROM 'sync' AND t.dur_ns IS NOT NULL
+  ORDER BY d.shift_ns, t.start_ns, t.id
+), reached AS (
+  SELECT device_id, start_ns, submit_ns, lag(latest) OVER () - shift_ns AS reached_ns
+  FROM (SELECT *, max(end_ns + shift_ns) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS latest FROM sorted)
 )
-SELECT device_id, reached_ns AS start_ns, start_ns AS end_ns, delay_ns
+SELECT device_id, reached_ns::BIGINT AS start_ns, start_ns AS end_ns,
+       CASE WHEN submit_ns <= start_ns THEN TRY(start_ns - submit_ns) END AS delay_ns
 FROM reached
-WHERE reached_ns < start_ns
+WHERE reached_ns < start_ns AND reached_ns >= $lowest
 """,
     "advice_idle": """
 SELECT device_id, count(*) FILTER (WHERE gap_ns + latency_ns > delay_ns) AS host_count,
@@ -253,14 +271,18 @@ def advise(
 
 
 def _create_tables(connection: duckdb.DuckDBPyConnection, run_id: int) -> None:
-    ends = connection.execute(
-        "SELECT coalesce(min(start_ns), 0), coalesce(max(TRY(start_ns + dur_ns)), 1) FROM task "
-        "WHERE run_id = ? AND kind = 'compute' AND dur_ns IS NOT NULL",
-        [run_id],
-    ).fetchall()[0]
+    first, last, lowest, highest, devices = connection.execute(_TIMES, [run_id]).fetchall()[0]
+    shift = highest - lowest + 1
+    fits = max(highest, -lowest) + devices * shift <= LARGEST
+    values = {
+        "$first": f"{first:d}", "$last": f"{last:d}", "$lowest": f"{lowest:d}",
+        "$shift": f"{shift:d}::{'BIGINT' if fits else 'HUGEINT'}",
+    }  # fmt: skip
     for name, body in _TABLES.items():
         _define(connection, body)
-        sql = _of_run(body, run_id).replace("$first", f"{ends[0]:d}").replace("$last", f"{ends[1]:d}")
+        sql = _of_run(body, run_id)
+        for key, value in values.items():
+            sql = sql.replace(key, value)
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
     connection.execute(f"CREATE OR REPLACE TEMP VIEW advice_task AS {_of_run(_TASKS, run_id)}")
 

@@ -7,4 +7,4 @@
 -- evidence = "SELECT name, start_ns, dur_ns FROM task WHERE run_id = $run AND device_id IS NOT DISTINCT FROM $device AND kind = 'compute' AND task_type ILIKE '%AI%CPU%' ORDER BY dur_ns DESC"
 SELECT device_id, label AS subject, dur_ns AS saving_ns, 1 AS count
 FROM advice_task
-WHERE regexp_matches(task_type, '(?i)ai_?cpu')
+WHERE contains(lower(task_type), 'ai_cpu') OR contains(lower(task_type), 'aicpu')

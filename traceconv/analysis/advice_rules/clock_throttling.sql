@@ -14,7 +14,12 @@ WITH clock AS (
   JOIN advice_device AS d ON t.device_id IS NULL OR d.device_id = t.device_id
   WHERE c.run_id = $run AND c.value BETWEEN 0 AND 1e12 AND regexp_matches(t.name, '(?i)(ai ?core|sm|gpu|gr|graphics).*(freq|clock)')
 )
-SELECT t.device_id, c.name AS subject, t.dur_ns * (c.highest - c.clock) // c.highest AS saving_ns, 1 AS count
+SELECT t.device_id, c.name AS subject,
+       -- dur_ns × (highest − clock) // highest, without 128 bits where its parts fit in 64.
+       CASE WHEN c.highest <= 3_000_000_000
+            THEN t.dur_ns // c.highest::BIGINT * (c.highest - c.clock)::BIGINT
+                 + t.dur_ns % c.highest::BIGINT * (c.highest - c.clock)::BIGINT // c.highest::BIGINT
+            ELSE t.dur_ns * (c.highest - c.clock) // c.highest END AS saving_ns, 1 AS count
 FROM task AS t
 ASOF JOIN clock AS c ON c.device_id = t.device_id AND t.start_ns >= c.ts_ns
 WHERE t.run_id = $run AND t.kind = 'compute' AND t.dur_ns IS NOT NULL AND c.clock < c.highest

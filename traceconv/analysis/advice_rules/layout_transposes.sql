@@ -7,4 +7,8 @@
 -- evidence = "SELECT label, input_shapes, count, total_ns FROM kernels(run := $run, device := $device) WHERE regexp_matches(label, '(?i)^(batch_?)?transpose|^trans_?data|nchw_?to_?nhwc|nhwc_?to_?nchw') ORDER BY total_ns DESC"
 SELECT device_id, label AS subject, dur_ns AS saving_ns, 1 AS count
 FROM advice_task
-WHERE regexp_matches(label, '(?i)^(batch_?)?transpose|^trans_?data|nchw_?to_?nhwc|nhwc_?to_?nchw')
+WHERE kernel_id IN (
+  SELECT kernel_id
+  FROM advice_kernel
+  WHERE regexp_matches(label, '(?i)^(batch_?)?transpose|^trans_?data|nchw_?to_?nhwc|nhwc_?to_?nchw')
+)
