@@ -161,7 +161,10 @@ def test_sums_of_chains(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.skipif(not native.AVAILABLE, reason="the statements in SQL have no limit")
-def test_names_beyond_the_limit_are_summed_as_one(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", [1, -1])
+def test_names_beyond_the_limit_are_summed_as_one(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, order: int
+) -> None:
     """No time is lost: a run with very many chains keeps the first ones, in the order of time, and sums the others."""
     monkeypatch.setattr(path_tables, "_MOST_PATHS", 4)
     ranges = []
@@ -178,7 +181,9 @@ def test_names_beyond_the_limit_are_summed_as_one(make_store: MakeStore, monkeyp
         ranges += [{**outer, "id": 2 * n + 1}, {**inner, "id": 2 * n + 2}]
     other = [{"run_id": 2, "id": 1, "track_id": 1, "name": "request 9", "start_ns": 0, "dur_ns": 5, "self_ns": 5}]
     tracks = [{**track, "run_id": run_id} for run_id in (1, 2) for track in TRACKS]
-    with open_store(make_store(track=tracks, range=[*({"run_id": 1, **row} for row in ranges), *other])) as connection:
+    with open_store(
+        make_store(track=tracks, range=[*({"run_id": 1, **row} for row in ranges[::order]), *other])
+    ) as connection:
         rows = connection.execute("SELECT run_id, path, count, host_total_ns, host_self_ns FROM op_tree").fetchall()
     assert sorted(rows) == [
         (1, "(other names)", 4, 200, 172),

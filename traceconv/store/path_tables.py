@@ -218,10 +218,13 @@ def _groups(connection: duckdb.DuckDBPyConnection, runs: list[int]) -> Iterator[
 class _Pass:
     """One pass over slices and tasks in the order of time.
 
-    within  the runs, and those with ranges, for conditions of SQL
+    within    the runs, and those with ranges, for conditions of SQL
+    in_order  whether the slices of a range of time are read in order, too
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, within: dict[str, str]) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, within: dict[str, str], *, in_order: bool = False
+    ) -> None:
         self._connection = connection
         self._kinds = [kind for (kind,) in connection.execute(_KINDS.format(**within)).fetchall()]
         cases = " ".join(f"WHEN {quote_text(kind)} THEN {_bits(kind, n)}" for n, kind in enumerate(self._kinds, 1))
@@ -230,12 +233,16 @@ class _Pass:
         self._paths = native.Paths()
         self._paths.limit(_MOST_PATHS)
         self._sums = Spool(_SUM_DTYPE)
+        self._in_order = in_order
 
     def insert(self) -> bool:
         """Insert the rows of both tables; return False, without having inserted any, for what the pass can't do."""
         try:
             if self._connection.execute(_COLLISION.format(**self._within)).fetchall() or not self._read():
                 return False
+            # Which names are summed as one depends on the order.
+            if self._paths.counts[1] > _MOST_PATHS and not self._in_order:
+                return _Pass(self._connection, self._within, in_order=True).insert()
             self._insert()
         finally:
             self._sums.close()
@@ -246,7 +253,7 @@ class _Pass:
         if self._has_linked:
             for name in ("range_place", "call_place"):
                 self._connection.execute(
-                    f"CREATE TEMP TABLE {name} (run_id BIGINT, id BIGINT, path BIGINT, class BIGINT)"
+                    f"CREATE OR REPLACE TEMP TABLE {name} (run_id BIGINT, id BIGINT, path BIGINT, class BIGINT)"
                 )
         chunks = time_chunks(self._connection, _TIMES.format(**self._within), _CHUNK_ROWS)
         for number, (start, end) in enumerate(chunks or [(-LARGEST, LARGEST + 1)]):
@@ -269,7 +276,10 @@ class _Pass:
 
     def _take(self, start: int, within: dict[str, str]) -> None:
         """Take the slices and tasks of a range of time."""
-        for columns in self._batches(_SLICES.format(**within)):
+        slices = (
+            f"FROM ({_SLICES.format(**within)}) ORDER BY start_ns, id" if self._in_order else _SLICES.format(**within)
+        )
+        for columns in self._batches(slices):
             self._paths.feed(*columns)
         self._paths.place(start)
         tasks = f"({_TASKS.format(**within)}) AS r"
