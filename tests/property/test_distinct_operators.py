@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from traceconv.base.int64 import LARGEST
+from traceconv.base.integers import LARGEST
 from traceconv.normalize.operators.described import described
 from traceconv.normalize.operators.distinct import OPERATOR_SCHEMA, DistinctOperators
 from traceconv.normalize.operators.registry import work_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from traceconv.base.int64 import LARGEST
+from traceconv.base.integers import LARGEST
 from traceconv.store import queue_tables
 from traceconv.store.database import open_store
 from traceconv.store.derived_tables import fill_derived_tables

@@ -28,7 +28,7 @@ from importlib import resources
 import duckdb
 
 from traceconv.base.errors import UsageError, printable
-from traceconv.base.int64 import LARGEST
+from traceconv.base.integers import LARGEST
 from traceconv.reports.catalog import define_report, reports
 from traceconv.store.catalogue import define
 from traceconv.store.documented_sql import (

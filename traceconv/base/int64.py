@@ -1,7 +1,6 @@
-"""Timestamps and durations in 64 bits: sums and differences that don't fit are reported, and never wrap around.
+"""Arrays of timestamps and durations: sums and differences that don't fit 64 bits are reported, and never wrap around.
 
-A timestamp is from -LARGEST to LARGEST nanoseconds (-2^63 is not one), a duration from 0 to LARGEST. The difference of
-two timestamps may need one more bit.
+The difference of two timestamps may need one more bit.
 """
 
 from __future__ import annotations
@@ -9,16 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from traceconv.base.integers import LARGEST
+
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-LARGEST = 2**63 - 1
-
-
-def is_time(number: int) -> bool:
-    """Whether a number is a valid timestamp."""
-    return -LARGEST <= number <= LARGEST
 
 
 def sums(one: Int64, other: Int64 | np.int64) -> tuple[Int64, Mask]:

@@ -1,9 +1,11 @@
-"""Integers as other programs write them."""
+"""Integers of 64 bits: the limits of times, and numbers as other programs write them."""
 
 from __future__ import annotations
 
 import re
 
+#: A timestamp is from -LARGEST to LARGEST nanoseconds (-2^63 is not one), a duration from 0 to LARGEST.
+LARGEST = 2**63 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
@@ -16,3 +18,8 @@ def parse_int64(value: object) -> int | None:
     if (isinstance(value, str) and _INTEGER.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
         value = int(value)
     return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def is_time(number: int) -> bool:
+    """Whether a number is a valid timestamp."""
+    return -LARGEST <= number <= LARGEST

@@ -18,7 +18,7 @@ import numpy as np
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError
-from traceconv.base.int64 import is_time
+from traceconv.base.integers import is_time
 from traceconv.export.chrome_events import (
     FINISH_TID,
     START_TID,

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import LARGEST, Int64, Mask
+from traceconv.base.int64 import Int64, Mask
+from traceconv.base.integers import LARGEST
 
 #: Tasks of a device or stream per point: reports read at most that many for each end of a window.
 POINT_TASKS = 1024

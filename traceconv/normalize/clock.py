@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import LARGEST, Int64, differences, sums
+from traceconv.base.int64 import Int64, differences, sums
+from traceconv.base.integers import LARGEST
 from traceconv.normalize.time_bounds import TimeBounds
 
 _NS_PER_S = 1_000_000_000

@@ -13,7 +13,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import LARGEST, Int64, Mask
+from traceconv.base.int64 import Int64, Mask
+from traceconv.base.integers import LARGEST
 
 #: Slices around a time that are looked at, from the innermost one outwards.
 _MOST_LEVELS = 512

@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import LARGEST, Int64
+from traceconv.base.int64 import Int64
+from traceconv.base.integers import LARGEST
 from traceconv.normalize.sort.stable_order import stable_order
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import Int64, Mask, differences, is_time
+from traceconv.base.int64 import Int64, Mask, differences
+from traceconv.base.integers import is_time
 
 
 def track_gaps(

@@ -10,7 +10,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.int64 import LARGEST, Int64, Mask
+from traceconv.base.int64 import Int64, Mask
+from traceconv.base.integers import LARGEST
 from traceconv.normalize.busy_points import KIND_BITS, DevicePoints, Places, StreamPoints, Tasks
 from traceconv.normalize.sort.spool import Spool
 from traceconv.store.gap_tables import GAP

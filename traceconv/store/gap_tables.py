@@ -8,7 +8,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.int64 import LARGEST, Int64, Mask
+from traceconv.base.int64 import Int64, Mask
+from traceconv.base.integers import LARGEST
 from traceconv.normalize.enclosing_slices import OpenSlices, Probes, Slices
 from traceconv.normalize.sort.spool import Spool
 from traceconv.store.arrow_rows import execute_with

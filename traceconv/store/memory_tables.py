@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import LARGEST
+from traceconv.base.integers import LARGEST
 from traceconv.normalize.memory_points import Changes, MemoryAtTasks, MemoryInUse
 from traceconv.store.catalogue import define
 from traceconv.store.time_chunks import time_chunks

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv import native
-from traceconv.base.int64 import LARGEST, Int64
+from traceconv.base.int64 import Int64
+from traceconv.base.integers import LARGEST
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema.ddl import quote_text
 from traceconv.store.arrow_rows import execute_with

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import duckdb
 
-from traceconv.base.int64 import LARGEST
+from traceconv.base.integers import LARGEST
 
 #: Parts of a range whose rows are counted at once.
 _BINS = 4096

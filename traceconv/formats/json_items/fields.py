@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from traceconv.base.int64 import is_time
+from traceconv.base.integers import is_time
 from traceconv.events.items import UNITS, Items
 from traceconv.events.trace import TOO_LONG
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import LARGEST, is_time
+from traceconv.base.integers import LARGEST, is_time
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.wire.protobuf import Int64
 

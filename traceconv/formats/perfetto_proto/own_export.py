@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from traceconv.base.int64 import LARGEST
+from traceconv.base.integers import LARGEST
 from traceconv.events.trace import EventFlows, TraceBatch
 
 #: Metadata key: nanoseconds added to all timestamps.

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
 from traceconv.base.errors import InputError, printable
-from traceconv.base.int64 import LARGEST, is_time
+from traceconv.base.integers import LARGEST, is_time
 from traceconv.events.trace import TOO_LONG, EventColumns, TraceBatch, TrackName, binary_column
 from traceconv.formats.common.columns import integers
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import ROUND_HALF_EVEN, Decimal
 from operator import itemgetter
 
-from traceconv.base.int64 import LARGEST
+from traceconv.base.integers import LARGEST
 
 #: start and duration in ns, frame, number of its first sample
 Slice = tuple[int, int, int, int]

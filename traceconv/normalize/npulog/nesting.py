@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.base.int64 import LARGEST, Int64, Mask, is_time
+from traceconv.base.int64 import Int64, Mask
+from traceconv.base.integers import LARGEST, is_time
 from traceconv.schema.dtypes import RecordArray, gather, join
 
 #: parent_id of a slice at depth 0.

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
-from traceconv.base.int64 import is_time
+from traceconv.base.integers import is_time
 from traceconv.events.npu import EventBatch
 from traceconv.normalize.names import Texts, constant
 from traceconv.normalize.npulog import device_passes, host_passes

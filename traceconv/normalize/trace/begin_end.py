@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from traceconv.base.int64 import differences, is_time
+from traceconv.base.int64 import differences
+from traceconv.base.integers import is_time
 from traceconv.normalize.memory_budget import Budget, spilling_to_database
 from traceconv.normalize.trace.complete_nesting import PAIR, SPAN_DTYPE, UNFINISHED
 from traceconv.normalize.trace.distinct import Places

@@ -23,7 +23,7 @@ from typing import TypeAlias
 import numpy as np
 
 from traceconv import native
-from traceconv.base.int64 import LARGEST, is_time
+from traceconv.base.integers import LARGEST, is_time
 from traceconv.schema.dtypes import RecordArray
 
 #: What a row is.

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv import native
-from traceconv.base.int64 import LARGEST, Int64, Mask
+from traceconv.base.int64 import Int64, Mask
+from traceconv.base.integers import LARGEST
 from traceconv.normalize.trace.binary import offsets_of
 
 #: JSON numbers, and variants that occur in quoted numbers: +1, .5, 5., 007.
