@@ -375,3 +375,11 @@ def test_kernels_of_one_template_have_different_labels() -> None:
     shown = [line.split("  ")[0] for line in repr(path).splitlines() if "kernel" in line]
     assert shown == ["vectorized_elementwise_kernel<Add>", "vectorized_elementwise_kernel<Mul>"]
     assert path._repr_html_().startswith("<pre style")
+
+
+def test_names_with_equal_hashes_are_an_error(two_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        critical_path, "_NAMES", "SELECT 1::UBIGINT AS code, name FROM (VALUES ('a'), ('b')) AS v (name)"
+    )
+    with traceconv.open_store(two_kernels) as store, pytest.raises(InputError, match="have the same hash"):
+        store.critical_path()
