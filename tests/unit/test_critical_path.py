@@ -379,7 +379,7 @@ def test_kernels_of_one_template_have_different_labels() -> None:
 
 def test_names_with_equal_hashes_are_an_error(two_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        critical_path, "_NAMES", "SELECT 1::UBIGINT AS code, name FROM (VALUES ('a'), ('b')) AS v (name)"
+        critical_path, "_NAMES", "SELECT 1::UBIGINT AS name_hash, name FROM (VALUES ('a'), ('b')) AS v (name)"
     )
     with traceconv.open_store(two_kernels) as store, pytest.raises(InputError, match="have the same hash"):
         store.critical_path()

@@ -76,7 +76,7 @@ _TABLES = {
     "advice_pause": """
 WITH sorted AS (
   -- Each device's times are shifted beyond those of the device before, so that one window finds the latest end so far
-  -- of each. On sorted rows, it takes half as long as windows with an order.
+  -- of each. On sorted rows, whose order DuckDB promises to keep, it takes half as long as windows with an order.
   SELECT t.device_id, d.shift_ns, t.start_ns, t.submit_ns, TRY(t.start_ns + t.dur_ns) AS end_ns
   FROM task AS t
   JOIN (SELECT device_id, (row_number() OVER () - 1) * $shift AS shift_ns FROM advice_device) AS d

@@ -157,8 +157,9 @@ def _cells(change: Change) -> list[str]:
 
 def _ops(comparison: Comparison, top: int) -> tuple[dict[str, bool], list[list[str]]]:
     shown = [op for op in comparison.ops[:top] if op.time.change_ns]
-    names = distinct((printable(op.name, LONGEST_NAME) for op in shown), _NAME_WIDTH, shortened)
-    labels = [f"{names[printable(op.name, LONGEST_NAME)]} {_shape(op)}".rstrip() for op in shown]
+    names = [printable(op.name, LONGEST_NAME) for op in shown]
+    different = distinct(names, _NAME_WIDTH, shortened)
+    labels = [f"{different[name]} {_shape(op)}".rstrip() for op, name in zip(shown, names, strict=True)]
     short = distinct(labels, _OP_WIDTH, shortened)
     columns = {"op": False, "base": True, "new": True, "change": True, "": False}
     return columns, [[short[label], *_cells(op.time)[:3], _mark(op)] for op, label in zip(shown, labels, strict=True)]

@@ -75,9 +75,9 @@ WHERE run_id = {run} AND ({device} IS NULL OR device_id = {device})
 """
 #: Names on paths by their hashes. Groups are made before hashes, because there are few.
 _NAMES = """
-SELECT code, name
+SELECT name_hash, name
 FROM (
-  SELECT hash(any_value(name)) AS code, any_value(name) AS name
+  SELECT hash(any_value(name)) AS name_hash, any_value(name) AS name
   FROM (
     SELECT any_value(name) AS name FROM task WHERE run_id = {run} GROUP BY name
     UNION ALL
@@ -88,12 +88,12 @@ FROM (
   WHERE name IS NOT NULL
   GROUP BY name
 )
-WHERE code IN (SELECT name FROM path_parts)
+WHERE name_hash IN (SELECT name_hash FROM path_parts)
 """
 _OPS = """
 SELECT op_id, any_value(name) AS name, any_value(op_type) AS op_type
 FROM op
-WHERE run_id = {run} AND op_id IN (SELECT op_type FROM path_parts)
+WHERE run_id = {run} AND op_id IN (SELECT op_id FROM path_parts)
 GROUP BY op_id
 """
 _SHARES = """
@@ -223,7 +223,7 @@ def of_groups(
 
     A graph begins with what came right before the steps. Two threads work while the next slices are loaded.
 
-    with_names  whether graphs have `names` and `ops`
+    with_names  whether graphs have `name_hashes` and `ops`
     """
     rows = connection.execute(
         "SELECT (SELECT count(*) FROM task WHERE run_id = $run) + (SELECT count(*) FROM api WHERE run_id = $run) "
@@ -367,7 +367,7 @@ def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
     ids = np.full(len(known), -1)
     ids[known] = graph.ids[slices[known]]
     hashes, ops = np.zeros(len(known), np.uint64), np.full(len(known), -1)
-    hashes[known] = graph.names[slices[known]]
+    hashes[known] = graph.name_hashes[slices[known]]
     is_task = known & (slices >= graph.host_count)
     ops[is_task] = graph.ops[slices[is_task] - graph.host_count]
     return pa.table(
@@ -377,8 +377,8 @@ def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
             "path_index": np.arange(len(first)) - np.searchsorted(of_step, of_step),
             "kind": pa.DictionaryArray.from_arrays(names.astype(np.int8), list(KINDS)),
             "slice_id": pa.array(ids, pa.int64(), mask=~known),
-            "name": pa.array(hashes, pa.uint64(), mask=~known),
-            "op_type": pa.array(ops, pa.int64(), mask=ops < 0),
+            "name_hash": pa.array(hashes, pa.uint64(), mask=~known),
+            "op_id": pa.array(ops, pa.int64(), mask=ops < 0),
             "start_ns": starts,
             "dur_ns": ends - starts,
             "dependency": pa.DictionaryArray.from_arrays(inferred.astype(np.int8), ["recorded", "inferred"]),
@@ -396,22 +396,22 @@ def _with_texts(connection: duckdb.DuckDBPyConnection, run_id: int, parts: pa.Ta
         named, ops = (connection.sql(query.format(run=run_id)).to_arrow_table() for query in (_NAMES, _OPS))
     finally:
         connection.unregister("path_parts")
-    if len(pc.unique(named["code"])) < len(named):
+    if len(pc.unique(named["name_hash"])) < len(named):
         raise InputError("two names of slices in the run have the same hash, so the names on the path are unknown")
     at, op = (
-        pc.fill_null(pc.index_in(parts[name], known), -1).to_numpy()
-        for name, known in (("name", named["code"]), ("op_type", ops["op_id"]))
+        pc.fill_null(pc.index_in(parts[key], table[key]), -1).to_numpy()
+        for key, table in (("name_hash", named), ("op_id", ops))
     )
     # A task without a name has that of its op.
     at = np.where((at < 0) & (op >= 0), len(named) + op, at)
     names = [*named["name"].chunks, *ops["name"].chunks]
-    for name, places, texts in (("name", at, names), ("op_type", op, ops["op_type"].chunks)):
+    for key, name, places, texts in (("name_hash", "name", at, names), ("op_id", "op_type", op, ops["op_type"].chunks)):
         known_texts = pa.concat_arrays([*texts, pa.nulls(1, pa.string())])  # -1 is the last one
         is_unknown = known_texts.is_null().to_numpy(zero_copy_only=False)[places]
         column = pa.DictionaryArray.from_arrays(
             pa.array(places, pa.int32(), mask=is_unknown), known_texts.fill_null("")
         )
-        parts = parts.set_column(parts.schema.get_field_index(name), name, column)
+        parts = parts.set_column(parts.schema.get_field_index(key), name, column)
     return parts
 
 

@@ -50,7 +50,7 @@ class Graph:
     task_steps, task_devices  [task] -1: none
     launches  [slice] whether it is a call that launched tasks
     ends      [slice] when it ends
-    names     [slice] hashes of the names; ops: [task] op_id, -1: none; both are empty if they were not loaded
+    name_hashes  [slice] of DuckDB; ops: [task] op_id, -1: none; both are empty if they were not loaded
     """
 
     times: Int64
@@ -67,7 +67,7 @@ class Graph:
     task_devices: Int64
     launches: Mask
     ends: Int64
-    names: NDArray[np.uint64]
+    name_hashes: NDArray[np.uint64]
     ops: Int64
 
     @property
@@ -316,9 +316,9 @@ class _Builder:
 
     def _names(self) -> tuple[NDArray[np.uint64], Int64]:
         """Return the hashes of the names and the IDs of ops, if they were loaded."""
-        if "name" not in self.host:
+        if "name_hash" not in self.host:
             return np.empty(0, np.uint64), np.empty(0, np.int64)
-        return np.concatenate((self.host["name"], self.tasks["name"])), self.tasks["op"]
+        return np.concatenate((self.host["name_hash"], self.tasks["name_hash"])), self.tasks["op"]
 
 
 def _numbered(values: Int64) -> Int64:

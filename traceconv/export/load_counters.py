@@ -138,7 +138,7 @@ def _utilisation(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[
     width = -(-length // _WINDOWS)
     times = [first + passed for passed in (*range(0, length, width), length)]
     edges = np.array(times)
-    #: Nanoseconds before each edge in which a task runs.
+    # Nanoseconds before each edge in which a task runs.
     busy = np.zeros(len(edges), np.int64)
     last_end = first
     for batch in connection.sql(f"{sql} ORDER BY start_ns").to_arrow_reader(_BATCH_ROWS):

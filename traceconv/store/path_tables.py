@@ -277,9 +277,9 @@ class _Pass:
 
     def _take(self, start: int, within: dict[str, str]) -> None:
         """Take the slices and tasks of a range of time."""
-        slices = (
-            f"FROM ({_SLICES.format(**within)}) ORDER BY start_ns, id" if self._in_order else _SLICES.format(**within)
-        )
+        slices = _SLICES.format(**within)
+        if self._in_order:
+            slices = f"FROM ({slices}) ORDER BY start_ns, id"
         for columns in self._batches(slices):
             self._paths.feed(*columns)
         self._paths.place(start)

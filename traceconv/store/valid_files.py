@@ -64,11 +64,13 @@ def remember_checked(path: Path, state: str | None) -> None:
         return
     remember_valid(path)
     file = _cache_file()
-    if file is None or time.time_ns() - path.stat().st_ctime_ns < _SETTLED_NS:
+    if file is None:
         return
-    written = [*_written(file)[1 - _MOST_WRITTEN :], state]
     partial = file.with_name(f"{file.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
+        if time.time_ns() - path.stat().st_ctime_ns < _SETTLED_NS:
+            return
+        written = [*_written(file)[1 - _MOST_WRITTEN :], state]
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial.write_text("\n".join(written))
         partial.replace(file)
