@@ -383,3 +383,24 @@ def test_names_with_equal_hashes_are_an_error(two_kernels: Path, monkeypatch: py
     )
     with traceconv.open_store(two_kernels) as store, pytest.raises(InputError, match="have the same hash"):
         store.critical_path()
+
+
+@pytest.mark.parametrize("command", ["critical-path", "what-if --no-launch-cost", "graph-replays"])
+def test_answers_of_a_damaged_trace_are_printed(
+    command: str, tmp_path: Path, own_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 1, "tid": 1, "args": {"correlation": 1}}
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "args": {"correlation": 1, "device": 0}}
+    flow = {"cat": "ac2g", "name": "ac2g", "id": 1}
+    events = [
+        {**call, "ts": 1, "dur": 2},
+        {**kernel, "ts": 5, "dur": 9},
+        {**flow, "ph": "s", "pid": 1, "tid": 1, "ts": 1},
+        {**flow, "ph": "f", "bp": "e", "pid": 0, "tid": 7, "ts": 5},
+        {**call, "ts": 30, "dur": 2},
+    ]
+    trace = tmp_path / "t.json"
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events})[:-20])
+    assert run(["analyze", *command.split(), str(trace)]) == 3
+    output = capfd.readouterr()
+    assert output.out and "the text ends inside an event" in output.err

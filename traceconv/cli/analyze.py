@@ -86,12 +86,12 @@ def critical_path(
             path = find_path(connection, run_id, device=device, **window, **times)
         if save and not paths:
             save_path(store, path)
-    if chosen == "json":
-        write_text([json_text(path_dict(path)), "\n"], output)
-    elif chosen == "csv":
-        write_rows(path_table(path), chosen, output)
-    else:
-        write_text((line + "\n" for line in path_lines(path, top or SHOWN_OPS)), output)
+        if chosen == "json":
+            write_text([json_text(path_dict(path)), "\n"], output)
+        elif chosen == "csv":
+            write_rows(path_table(path), chosen, output)
+        else:
+            write_text((line + "\n" for line in path_lines(path, top or SHOWN_OPS)), output)
 
 
 @app.command("graph-replays", cls=options.Command, context_settings=options.HELP_NAMES)
@@ -146,10 +146,10 @@ def graph_replays(
             align_replays(store, run_id, reference_id)
         with open_current_store(store) as connection, reading():
             replays = count_replays(connection, run_id, reference_id)
-    if chosen == "json":
-        write_text([json_text(replays.to_dict()), "\n"], output)
-    else:
-        write_text((line + "\n" for line in replays.lines()), output)
+        if chosen == "json":
+            write_text([json_text(replays.to_dict()), "\n"], output)
+        else:
+            write_text((line + "\n" for line in replays.lines()), output)
 
 
 @app.command("what-if", cls=options.Command, context_settings=options.HELP_NAMES)
@@ -200,17 +200,14 @@ def what_if(
     factor = None if speed_up is None else parse_speed_up(speed_up)
     change = Change(op_type, factor, no_launch_cost, overlap_communication, no_host_waits)
     change.check()
-    with (
-        asked_store(db, paths or (), cache=cache) as store,
-        open_current_store(store) as connection,
-        reading(),
-    ):
-        run_id, note = one_run(connection, run, "a prediction")
-        if note is not None:
-            print_message(note)
-        times = given_times(connection, RunChoice((run_id,)), start, end)
-        answer = predict(connection, run_id, change, device=device, **window, **times)
-    if chosen == "json":
-        write_text([json_text(answer.to_dict()), "\n"], output)
-    else:
-        write_text((line + "\n" for line in answer.lines()), output)
+    with asked_store(db, paths or (), cache=cache) as store:
+        with open_current_store(store) as connection, reading():
+            run_id, note = one_run(connection, run, "a prediction")
+            if note is not None:
+                print_message(note)
+            times = given_times(connection, RunChoice((run_id,)), start, end)
+            answer = predict(connection, run_id, change, device=device, **window, **times)
+        if chosen == "json":
+            write_text([json_text(answer.to_dict()), "\n"], output)
+        else:
+            write_text((line + "\n" for line in answer.lines()), output)
