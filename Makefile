@@ -54,7 +54,7 @@ demo: $(READY) ## record ResNet-50, ingest it, report, and export its timeline (
 test: $(READY) $(SHELLS) ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m "not long"
 
-test-long: $(READY) ## run slow tests, and all variants of those that make test runs in part
+test-long: $(READY) ## run the tests that take minutes: complete networks, 10,000 nodes
 	@$(BIN)/python -m pytest -m long
 
 test-spark: $(READY) ## install Spark and compare its rows with DuckDB's (needs Python 3.11 and Java 17)
@@ -70,8 +70,8 @@ fuzz: $(READY) ## mutate samples of every format for 20 minutes on all cores (FU
 SANITIZED := build/sanitize
 SANITIZED_TESTS := $(addprefix tests/property/test_,$(addsuffix .py,native records trace_parser trace_fields trace_args \
 	pairs_oracle perfetto_batches nesting_oracle span_programs dependency_vertices dependency_replay path_sums \
-	shared_devices what_if_oracle)) $(addprefix tests/unit/test_,$(addsuffix .py,row_order sqlite_pages expand event_log \
-	profiled_programs spans critical_path))
+	shared_devices what_if_oracle)) $(addprefix tests/unit/test_,$(addsuffix .py,begin_end row_order sqlite_pages expand \
+	event_log profiled_programs spans critical_path))
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g
 sanitize: $(READY) ## test the C extension, also on mutated traces, with address and undefined behaviour sanitizers
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)

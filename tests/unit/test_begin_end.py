@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from traceconv import native
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
 from traceconv.normalize.trace.complete_nesting import PAIR, UNFINISHED
 from traceconv.schema.dtypes import RecordArray
@@ -35,14 +36,19 @@ def expected(points: RecordArray) -> tuple[set[tuple[int, ...]], set[int], dict[
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("strays", [0, 0.02, 0.5])
-def test_pairs_are_those_of_the_rule(seed: int, strays: float) -> None:
+@pytest.mark.parametrize("way", ["in C", "without the C extension", "with tracks far apart"])
+def test_pairs_are_those_of_the_rule(seed: int, strays: float, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
+    numbers = [-(2**31), 7, 2**31 - 1] if way == "with tracks far apart" else [0, 1, 2]
+    if way == "without the C extension":
+        monkeypatch.setattr(native, "AVAILABLE", False)
     count, stacks = 600, [list[int](), [], []]
     points = np.zeros(count, POINT_DTYPE)
     points["id"] = np.arange(count)
     points["ts_ns"] = np.sort([rng.choice([rng.randrange(-FAR, FAR), 5]) * rng.choice([1, 2]) for _ in range(count)])
     for point in points:
-        point["track"] = track = rng.randrange(3)
+        track = rng.randrange(3)
+        point["track"] = numbers[track]
         point["name"] = rng.choice([0, 5, -7])
         if rng.random() < 0.5:
             stacks[track].append(point["name"])
@@ -62,3 +68,13 @@ def test_pairs_are_those_of_the_rule(seed: int, strays: float) -> None:
     assert (set(left), len(left)) == (opened, len(opened))
     assert matcher.ends == ends
     assert matcher.too_long == sum(pair[5] == UNFINISHED for pair in pairs)
+
+
+@pytest.mark.skipif(not native.AVAILABLE, reason="without the C extension")
+def test_points_that_are_no_array_are_refused() -> None:
+    points = np.zeros(4, POINT_DTYPE)
+    assert native.pair(points[:0]) == (b"", b"")
+    with pytest.raises(ValueError, match="points of no array"):
+        native.pair(points.view(np.uint8)[1:])  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        native.pair(None)  # type: ignore[arg-type]

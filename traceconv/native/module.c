@@ -43,6 +43,7 @@ static PyMethodDef methods[] = {
     {"order", native_order, METH_VARARGS,
         "order(starts, ends, lines, parents, line_count, low, high, times, slices, is_end, place, previous, kinds, inside): "
         "the starts and ends of slices in order; their number, or None."},
+    {"pair", native_pair, METH_O, "pair(points): slices of begins and the ends that close them, and the places of other points, or None."},
     {"patch", native_patch, METH_VARARGS, "patch(text, deepest): non-standard JSON repaired, or None."},
     {"records", native_records, METH_VARARGS,
         "records(parts, columns, order, first, out): rows as JSON or protobuf; the next row, and the size."},

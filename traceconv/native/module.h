@@ -33,6 +33,7 @@ PyObject *native_messages(PyObject *module, PyObject *args);
 PyObject *native_nest(PyObject *module, PyObject *args);
 PyObject *native_objects(PyObject *module, PyObject *args);
 PyObject *native_order(PyObject *module, PyObject *args);
+PyObject *native_pair(PyObject *module, PyObject *given);
 PyObject *native_patch(PyObject *module, PyObject *args);
 PyObject *native_records(PyObject *module, PyObject *args);
 PyObject *native_replay(PyObject *module, PyObject *args);

@@ -16,6 +16,7 @@ from traceconv.normalize.trace.begin_end import POINT_DTYPE, TOO_LONG_PAIR
 from traceconv.normalize.trace.complete_nesting import PAIR, SLICE, SPAN_DTYPE, UNFINISHED
 from traceconv.normalize.trace.distinct import Places, distinct_of, distinct_rows
 from traceconv.normalize.trace.event_batch import EventBatch
+from traceconv.schema.dtypes import gather
 
 #: A name that fewer rows have on average is shared by few.
 _FEW_SHARE = 8
@@ -76,10 +77,12 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     letters = np.array([ord(one[0]) if isinstance(one, str) and one else 0 for one in ph.distinct], np.int32)
     points["end"][len(begins) :] = letters[ph.codes[ends]]
     order = np.argsort(at, kind="stable")
-    points, at = points[order], at[order]
+    points, at = gather(points, order), at[order]
+    if not events.batch.columns.pairs_neighbors:
+        events.first.points.add(points)
+        return
     one, two = points[:-1], points[1:]
-    pair = np.full(len(one), events.batch.columns.pairs_neighbors)
-    pair &= (one["end"] == 0) & (two["end"] != 0) & (at[1:] == at[:-1] + 1) & (one["track"] == two["track"])
+    pair = (one["end"] == 0) & (two["end"] != 0) & (at[1:] == at[:-1] + 1) & (one["track"] == two["track"])
     pair &= ((one["name"] == two["name"]) | (two["name"] == 0)) & (two["ts_ns"] >= one["ts_ns"])
     first = np.flatnonzero(pair)
     spans = np.zeros(len(first), SPAN_DTYPE)
@@ -93,7 +96,7 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     events.rebook(at[1:][first], "paired")
     alone = np.ones(len(points), np.bool_)
     alone[first] = alone[first + 1] = False
-    events.first.points.add(points[alone])
+    events.first.points.add(gather(points, np.flatnonzero(alone)))
 
 
 def _spill_ends(events: EventBatch, at: Places) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from traceconv import native
 from traceconv.base.int64 import differences
 from traceconv.base.integers import is_time
 from traceconv.normalize.memory_budget import Budget, spilling_to_database
@@ -61,25 +62,21 @@ class BeginEndMatcher:
 
     def feed(self, points: RecordArray) -> RecordArray:
         """Return the slices that these points close; `link` is the ID of the end."""
-        begins, ends, rest = _adjacent(points)
-        found = [self._pairs(points[begins], points[ends])]
+        slices, rest = _paired(np.ascontiguousarray(points, POINT_DTYPE))
+        self._count(points, rest)
+        self.too_long += int(np.count_nonzero(slices["kind"] == UNFINISHED))
         # A Python loop over a stack, for points that are not closed in the order of nesting, or not in this portion.
         rows: list[tuple[int, int, int, int, int, int]] = []
         for first in range(0, len(rest), _POINTS_AT_ONCE):
             self._take(points[rest[first : first + _POINTS_AT_ONCE]], rows)
-        return np.concatenate([*found, np.array(rows, SPAN_DTYPE)]) if rows else found[0]
+        return np.concatenate([slices, np.array(rows, SPAN_DTYPE)]) if rows else slices
 
-    def _pairs(self, begins: RecordArray, ends: RecordArray) -> RecordArray:
-        """Return the slices of begins and their ends."""
-        for end, count in zip(*np.unique(ends["end"], return_counts=True), strict=True):
-            self.ends.setdefault(chr(end), [0, 0])[0] += int(count)
-        dur_ns, beyond = differences(ends["ts_ns"], begins["ts_ns"])
-        self.too_long += int(np.count_nonzero(beyond))
-        slices = np.zeros(len(begins), SPAN_DTYPE)
-        slices["start_ns"], slices["id"], slices["track"] = begins["ts_ns"], begins["id"], begins["track"]
-        slices["dur_ns"], slices["link"] = np.where(beyond, 0, dur_ns), ends["id"]
-        slices["kind"] = np.where(beyond, UNFINISHED, PAIR)
-        return slices
+    def _count(self, points: RecordArray, rest: Places) -> None:
+        """Count the ends that were matched: all but those of the places `rest`."""
+        matched = np.bincount(points["end"])
+        matched -= np.bincount(points["end"][rest], minlength=len(matched))
+        for end in np.flatnonzero(matched[1:]) + 1:
+            self.ends.setdefault(chr(end), [0, 0])[0] += int(matched[end])
 
     def _take(self, points: RecordArray, rows: list[tuple[int, int, int, int, int, int]]) -> None:
         with self._budget.lock:
@@ -183,6 +180,25 @@ class BeginEndMatcher:
     def _some(self, found: sqlite3.Cursor) -> list[tuple[int, ...]]:
         with self._budget.lock, spilling_to_database():
             return found.fetchmany(_SPANS_AT_ONCE)
+
+
+def _paired(points: RecordArray) -> tuple[RecordArray, Places]:
+    """Return the slices of begins and of the ends that close them as the last ones, and the places of other points."""
+    found = native.pair(points) if native.AVAILABLE else None
+    if found is not None:
+        return np.frombuffer(found[0], SPAN_DTYPE), np.frombuffer(found[1], np.int64)
+    begins, ends, rest = _adjacent(points)
+    return _slices(points[begins], points[ends]), rest
+
+
+def _slices(begins: RecordArray, ends: RecordArray) -> RecordArray:
+    """Return the slices of begins and their ends."""
+    dur_ns, beyond = differences(ends["ts_ns"], begins["ts_ns"])
+    slices = np.zeros(len(begins), SPAN_DTYPE)
+    slices["start_ns"], slices["id"], slices["track"] = begins["ts_ns"], begins["id"], begins["track"]
+    slices["dur_ns"], slices["link"] = np.where(beyond, 0, dur_ns), ends["id"]
+    slices["kind"] = np.where(beyond, UNFINISHED, PAIR)
+    return slices
 
 
 def _adjacent(points: RecordArray) -> tuple[Places, Places, Places]:
