@@ -27,6 +27,8 @@ _INTERIOR_HEADER = 12
 #: A table of 2^64 rows has fewer levels.
 _MOST_LEVELS = 20
 _LEAF_HEADER = 8
+#: Consecutive pages that are read at once.
+_PAGES_AT_ONCE = 64
 #: Of pages with one batch of rows.
 _MOST_BYTES = 256 << 20
 _ABSENT, _INTEGER, _FLOAT, _TEXT = range(4)
@@ -112,12 +114,21 @@ class Pages:
         pages = [(root, _MOST_LEVELS)]
         while pages:
             number, levels = pages.pop()
+            count = 1
+            while count < _PAGES_AT_ONCE and pages and pages[-1] == (number + count, levels):
+                pages.pop()
+                count += 1
             self._file.seek((number - 1) * self._page_bytes)
-            page = self._file.read(self._page_bytes)
-            kind = page[0] if len(page) == self._page_bytes else 0
-            if kind == _LEAF:
+            block = self._file.read(count * self._page_bytes)
+            for place in range(count):
+                page = block[place * self._page_bytes : (place + 1) * self._page_bytes]
+                kind = page[0] if len(page) == self._page_bytes else 0
+                if kind != _LEAF:
+                    break
                 yield page
+            else:
                 continue
+            pages += [(number + other, levels) for other in range(count - 1, place, -1)]
             ends = _INTERIOR_HEADER + 2 * int.from_bytes(page[3:5], "big")
             if kind != _INTERIOR or not levels or ends > self._usable_bytes:
                 yield None

@@ -19,6 +19,8 @@ TABLES = ("task", "api", "range")
 _MANY_WORDS = 1 << 12
 #: Tracks and categories whose rules are cached.
 _MOST_CACHED = 1 << 15
+#: Names whose rule is cached, for each combination of rules. A batch may add more.
+_MOST_NAMES = 1 << 12
 
 
 @dataclass(slots=True)
@@ -186,24 +188,27 @@ def identifying_words(words: Iterable[str], what: str, rule_sets: Iterable[RuleS
 
 
 class Classifier:
-    """Finds the rule of each event, with a cache by track and category."""
+    """Finds the rule of each event, with caches of the rules by track and category, and of the rule by name."""
 
     def __init__(self, rules: Sequence[Rule], names_of_track: Callable[[int], tuple[str | None, str | None]]) -> None:
         self._rules = rules
         self._names = names_of_track
-        self._matching: dict[tuple[int, str | None], list[int]] = {}
+        self._matching: dict[tuple[int, str | None], tuple[int, ...]] = {}
+        #: By rules to try: the rule of each name.
+        self._by_name: dict[tuple[int, ...], dict[str, int]] = {}
 
-    def _candidates(self, track: int, category: str | None) -> list[int]:
+    def _candidates(self, track: int, category: str | None) -> tuple[int, ...]:
         key = (track, category)
         found = self._matching.get(key)
         if found is None:
             process, thread = self._names(track)
-            found = []
+            matching = []
             for number, rule in enumerate(self._rules):
                 if rule.matches_track(category, process, thread):
-                    found.append(number)
+                    matching.append(number)
                     if rule.name is None:
                         break
+            found = tuple(matching)
             if len(self._matching) == _MOST_CACHED:
                 self._matching.clear()
             self._matching[key] = found
@@ -230,7 +235,16 @@ class Classifier:
                 codes[rows] = candidates[0]
                 continue
             one_each, which = distinct_of(name[rows], len(name_texts))
-            found = [self._of_name(candidates, name_texts[code]) for code in name[rows[one_each]].tolist()]
+            known = self._by_name.setdefault(candidates, {})
+            if len(known) > _MOST_NAMES:
+                known.clear()
+            found = []
+            for code in name[rows[one_each]].tolist():
+                text = name_texts[code]
+                rule = known.get(text)
+                if rule is None:
+                    rule = known[text] = self._of_name(candidates, text)
+                found.append(rule)
             codes[rows] = np.array(found, np.int16)[which]
         return codes
 
