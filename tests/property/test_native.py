@@ -22,6 +22,7 @@ from traceconv.formats.chrome_json.scan import end_of_bracketed
 from traceconv.formats.perfetto_proto import rows, translate
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.args import merged
+from traceconv.normalize.trace.begin_end import POINT_DTYPE
 from traceconv.normalize.trace.binary import parsed_integers, taken
 from traceconv.normalize.trace.column_builder import Numbers, Values, new_column
 from traceconv.normalize.trace.complete_nesting import (
@@ -389,6 +390,7 @@ def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:
     ("name", "dtype"),
     [
         ("Span", SPAN_DTYPE),
+        ("BeginOrEnd", POINT_DTYPE),
         ("Nested", NESTED_DTYPE),
         ("Point", ENCLOSING_DTYPE),
         ("Packet", translate._PACKET),

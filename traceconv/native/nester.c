@@ -11,18 +11,14 @@
 
 #include "module.h"
 #include "room.h"
+#include "span.h"
 
-enum { SLICE, PAIR, UNFINISHED, POINT, BEFORE_NEXT };
 enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
 static const int64_t never = INT64_MAX;
 /* gap_ns after a slice without an end; gap_ns and self_ns that don't fit 64 bits. */
 static const int64_t unknown = INT64_MIN;
 
-/* SPAN_DTYPE, NESTED_DTYPE and ENCLOSING_DTYPE. */
-typedef struct {
-    int64_t start_ns, dur_ns, id, link;
-    int32_t track, kind;
-} Span;
+/* NESTED_DTYPE and ENCLOSING_DTYPE. */
 typedef struct {
     int64_t id, parent_id, dur_ns, self_ns, gap_ns, link;
     int32_t depth;
@@ -32,8 +28,6 @@ typedef struct {
     int64_t id, slice_id;
 } Point;
 
-SIZE(Span, 40);
-AT(Span, start_ns, 0); AT(Span, dur_ns, 8); AT(Span, id, 16); AT(Span, link, 24); AT(Span, track, 32); AT(Span, kind, 36);
 SIZE(Nested, 56);
 AT(Nested, id, 0); AT(Nested, parent_id, 8); AT(Nested, dur_ns, 16); AT(Nested, self_ns, 24); AT(Nested, gap_ns, 32);
 AT(Nested, link, 40); AT(Nested, depth, 48); AT(Nested, kind, 52); AT(Nested, overlap, 54);

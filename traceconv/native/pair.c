@@ -11,30 +11,26 @@
 #include <string.h>
 
 #include "module.h"
+#include "span.h"
 
-enum { PAIR = 1, UNFINISHED = 2, MOST_TRACKS = 1 << 24 };
+enum { MOST_TRACKS = 1 << 24 };
 enum { ALONE, IS_BEGIN, IS_END };
 static const int32_t none = -1;
 
-/* POINT_DTYPE and SPAN_DTYPE. */
+/* POINT_DTYPE. */
 typedef struct {
     int64_t ts_ns, id, name;
     int32_t track, end;
-} Point;
-typedef struct {
-    int64_t start_ns, dur_ns, id, link;
-    int32_t track, kind;
-} Span;
+} BeginOrEnd;
 
-SIZE(Point, 32);
-AT(Point, ts_ns, 0); AT(Point, id, 8); AT(Point, name, 16); AT(Point, track, 24); AT(Point, end, 28);
-SIZE(Span, 40);
-AT(Span, start_ns, 0); AT(Span, dur_ns, 8); AT(Span, id, 16); AT(Span, link, 24); AT(Span, track, 32); AT(Span, kind, 36);
+SIZE(BeginOrEnd, 32);
+AT(BeginOrEnd, ts_ns, 0); AT(BeginOrEnd, id, 8); AT(BeginOrEnd, name, 16); AT(BeginOrEnd, track, 24);
+AT(BeginOrEnd, end, 28);
 
 /* top: the innermost point of each track, or none. below: of each point, the one around it on its track; of an end that
    was matched, its begin instead. matched: ALONE, or as what a point was matched. */
 typedef struct {
-    const Point *points;
+    const BeginOrEnd *points;
     size_t count, track_count, paired_count;
     int32_t low;
     int32_t *top, *below;
@@ -60,7 +56,7 @@ static int match(Work *work)
 {
     memset(work->top, none, work->track_count * sizeof *work->top);
     for (size_t place = 0; place < work->count; place++) {
-        Point point = work->points[place];
+        BeginOrEnd point = work->points[place];
         size_t track = (size_t)((int64_t)point.track - work->low);
         if (track >= work->track_count)
             return 0;
@@ -80,7 +76,7 @@ static int match(Work *work)
     return 1;
 }
 
-static Span span_of(const Point *begin, const Point *end)
+static Span span_of(const BeginOrEnd *begin, const BeginOrEnd *end)
 {
     int64_t dur;
     int is_long = __builtin_sub_overflow(end->ts_ns, begin->ts_ns, &dur) || dur == INT64_MIN;
@@ -108,7 +104,7 @@ PyObject *native_pair(PyObject *module, PyObject *given)
     if (PyObject_GetBuffer(given, &buffer, PyBUF_SIMPLE) < 0)
         return NULL;
     work.points = buffer.buf;
-    work.count = (size_t)buffer.len / sizeof(Point);
+    work.count = (size_t)buffer.len / sizeof(BeginOrEnd);
     if ((uintptr_t)buffer.buf % sizeof(int64_t) != 0 || work.count >= INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "points of no array");
         goto done;
