@@ -19,7 +19,7 @@ from traceconv import native
 from traceconv.events.trace import binary_column
 from traceconv.formats.chrome_json.patch import Patched, patch
 from traceconv.formats.chrome_json.scan import end_of_bracketed
-from traceconv.formats.perfetto_proto import rows, translate
+from traceconv.formats.perfetto_proto import framing, rows, translate
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.args import merged
 from traceconv.normalize.trace.begin_end import POINT_DTYPE
@@ -397,7 +397,7 @@ def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:
         ("Row", rows._ROW),
         ("Flow", rows._FLOW),
         ("Time", rows._TIME),
-        ("Found", protobuf._FIELD),
+        ("Found", protobuf.FIELD),
         ("Range", dtype_of(record("range"))),
     ],
 )
@@ -426,18 +426,55 @@ def test_mutable_text_is_rejected() -> None:
         with pytest.raises(TypeError):
             native.patch(text, 9)  # type: ignore[arg-type]
         with pytest.raises(TypeError):
-            native.fields(text, np.zeros((1, 2), np.int64))  # type: ignore[arg-type]
+            native.packets(text, np.zeros((1, 2), np.int64), framing._TELLING_KINDS)  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             native.messages(text, 0, 10, 9)  # type: ignore[arg-type]
 
 
-def test_messages_and_fields_out_of_bounds_are_not_read() -> None:
+def test_packets_and_messages_out_of_bounds_are_not_read() -> None:
     bounds = np.array([(0, 2), (0, 3), (-1, 2), (2, 1), (9, 9)], np.int64)
-    found, sound = native.fields(b"\x08\x01", bounds)
-    assert np.frombuffer(found, protobuf._FIELD).tolist() == [(0, 1, 1, 1, 0)]
+    columns, found, sound = native.packets(b"\x18\x01", bounds, framing._TELLING_KINDS)
+    assert np.frombuffer(columns, np.int64).reshape(7, 5)[:3].tolist() == [[-1] * 5, [-1] * 5, [0] * 5]
+    assert np.frombuffer(found, protobuf.FIELD).tolist() == [(0, 1, 1, 3, 0)]
     assert list(sound) == [1, 0, 0, 1, 0]
+    with pytest.raises(ValueError, match="kinds of another number"):
+        native.packets(b"", bounds, framing._TELLING_KINDS[1:])
     assert native.messages(b"\n\x01a\n\x09b", -1, 10, 9) == (b"", 6)
     assert native.messages(b"\n\x01a\n\x09b", 9, 10, 9) == (b"", 9)
+
+
+_FIELDS = st.tuples(
+    st.sampled_from([1, 1, 3, 8, 8, 10, 11, 11, 13, 58, 12, 41, 127, 128, 900, 1200, 1201]),
+    st.sampled_from([0, 2]) | st.sampled_from([0, 1, 2, 3, 5]),
+    st.integers(0, 2**64 - 1) | st.integers(0, 5),
+)
+
+
+@given(st.lists(st.lists(_FIELDS, max_size=6), max_size=5), st.integers(0, 3))
+def test_packets(given_packets: list[list[tuple[int, int, int]]], cut: int) -> None:
+    data, bounds = b"", []
+    for one in given_packets:
+        start = len(data)
+        for number, kind, value in one:
+            size = {1: 8, 5: 4}.get(kind)
+            encoded = (value & (1 << 8 * size) - 1).to_bytes(size, "little") if size else b""
+            if kind == 0:
+                encoded = protobuf.encode_varint(value)
+            elif kind == 2:
+                encoded = protobuf.encode_varint(value % 9) + bytes(value % 9)
+            data += protobuf.encode_varint(number << 3 | kind) + encoded
+        bounds.append((start, max(start, len(data) - cut)))
+    places = np.array(bounds, np.int64).reshape(-1, 2)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(native, "AVAILABLE", False)
+        columns, others = framing._read(data, places)
+    columns_in_c, others_in_c = framing._read(data, places)
+    assert others_in_c.sound.tolist() == others.sound.tolist()
+    for name in ("start", "end", "sequence", "time", "clock", "flags", "timed"):
+        assert getattr(columns_in_c, name)[others.sound].tolist() == getattr(columns, name)[others.sound].tolist()
+    for name in ("row", "number", "kind", "value", "at"):
+        own, own_in_c = others.sound[others.row], others.sound[others_in_c.row]
+        assert getattr(others_in_c, name)[own_in_c].tolist() == getattr(others, name)[own].tolist()
 
 
 def while_it_changes(array: NDArray[np.generic], values: list[object], read: Callable[[], None]) -> None:

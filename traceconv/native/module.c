@@ -30,7 +30,6 @@ static PyMethodDef methods[] = {
     {"expand", native_expand, METH_VARARGS,
         "expand(words, heads, shapes, templates, plan, out, size): write the records of events; their number."},
     {"extend", native_extend, METH_VARARGS, "extend(offsets, data, lead, added): objects with members added to some, or None."},
-    {"fields", native_fields, METH_VARARGS, "fields(data, bounds): fields of protobuf messages, and which are sound."},
     {"find", native_find, METH_VARARGS, "find(ids, wanted, found): the first place of each wanted ID, or -1."},
     {"fit", native_fit, METH_VARARGS,
         "fit(previous, delays, offsets, sources, edge_delays, times, causes): delays that give the times, and causes."},
@@ -43,6 +42,8 @@ static PyMethodDef methods[] = {
     {"order", native_order, METH_VARARGS,
         "order(starts, ends, lines, parents, line_count, low, high, times, slices, is_end, place, previous, kinds, inside): "
         "the starts and ends of slices in order; their number, or None."},
+    {"packets", native_packets, METH_VARARGS,
+        "packets(data, bounds, kinds): columns of Perfetto's packets, their other fields, and which are sound."},
     {"pair", native_pair, METH_O, "pair(points): slices of begins and the ends that close them, and the places of other points, or None."},
     {"patch", native_patch, METH_VARARGS, "patch(text, deepest): non-standard JSON repaired, or None."},
     {"records", native_records, METH_VARARGS,

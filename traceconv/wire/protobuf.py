@@ -22,8 +22,8 @@ VARINT, FIXED64, LEN, FIXED32 = 0, 1, 2, 5
 
 _MAX_NUMBER = (1 << 29) - 1
 _MAX_VARINT = 10
-#: The struct Found in native/protobuf.c.
-_FIELD = np.dtype([("row", "<i8"), ("at", "<i8"), ("value", "<u8"), ("number", "<i4"), ("kind", "<i4")])
+#: The struct Found in native/packets.c.
+FIELD = np.dtype([("row", "<i8"), ("at", "<i8"), ("value", "<u8"), ("number", "<i4"), ("kind", "<i4")])
 
 
 class WireError(ValueError):
@@ -122,19 +122,19 @@ def signed(value: int) -> int:
 
 def walk(data: bytes, bounds: Int64) -> FieldTable:
     """The fields of all messages. `bounds`: where each begins and ends. Malformed ones are not `sound`."""
-    if native.AVAILABLE:
-        found, good = native.fields(data, np.ascontiguousarray(bounds))
-        table, sound = np.frombuffer(found, _FIELD), np.frombuffer(good, np.bool_)
-    else:
-        rows = []
-        sound = np.ones(len(bounds), np.bool_)
-        for row, (start, end) in enumerate(bounds.tolist()):
-            try:
-                rows += [(row, at, value, number, kind) for number, kind, value, at in fields(data, start, end)]
-            except WireError:
-                sound[row] = False
-        table = np.array(rows, _FIELD)
-    return FieldTable(**{name: np.ascontiguousarray(table[name]) for name in _FIELD.names or ()}, sound=sound)
+    rows = []
+    sound = np.ones(len(bounds), np.bool_)
+    for row, (start, end) in enumerate(bounds.tolist()):
+        try:
+            rows += [(row, at, value, number, kind) for number, kind, value, at in fields(data, start, end)]
+        except WireError:
+            sound[row] = False
+    return field_table(np.array(rows, FIELD), sound)
+
+
+def field_table(found: NDArray[np.void], sound: Mask) -> FieldTable:
+    """Return fields, given as an array of FIELD, as columns."""
+    return FieldTable(**{name: np.ascontiguousarray(found[name]) for name in FIELD.names or ()}, sound=sound)
 
 
 def messages(data: bytes, at: int, tag: int, most: int) -> tuple[Int64, int]:

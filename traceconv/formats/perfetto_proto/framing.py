@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traceconv import native
+from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.wire.protobuf import (
+    FIELD,
     FIXED64,
     LEN,
     VARINT,
@@ -18,7 +21,9 @@ from traceconv.wire.protobuf import (
     FieldTable,
     Int64,
     Mask,
+    UInt64,
     WireError,
+    field_table,
     fields,
     messages,
     varint,
@@ -45,6 +50,9 @@ _TELLING_KINDS = np.full(128, -1, np.int8)
 for _number, _kind in _KINDS.items():
     _TELLING_KINDS[_number] = _kind
 _FTRACE = 1
+#: Fields of packets that are columns, and the number of columns of native/packets.c.
+_NUMBERS = (pb.SEQUENCE, pb.TIMESTAMP, pb.CLOCK_ID, pb.FLAGS)
+_COLUMNS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,24 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class Packets:
+    """What most packets have, as columns.
+
+    start, end                    of each packet's event in the data; -1 for none
+    sequence, time, clock, flags  0 for none
+    timed                         whether it has a timestamp
+    """
+
+    start: Int64
+    end: Int64
+    sequence: UInt64
+    time: UInt64
+    clock: UInt64
+    flags: UInt64
+    timed: Mask
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """Consecutive packets, and the damage between them.
 
@@ -64,7 +90,8 @@ class Window:
     byte_offset  of the first byte of `data`
     byte_count   of the complete window
     starts, ends of the packets' fields in `data`
-    fields       of all packets
+    packets      columns
+    fields       of all packets, without those in `packets`
     """
 
     data: bytes
@@ -72,6 +99,7 @@ class Window:
     byte_count: int
     starts: Int64
     ends: Int64
+    packets: Packets
     fields: FieldTable
     damage: tuple[Damage, ...]
 
@@ -189,13 +217,51 @@ def _is_packet(data: bytes, start: int, end: int, is_complete: bool) -> bool:
 
 def _checked(data: bytes, bounds: Int64, damage: list[tuple[int, int]], position: int, offset: int) -> Window:
     """The packets with sound fields, and those found inside the others."""
-    found = walk(data, bounds)
-    sound = found.sound & _plausible(found, len(bounds))
-    if not sound.all():
-        bounds, damage = _recovered(data, bounds, sound, damage, position)
-        found = walk(data, bounds)
+    packets, found = _read(data, bounds)
+    if not found.sound.all():
+        bounds, damage = _recovered(data, bounds, found.sound, damage, position)
+        packets, found = _read(data, bounds)
     losses = tuple(Damage(offset + start, stop - start, stop == len(data)) for start, stop in _joined(sorted(damage)))
-    return Window(data, offset, position, bounds[:, 0], bounds[:, 1], found, losses)
+    return Window(data, offset, position, bounds[:, 0], bounds[:, 1], packets, found, losses)
+
+
+def _read(data: bytes, bounds: Int64) -> tuple[Packets, FieldTable]:
+    """The columns of packets, their other fields, and which packets are sound."""
+    if not native.AVAILABLE:
+        found = walk(data, bounds)
+        return _split(found, found.sound & _plausible(found, len(bounds)))
+    columns, others, sound = native.packets(data, np.ascontiguousarray(bounds), _TELLING_KINDS)
+    numbers = np.frombuffer(columns, np.int64).reshape(_COLUMNS, len(bounds))
+    sequence, time, clock, flags = numbers[2:6].view(np.uint64)
+    packets = Packets(numbers[0], numbers[1], sequence, time, clock, flags, numbers[6] != 0)
+    return packets, field_table(np.frombuffer(others, FIELD), np.frombuffer(sound, np.bool_))
+
+
+def _split(found: FieldTable, sound: Mask) -> tuple[Packets, FieldTable]:
+    """Return fields as columns and other fields. Fields of a packet are in order: the last of several counts."""
+    count = len(sound)
+    is_event = (found.number == pb.TRACK_EVENT) & (found.kind == LEN)
+    start, end = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    start[found.row[is_event]] = found.at[is_event]
+    end[found.row[is_event]] = found.at[is_event] + found.value[is_event].astype(np.int64)
+    is_other, numbers = ~is_event, np.zeros((len(_NUMBERS), count), np.uint64)
+    timed = np.zeros(count, np.bool_)
+    for place, number in enumerate(_NUMBERS):
+        of = (found.number == number) & (found.kind != LEN)
+        is_other &= ~of
+        numbers[place][found.row[of]] = found.value[of]
+        if number == pb.TIMESTAMP:
+            timed[found.row[of]] = True
+    others = FieldTable(
+        row=found.row[is_other],
+        number=found.number[is_other],
+        kind=found.kind[is_other],
+        value=found.value[is_other],
+        at=found.at[is_other],
+        sound=sound,
+    )
+    sequence, time, clock, flags = numbers
+    return Packets(start, end, sequence, time, clock, flags, timed), others
 
 
 def _plausible(found: FieldTable, count: int) -> Mask:

@@ -115,9 +115,7 @@ class PerfettoReader(FileReader):
         if not len(of):
             return
         data = window.data
-        sequences = np.zeros(len(window.starts), np.uint64)
-        at = np.flatnonzero(found.number == pb.SEQUENCE)
-        sequences[found.row[at]] = found.value[at]
+        sequences = window.packets.sequence
         is_first = (found.number == pb.FIRST_ON_SEQUENCE) & (found.value != 0)
         self._with_first.update(sequences[found.row[is_first]].tolist())
         columns = (column[of].tolist() for column in (found.row, found.number, found.at, found.value))

@@ -19,7 +19,7 @@ from traceconv import native
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, parse_snapshot
 from traceconv.formats.perfetto_proto.events import TrackEvents
-from traceconv.formats.perfetto_proto.framing import Window
+from traceconv.formats.perfetto_proto.framing import Packets, Window
 from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.formats.perfetto_proto.own_export import ROWS, TABLE
@@ -27,7 +27,7 @@ from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
 from traceconv.formats.perfetto_proto.sequences import Sequence
 from traceconv.formats.perfetto_proto.state import TraceState
 from traceconv.formats.perfetto_proto.tracks import BUILTIN_NAMES, DEFAULT
-from traceconv.wire.protobuf import LEN, Int64, Mask, UInt64, WireError
+from traceconv.wire.protobuf import LEN, Int64, Mask, WireError
 
 #: Whether C takes events.
 IN_C = native.AVAILABLE
@@ -49,10 +49,9 @@ _LEAVE = 2
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The packets of a window as columns.
+    """The packets of a window.
 
-    timed          which packets have a timestamp
-    start, end     of each packet's event in the data; -1 for none
+    columns        what all packets have
     is_change      packets that change their sequence's state; `is_boundary`: by more than interned texts
     changes        packet → fields that change the state: number, value, byte position
     own            packets of our own exports: packet, start, end
@@ -60,15 +59,9 @@ class Table:
     """
 
     data: bytes
-    sequence: UInt64
-    time: UInt64
-    timed: Mask
-    clock: UInt64
-    flags: UInt64
+    columns: Packets
     is_change: Mask
     is_boundary: Mask
-    start: Int64
-    end: Int64
     changes: dict[int, list[tuple[int, int, int]]]
     own: list[tuple[int, int, int]]
     position: int
@@ -83,23 +76,10 @@ class Translator:
         self._events = TrackEvents(trace)
 
     def open(self, window: Window, position: int) -> Table:
-        """The packets of a window as columns. `position`: packets of the trace before them."""
-        found, count = window.fields, len(window.starts)
-        # Fields of a packet are in order: the last of several counts.
-        start, end = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-        of = np.flatnonzero((found.number == pb.TRACK_EVENT) & (found.kind == LEN))
-        start[found.row[of]] = found.at[of]
-        end[found.row[of]] = found.at[of] + found.value[of].astype(np.int64)
-        numbers: dict[int, UInt64] = {}
-        for number in (pb.SEQUENCE, pb.TIMESTAMP, pb.CLOCK_ID, pb.FLAGS):
-            of = np.flatnonzero((found.number == number) & (found.kind != LEN))
-            numbers[number] = np.zeros(count, np.uint64)
-            numbers[number][found.row[of]] = found.value[of]
-        timed = np.zeros(count, np.bool_)
-        timed[found.row[found.number == pb.TIMESTAMP]] = True
-        flags = numbers[pb.FLAGS]
+        """Return the packets of a window, with what they change. `position`: packets of the trace before them."""
+        found, packets = window.fields, window.packets
         changing = np.flatnonzero(np.isin(found.number, _STATE))
-        is_change = (flags & np.uint64(pb.FLAG_CLEARED)) != 0
+        is_change = (packets.flags & np.uint64(pb.FLAG_CLEARED)) != 0
         is_boundary = is_change.copy()
         is_change[found.row[changing]] = True
         is_boundary[found.row[changing[found.number[changing] != pb.INTERNED]]] = True
@@ -109,15 +89,9 @@ class Translator:
             changes.setdefault(packet, []).append((what, size, place))
         return Table(
             window.data,
-            numbers[pb.SEQUENCE],
-            numbers[pb.TIMESTAMP],
-            timed,
-            numbers[pb.CLOCK_ID],
-            flags,
+            packets,
             is_change,
             is_boundary,
-            start,
-            end,
             changes,
             self._own(window),
             position,
@@ -178,20 +152,20 @@ class Translator:
             self._change(sequence, table, int(packets[0]))
             is_change[0] = False
         ns, timed = self._times(sequence, table, packets)
-        has_event = table.start[packets] >= 0
+        has_event = table.columns.start[packets] >= 0
         if not sequence.is_valid:
-            stateless = has_event & ((table.flags[packets] & np.uint64(pb.FLAG_NEEDS_STATE)) != 0)
+            stateless = has_event & ((table.columns.flags[packets] & np.uint64(pb.FLAG_NEEDS_STATE)) != 0)
             self._counts["stateless"] += int(stateless.sum())
             has_event &= ~stateless
         work = np.empty(len(packets), _PACKET)
-        work["start"], work["end"], work["ts"] = table.start[packets], table.end[packets], ns
+        work["start"], work["end"], work["ts"] = table.columns.start[packets], table.columns.end[packets], ns
         work["packet"] = packets
         work["what"] = np.where(has_event & ~timed, _LEAVE, has_event)
         for at in self._left(rows, table, sequence, work, is_change, places):
             packet = int(packets[at])
             if has_event[at]:
                 rows.packet, rows.position = packet, table.position + packet
-                start, end = int(table.start[packet]), int(table.end[packet])
+                start, end = int(table.columns.start[packet]), int(table.columns.end[packet])
                 self._events.take(rows, table.data, start, end, sequence, int(ns[at]) if timed[at] else None)
 
     def _left(
@@ -244,8 +218,8 @@ class Translator:
 
         BEYOND where 64 bits can't hold one.
         """
-        clock, timed = table.clock[packets], table.timed[packets]
-        ns = table.time[packets].view(np.int64).copy()
+        clock, timed = table.columns.clock[packets], table.columns.timed[packets]
+        ns = table.columns.time[packets].view(np.int64).copy()
         default, usual = sequence.default_clock, self._trace.clocks.trace_clock
         clocks = pa.array(clock).unique().to_pylist() if clock.any() else [0]
         for one in dict.fromkeys(number or default for number in clocks):
@@ -271,7 +245,7 @@ class Translator:
         if values.get(pb.DROPPED) and not values.get(pb.FIRST_ON_SEQUENCE):
             sequence.is_valid = False
             self._counts["dropped"] += 1
-        if int(table.flags[packet]) & pb.FLAG_CLEARED or values.get(pb.CLEARED):
+        if int(table.columns.flags[packet]) & pb.FLAG_CLEARED or values.get(pb.CLEARED):
             sequence.clear()
         for wanted in (pb.DEFAULTS, pb.INTERNED, pb.CLOCK_SNAPSHOT, pb.THREAD_DESCRIPTOR, pb.TRACK_DESCRIPTOR):
             for what, size, at in changes:
@@ -303,7 +277,7 @@ class Translator:
 
 def _stretches(table: Table, first: int, last: int) -> Iterator[tuple[int, Int64]]:
     """Yield sequences, and their packets from one boundary to before the next."""
-    found = pa.array(table.sequence[first:last]).dictionary_encode()
+    found = pa.array(table.columns.sequence[first:last]).dictionary_encode()
     codes, numbers = found.indices.to_numpy(), found.dictionary.to_pylist()
     order = np.arange(len(codes))
     if len(numbers) > 1:
