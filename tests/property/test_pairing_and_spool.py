@@ -81,7 +81,7 @@ def test_stable_order_agrees_with_sorted(values: list[int]) -> None:
 def test_a_spill_index_keeps_the_first_value_of_each_key(
     added: list[list[tuple[int, int]]], asked: list[list[int]]
 ) -> None:
-    index = SpillIndex(("value",), run_rows=8)  # small, so that several runs are merged
+    index = SpillIndex(("value",), run_rows=8, part_rows=4)  # small, so that several runs are merged
     wanted: dict[int, int] = {}
     try:
         for part in added:
@@ -96,11 +96,11 @@ def test_a_spill_index_keeps_the_first_value_of_each_key(
         index.close()
 
 
-@pytest.mark.parametrize("run_rows", [64, 1 << 16])
+@pytest.mark.parametrize(("run_rows", "part_rows"), [(64, 1000), (1 << 16, 1 << 18)])
 @pytest.mark.parametrize("step", [1, 3])  # consecutive keys are looked up without a search
-def test_a_spill_index_of_many_runs_in_random_order(run_rows: int, step: int) -> None:
+def test_a_spill_index_of_many_runs_in_random_order(run_rows: int, part_rows: int, step: int) -> None:
     rng = np.random.default_rng(3)
-    index = SpillIndex(("id", "start_ns"), run_rows)
+    index = SpillIndex(("id", "start_ns"), run_rows, part_rows)
     everything = rng.permutation(20_000).astype(np.uint64) * np.uint64(step) + np.uint64(600)
     for first in range(0, len(everything), 50):
         part = everything[first : first + 50]

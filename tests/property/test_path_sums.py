@@ -196,6 +196,22 @@ def test_names_beyond_the_limit_are_summed_as_one(
     ]
 
 
+def test_very_many_slices_fit_the_memory_without_c(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, an ingest of a million slices ended with DuckDB's error, as its limit did not depend on their number."""
+    monkeypatch.setattr(native, "AVAILABLE", False)
+    with open_store(make_store(), read_only=False) as connection:
+        connection.execute("SET memory_limit = '160MB'")
+        connection.execute(
+            "INSERT INTO range BY NAME SELECT 1 AS run_id, i AS id, nullif(i // 2, 0) AS parent_id, 'op ' || i % 100 "
+            "AS name, 'host_op' AS kind, i AS start_ns, 1 AS dur_ns, 1 AS self_ns FROM range(1, 1000001) AS r(i)"
+        )
+        path_tables.link_tasks(connection, [1])
+        path_tables.fill_paths(connection, [1])
+        summed = "SELECT sum(range_count), sum(host_self_ns) FROM range_path_time"
+        assert connection.execute(summed).fetchall() == [(1_000_000, 1_000_000)]
+        assert "152" in connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
+
+
 def test_a_slice_after_the_end_of_the_one_around_it(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """No reader makes such slices; SQL finds what the pass has forgotten."""
     monkeypatch.setattr(path_tables, "_CHUNK_ROWS", 1)

@@ -126,6 +126,11 @@ FROM new_times
 # In SQL, for installations without the C extension, and for what it doesn't do: slices that start after the end of
 # those around them, and very many chains of names. Longer durations are not summed, so that sums fit 64 bits.
 _LONG_NS = 1 << 36
+#: DuckDB's limit of memory for them: slices need 130 to 200 bytes each, beyond what other statements need.
+_SLOW_BYTES, _BYTES_PER_SLICE = 200_000_000, 200
+_SLICE_COUNT = """
+SELECT (SELECT count(*) FROM range WHERE run_id IN ({runs})) + (SELECT count(*) FROM api WHERE run_id IN ({runs}))
+"""
 _SLOW_PLACES = """
 CREATE OR REPLACE TEMP TABLE slow_place AS
 SELECT p.*, r.id IS NOT NULL AND k.device_id IS NULL AS is_host, r.kind, r.step_id, r.dur_ns, r.self_ns,
@@ -196,11 +201,22 @@ def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> No
         # Numbers of runs are positive.
         within = {"runs": chosen, "with_ranges": ", ".join(f"{run_id:d}" for run_id, count in group if count) or "0"}
         if not native.AVAILABLE or not _Pass(connection, within).insert():
-            define(connection, "enclosing_range")
-            for statement in (_SLOW_PLACES, _SLOW_PATHS, _INSERT_PATHS, _SLOW_TIMES):
-                connection.execute(statement.format(**within))
+            _fill_in_sql(connection, within)
         for name in _TEMPORARY:
             connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+def _fill_in_sql(connection: duckdb.DuckDBPyConnection, within: dict[str, str]) -> None:
+    """Insert the rows by statements, whose recursion needs memory for all slices."""
+    [(count,)] = connection.execute(_SLICE_COUNT.format(**within)).fetchall()
+    [(limit,)] = connection.execute("SELECT current_setting('memory_limit')").fetchall()
+    connection.execute(f"SET memory_limit = '{_SLOW_BYTES + _BYTES_PER_SLICE * count:d}B'")
+    try:
+        define(connection, "enclosing_range")
+        for statement in (_SLOW_PLACES, _SLOW_PATHS, _INSERT_PATHS, _SLOW_TIMES):
+            connection.execute(statement.format(**within))
+    finally:
+        connection.execute(f"SET memory_limit = {quote_text(limit)}")
 
 
 def _groups(connection: duckdb.DuckDBPyConnection, runs: list[int]) -> Iterator[list[tuple[int, int]]]:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.external_sort import RUN_ROWS, ExternalSort
 from traceconv.normalize.sort.spool import Spool
-from traceconv.schema.dtypes import gather
+from traceconv.schema.dtypes import gather, join
 
 UInt64 = NDArray[np.uint64]
 _KEY_DTYPE = np.dtype([("key", "<u8")])
+#: Rows that are mapped at a time: 10 MB with four values.
+_PART_ROWS = 1 << 18
 
 
 class SpillIndex:
     """Unsigned 64-bit keys, each with a few int64 values. Add everything, then look up: that sorts the rows, once."""
 
-    def __init__(self, value_names: tuple[str, ...], run_rows: int = RUN_ROWS) -> None:
+    def __init__(self, value_names: tuple[str, ...], run_rows: int = RUN_ROWS, part_rows: int = _PART_ROWS) -> None:
         self._names = value_names
+        self._part_rows = part_rows
         self._rows = Spool(np.dtype([*_KEY_DTYPE.descr, *((name, "<i8") for name in value_names)]))
         self._keys = Spool(_KEY_DTYPE)
         self._added: ExternalSort | None = ExternalSort(self._rows.dtype, "key", run_rows)
         #: The first key, if each key is its predecessor plus 1, as in logs of consecutive numbers: no search is needed.
         self._first: np.uint64 | None = None
+        #: Last key of each part of the sorted rows.
+        self._last_keys: UInt64 = np.empty(0, np.uint64)
 
     def add(self, keys: UInt64, *values: Int64) -> None:
         """Add one value of each name for each key. A repeated key keeps its first values."""
@@ -39,22 +47,35 @@ class SpillIndex:
         self._sort()
         found = np.zeros(len(keys), np.bool_)
         values = {name: np.zeros(len(keys), np.int64) for name in self._names}
-        if len(keys) and self._first is not None:
-            after = keys - self._first  # very large for smaller keys
-            found = after < np.uint64(self._rows.count)
-            part = gather(self._rows.mapped(), np.where(found, after, 0).astype(np.int64))
+        order = np.argsort(keys, kind="stable")  # takes little time for keys that are in order, as most are
+        for number, own in self._parts(keys[order]):
+            first = number * self._part_rows
+            count = min(self._part_rows, self._rows.count - first)
+            asked = order[own]
+            if self._first is None:
+                known = self._keys.mapped(first, count)["key"]
+                place = np.searchsorted(known, keys[asked])
+                np.minimum(place, count - 1, out=place)
+                hit = known[place] == keys[asked]
+            else:
+                place = (keys[asked] - (self._first + np.uint64(first))).astype(np.int64)
+                hit = (place >= 0) & (place < count)
+            asked, rows = asked[hit], gather(self._rows.mapped(first, count), place[hit])
+            found[asked] = True
             for name in self._names:
-                values[name] = np.where(found, part[name], 0)
-        elif len(keys) and self._keys.count:
-            all_keys, rows = self._keys.mapped()["key"], self._rows.mapped()
-            order = np.argsort(keys)  # so that the files are read from start to end
-            place = np.searchsorted(all_keys, keys[order])
-            np.minimum(place, len(all_keys) - 1, out=place)
-            hit = all_keys[place] == keys[order]
-            found[order] = hit
-            for name in self._names:
-                values[name][order[hit]] = rows[name][place[hit]]
+                values[name][asked] = rows[name]
         return found, values
+
+    def _parts(self, keys: UInt64) -> Iterator[tuple[int, slice]]:
+        """Yield the number of each part of the rows that may have keys of these, which are in order, and their slice.
+
+        A part at a time is mapped, because mapped pages count as memory of this process. A key that is in several
+        parts belongs to the first.
+        """
+        bounds = [0, *np.searchsorted(keys, self._last_keys, "right").tolist()]
+        for number, (start, stop) in enumerate(pairwise(bounds)):
+            if start < stop:
+                yield number, slice(start, stop)
 
     def _sort(self) -> None:
         if self._added is not None:
@@ -68,6 +89,9 @@ class SpillIndex:
                 self._rows.append(rows)
             self._added.close()
             self._added = None
+            ends = [*range(self._part_rows, self._keys.count, self._part_rows), self._keys.count]
+            if self._keys.count:
+                self._last_keys = join([self._keys.read(end - 1, 1) for end in ends])["key"]
 
     def close(self) -> None:
         """Free the disk space."""

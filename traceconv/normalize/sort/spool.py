@@ -104,12 +104,12 @@ class Spool:
             first = int(rows[start])
             yield first, int(rows[stop - 1]) - first + 1, slice(start, stop)
 
-    def mapped(self) -> RecordArray:
-        """Return all rows (at least one), as a memory map if they are in a file; valid until `close`."""
+    def mapped(self, first: int, count: int) -> RecordArray:
+        """Return rows (at least one), as a memory map if they are in a file; valid until `close`."""
         assert self._file is not None
         if isinstance(self._file, BytesIO):
-            return self.read(0, self.count)
-        return np.memmap(self._file, self.dtype, mode="r", shape=(self.count,))
+            return self.read(first, count)
+        return np.memmap(self._file, self.dtype, "r", first * self.dtype.itemsize, (count,))
 
     def __iter__(self) -> Iterator[RecordArray]:
         for first in range(0, self.count, self.CHUNK_ROWS):
