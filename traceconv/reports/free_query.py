@@ -78,6 +78,11 @@ def explained(sql: str = "") -> Iterator[None]:
         # The store is at fault, not the statement.
         with reading():
             raise error
+    except duckdb.OutOfMemoryException as error:
+        raise UsageError(
+            "the statement needs more memory than it gets here, 1 GB; select fewer rows, such as a window of time, or "
+            "ask a DuckDB shell, which takes what the machine has"
+        ) from error
     except duckdb.Error as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         kept = lines[:1] + [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
