@@ -14,6 +14,7 @@ from traceconv.reports.catalog import define_named
 from traceconv.reports.render import Row, Table
 from traceconv.reports.run import BATCH_ROWS, reading
 from traceconv.schema.ddl import quote_identifier
+from traceconv.store.database import MEMORY_LIMIT
 from traceconv.store.documented_sql import SqlColumn
 
 
@@ -80,8 +81,8 @@ def explained(sql: str = "") -> Iterator[None]:
             raise error
     except duckdb.OutOfMemoryException as error:
         raise UsageError(
-            "the statement needs more memory than it gets here, 1 GB; select fewer rows, such as a window of time, or "
-            "ask a DuckDB shell, which takes what the machine has"
+            f"the statement needs more memory than it gets here, {MEMORY_LIMIT}; select fewer rows, such as a window "
+            "of time, or ask a DuckDB shell, which takes what the machine has"
         ) from error
     except duckdb.Error as error:
         lines = [line for line in str(error).splitlines() if line.strip()]

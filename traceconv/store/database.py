@@ -40,7 +40,7 @@ STORE_NAME = "trace.duckdb"
 #: Name of the attached store.
 _ALIAS = "store"
 #: Memory limit of a connection before it spills to disk; loading sets another limit.
-_MEMORY_LIMIT = "1GB"
+MEMORY_LIMIT = "1GB"
 #: Position and value of the magic bytes of a DuckDB file.
 _MAGIC = slice(8, 12)
 _MAGIC_BYTES = b"DUCK"
@@ -270,7 +270,7 @@ def connect_memory(spill_folder: str) -> duckdb.DuckDBPyConnection:
         # without ipywidgets, it prints none, and refuses to change that.
         with contextlib.suppress(duckdb.InvalidInputException):
             connection.execute("SET enable_progress_bar = false")
-        connection.execute(f"SET memory_limit = {quote_text(_MEMORY_LIMIT)}")
+        connection.execute(f"SET memory_limit = {quote_text(MEMORY_LIMIT)}")
         connection.execute(f"SET temp_directory = {quote_text(spill_folder)}")
     except BaseException:
         connection.close()
