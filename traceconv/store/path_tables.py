@@ -257,16 +257,20 @@ class _Pass:
         try:
             if self._connection.execute(_COLLISION.format(**self._within)).fetchall() or not self._read():
                 return False
-            # Which names are summed as one depends on the order.
-            if self._paths.counts[1] > _MOST_PATHS and not self._in_order:
+            if self._needs_order:
                 return _Pass(self._connection, self._within, in_order=True).insert()
             self._insert()
         finally:
             self._sums.close()
         return True
 
+    @property
+    def _needs_order(self) -> bool:
+        """Whether names are summed as one, and which ones depends on an order that slices were not read in."""
+        return not self._in_order and self._paths.counts[1] > _MOST_PATHS
+
     def _read(self) -> bool:
-        """Read all rows; return whether the places of all slices are found."""
+        """Read all rows, or until they need order; return whether the places of all slices are found."""
         if self._has_linked:
             for name in ("range_place", "call_place"):
                 self._connection.execute(
@@ -281,6 +285,8 @@ class _Pass:
                 for name, column in (("started", "r.start_ns"), ("submitted", "r.submit_ns"))
             }
             self._take(max(start, -LARGEST), self._within | within)
+            if self._needs_order:
+                return True
             slices, _, sums, missing = self._paths.counts
             if slices > _MOST_OPEN + 2 * _CHUNK_ROWS or missing > _MOST_MISSING:
                 return False
