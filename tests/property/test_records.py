@@ -122,6 +122,29 @@ def test_packets(rows: list[tuple[int | None, str | None, bool | None, int | Non
     assert data == expected
 
 
+@given(st.tuples(st.none() | INT64, st.none() | TEXTS, st.none() | st.booleans(), st.none() | st.integers(-1, 3)))
+def test_equal_rows(row: tuple[int | None, str | None, bool | None, int | None]) -> None:
+    for template in (json_template(7), packet_template()):
+        assert filled(template, batch_of([row] * 300)) == filled(template, batch_of([row])) * 300
+
+
+def test_digits() -> None:
+    numbers = [
+        sign * (base**power + more)
+        for base in (2, 10)
+        for power in range(64)
+        for more in (-1, 0, 1)
+        for sign in (1, -1)
+    ]
+    numbers = [number for number in numbers if -(2**63) <= number < 2**63]
+    texts = filled(
+        Template().put(Kind.INTEGER, "number", number=1).literal("\n"),
+        batch_of([(one, None, None, None) for one in numbers]),
+    )
+    assert list(map(int, texts.split())) == numbers
+    assert b"".join(b"%d\n" % one for one in numbers) == texts
+
+
 def test_a_record_larger_than_the_buffer() -> None:
     batch = batch_of([(1, "x" * 1000, None, None), (2, "y", None, None)])
     assert filled(Template().put(Kind.STRING, "text").literal("\n"), batch) == b'"%s"\n"y"\n' % (b"x" * 1000)
@@ -157,6 +180,7 @@ def test_lengths_of_more_than_two_bytes() -> None:
         (((Kind.STRING, 0, -1, 0, b"", b""),), 0),
         (((Kind.INTEGER, 1, -1, 0, b"", b""),), 0),
         (((Kind.LOOKUP, 0, 7, 0, b"", b""),), 0),
+        (((Kind.NOTE, 0, -1, 0, b"", bytes(101)),), 0),
         (((Kind.CLOSE, -1, -1, 0, b"", b""),), 0),
         (((Kind.OPEN, -1, -1, 0, b"", b""),), 0),
         (((Kind.SKIP_IF_NULL, 0, -1, 5, b"", b""),), 0),

@@ -86,6 +86,11 @@ class Kind(IntEnum):
 
 
 _SKIPS = (Kind.SKIP_IF_NULL, Kind.SKIP_UNLESS_NULL)
+#: Parts that become literals if all rows have the same value. Fewer rows don't pay for it.
+_FOLDED = frozenset(
+    (Kind.INTEGER, Kind.UNSIGNED, Kind.BOOLEAN, Kind.STRING, Kind.RAW, Kind.LOOKUP, Kind.VARINT, Kind.NOTE)
+)
+_LEAST_SAME_ROWS = 256
 #: JSON of columns by their type in the schema; doubles are text from SQL.
 JSON_KINDS = {
     "i32": Kind.INTEGER, "i64": Kind.INTEGER, "u64": Kind.UNSIGNED, "f64": Kind.RAW, "bool": Kind.BOOLEAN,
@@ -148,7 +153,10 @@ class Template:
             column = batch.column(name)
             some, every = column.null_count > 0, column.null_count == len(column)
             if parts is None:
-                if not every:
+                if kind in _FOLDED and _is_same(column):
+                    if (text := self._same_text(kind, column[0].as_py(), texts, number, inner)) is not None:
+                        yield (Kind.LITERAL, -1, -1, 0, before + text, b"")
+                elif not every:
                     listed = bound.place(texts, self._lists[texts]) if texts else -1
                     yield (kind, bound.place(name, column), listed, number, before, inner)
             elif every if kind == Kind.SKIP_UNLESS_NULL else not some:
@@ -157,6 +165,15 @@ class Template:
                 inside = joined(parts._flat(batch, bound), bound.nullable)
                 yield (kind, bound.place(name, column), -1, len(inside), b"", b"")
                 yield from inside
+
+    def _same_text(self, kind: Kind, value: Any, texts: str, number: int, inner: bytes) -> bytes | None:
+        """Return what a part writes for a value without the bytes before it; None if it is omitted."""
+        if kind == Kind.LOOKUP:
+            listed = self._lists[texts]
+            value = listed[value].as_py() if 0 <= value < len(listed) else None
+            if value is None:
+                return None
+        return _FORMS[kind](value.encode() if isinstance(value, str) else value, number, inner)
 
 
 class Bound:
@@ -193,6 +210,14 @@ def joined(parts: Iterator[_Part], nullable: Sequence[bool]) -> list[_Part]:
             before = literal + _first_member(before, literal)
         found.append((kind, column, texts, number, before, inner))
     return found
+
+
+def _is_same(column: pa.Array) -> bool:
+    """Whether many rows have the same value, and none is NULL: the part is written once, as a literal."""
+    last = len(column) - 1
+    if last < _LEAST_SAME_ROWS or column.null_count or column[0] != column[last]:
+        return False
+    return bool(column.slice(1).equals(column.slice(0, last)))
 
 
 def _is_skipped(parts: Sequence[_Part]) -> bool:

@@ -14,7 +14,7 @@ enum {
     OPEN, CLOSE, SKIP_IF_NULL, SKIP_UNLESS_NULL, SHORT_MICROSECONDS, KINDS
 };
 /* Short bytes are copied 16 at a time, so up to 15 more are read and written after them (SLACK). */
-enum { MOST_OPEN = 8, LENGTH_ROOM = 2, MOST_NUMBER = 26, MOST_ESCAPED = 6, STRIDE = 16, SLACK = 32 };
+enum { MOST_OPEN = 8, LENGTH_ROOM = 2, MOST_NUMBER = 26, MOST_INNER = 100, MOST_ESCAPED = 6, STRIDE = 16, SLACK = 32 };
 
 static const int64_t EXACT = (int64_t)1 << 53;
 /* The largest number of nanoseconds that all doubles of microseconds can tell apart. */
@@ -98,22 +98,39 @@ static const char PAIRS[] =
     "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354"
     "555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
 
+/* Bits of a number without its leading zeros; 1 for 0. */
+static inline int bit_count(uint64_t value)
+{
+    return 64 - __builtin_clzll(value | 1);
+}
+
+/* Digits go to their final place: loading what was just written in smaller pieces would wait for it. */
 static inline uint8_t *put_decimal(uint8_t *out, uint64_t value)
 {
-    enum { MOST = 20 };
-    uint8_t digits[MOST + SLACK], *at = digits + MOST;
-    while (value >= 100) {
-        at -= 2;
-        memcpy(at, PAIRS + value % 100 * 2, 2);
-        value /= 100;
+    static const uint64_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000,
+        10000000000, 100000000000, 1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000,
+        100000000000000000, 1000000000000000000, 10000000000000000000u};
+    /* 1233 / 4096 is log10(2), rounded down: one digit less than needed, or the right number. */
+    int digits = bit_count(value) * 1233 >> 12;
+    digits += (value | 1) >= powers[digits];
+    uint8_t *end = out + digits, *at = end;
+    while (value >= 10000) {
+        unsigned rest = (unsigned)(value % 10000);
+        value /= 10000;
+        at -= 4;
+        memcpy(at, PAIRS + rest / 100 * 2, 2);
+        memcpy(at + 2, PAIRS + rest % 100 * 2, 2);
     }
-    if (value >= 10) {
-        at -= 2;
-        memcpy(at, PAIRS + value * 2, 2);
-    } else
-        *--at = (uint8_t)('0' + value);
-    memcpy(out, at, MOST);
-    return out + (digits + MOST - at);
+    unsigned first = (unsigned)value;
+    if (first >= 100) {
+        memcpy(at - 2, PAIRS + first % 100 * 2, 2);
+        first /= 100;
+    }
+    if (first >= 10)
+        memcpy(out, PAIRS + first * 2, 2);
+    else
+        *out = (uint8_t)('0' + first);
+    return end;
 }
 
 static inline uint8_t *put_signed(uint8_t *out, int64_t value)
@@ -192,10 +209,7 @@ static inline uint8_t *put_varint(uint8_t *out, uint64_t value)
 
 static inline Py_ssize_t varint_size(uint64_t value)
 {
-    Py_ssize_t size = 1;
-    while (value >>= 7)
-        size++;
-    return size;
+    return (bit_count(value) + 6) / 7;
 }
 
 /* Fill in the length before what was written since `start`: two bytes, or more if they don't suffice. */
@@ -214,7 +228,7 @@ static inline uint8_t *put_length(uint8_t *start, uint8_t *out)
 /* Write one record; *room becomes 0 if it doesn't fit. NULL: also if an array is invalid. */
 static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out, const uint8_t *stop, int *room)
 {
-    uint8_t *open[MOST_OPEN], *first = out;
+    uint8_t *open[MOST_OPEN], *first = out, *note;
     int depth = 0;
     for (const Part *part = records->parts, *last = part + records->part_count; part < last; part++) {
         const Column *column = part->column < 0 ? NULL : &records->columns[part->column];
@@ -292,9 +306,11 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
             out = put_varint(out, (uint64_t)number);
             break;
         case NOTE:
-            out = put_varint(out, (uint64_t)(part->inner_size + varint_size((uint64_t)number)));
+            /* The length has one byte: `is_sound` limits the bytes before the number. */
+            note = out++;
             out = put_padded(out, part->inner, part->inner_size);
             out = put_varint(out, (uint64_t)number);
+            *note = (uint8_t)(out - note - 1);
             break;
         case NOTE_BYTES:
             out = put_varint(out, (uint64_t)(part->inner_size + varint_size((uint64_t)size) + size));
@@ -360,7 +376,7 @@ static int is_sound(const Records *records, const Part *part, Py_ssize_t place, 
         return 0;
     if (part->kind == LITERAL || part->kind == OPEN || part->kind == CLOSE)
         return part->column < 0 && (part->kind != OPEN || depth < MOST_OPEN) && (part->kind != CLOSE || depth > 0);
-    if (part->column < 0)
+    if (part->column < 0 || (part->kind == NOTE && part->inner_size > MOST_INNER))
         return 0;
     if (is_skip)
         return part->number >= 0 && part->number < records->part_count - place;
