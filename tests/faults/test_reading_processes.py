@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import select
@@ -18,9 +20,10 @@ from ingest_checks import all_rows, query
 from processes import heed_interrupts, wait_until
 from trace_files import write_trace
 
-from traceconv.base.errors import DataLossError, InternalError, UsageError
+from traceconv.base.errors import DataLossError, InputError, InternalError, UsageError
 from traceconv.cli.app import run
-from traceconv.pipeline import reader_forks, reader_messages, reader_pool
+from traceconv.normalize.rows import rows_from_tuples
+from traceconv.pipeline import reader_forks, reader_messages, reader_pool, reader_process
 from traceconv.pipeline.ingest import ingest, job_count_for
 from traceconv.pipeline.trace_file import TraceOptions, TraceRecording
 
@@ -80,8 +83,12 @@ def small_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "_ORDER_RECORDINGS", 2)
 
 
-def test_the_store_is_the_same_with_any_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_orders(monkeypatch)
+@pytest.mark.parametrize("together", [True, False])
+def test_the_store_is_the_same_with_any_number_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    if not together:
+        small_orders(monkeypatch)
     top = job(tmp_path / "job")
     results, stores, logs = [], [], []
     for jobs in (1, 2):
@@ -126,6 +133,28 @@ def test_a_process_that_ends_fails_its_file_only(
         next(tmp_path.glob(f"t/*/{name}.json")).unlink()
     ingest([tmp_path / "t"], tmp_path / "good.duckdb", jobs=1)
     assert all_rows(tmp_path / "s.duckdb") == all_rows(tmp_path / "good.duckdb")
+
+
+def test_files_whose_rows_do_not_fit_on_the_disk_fail() -> None:
+    class Full(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    ours, its = socket.socketpair()
+    sender, receiver = reader_messages.Channel(its), reader_messages.Channel(ours)
+    small = reader_process._SmallRecordings(sender, Full())
+    rows = rows_from_tuples("device", ("device_id",), [(1,)])
+    small.add(3, [("device", [rows])], [reader_messages.Content(None)])  # type: ignore[arg-type]  # it is not read
+    small.add(5, [], [reader_messages.Failure(InputError("not a trace"))])
+    small.send()
+    received = receiver.receive()
+    sender.close()
+    receiver.close()
+    assert isinstance(received, reader_messages.SmallRecordings)
+    [(first, [full]), (second, [unusable])] = received.messages
+    assert isinstance(full, reader_messages.Failure) and isinstance(unusable, reader_messages.Failure)
+    assert (first, second, str(unusable.error)) == (3, 5, "not a trace")
+    assert "No space left on device; free disk space" in str(full.error)
 
 
 def test_without_processes_the_files_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

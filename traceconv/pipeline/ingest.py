@@ -165,18 +165,21 @@ def reading(
     processes: int,
     is_wanted: Callable[[str], bool],
     observer: Observer,
+    *,
+    one_store: bool = True,
 ) -> Iterator[Iterator[tuple[Recording, Observer]]]:
     """Yield an iterator over the recordings, each with its observer, while other processes read those that follow.
 
     processes  their number; 0: only this one reads
     is_wanted  whether a recording with this digest has to be read
+    one_store  whether one writer stores all recordings
     """
     if processes == 0:
         yield ((one, observer.of_run()) for one in recordings)
         return
     from traceconv.pipeline.reader_pool import Readers
 
-    with Readers(recordings, names, processes, is_wanted, observer) as readers:
+    with Readers(recordings, names, processes, is_wanted, observer, one_store=one_store) as readers:
         yield readers.recordings()
 
 

@@ -134,7 +134,7 @@ def _add(
 
     with (
         tempfile.TemporaryDirectory(prefix="traceconv-") as name,
-        reading(job.recordings, job.names, processes, is_wanted, observer) as turns,
+        reading(job.recordings, job.names, processes, is_wanted, observer, one_store=False) as turns,
     ):
         for (recording, run_observer), names, added_ns in zip(turns, job.names, job.added_ns, strict=True):
             try:

@@ -33,10 +33,14 @@ SMALL_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Recordings to read, as (place, recording, label), with their rows in spill file `spill`."""
+    """Recordings to read, as (place, recording, label), with their rows in spill file `spill`.
+
+    together  whether rows of several recordings may be sent together
+    """
 
     recordings: Sequence[tuple[int, Recording, str]]
     spill: int
+    together: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,26 @@ class EndOfRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """StoreWriter.insert_of_runs; with `counts`, the rows of each recording at `places`."""
+
+    table: str
+    places: Sequence[int]
+    counts: Sequence[int]
+    rows: Sequence[Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRecordings:
+    """All that small recordings have sent, by place: several at once, since each message has a fixed cost.
+
+    Their rows are with the last one, when the runs of all are known.
+    """
+
+    messages: Sequence[tuple[int, Sequence[OfRecording]]]
+
+
+@dataclass(frozen=True, slots=True)
 class RunSql:
     """StoreWriter.run_sql; the value of `run` is the ingest's."""
 
@@ -165,9 +189,10 @@ class Ended:
 
 
 OfRecording: TypeAlias = (
-    "Insert | Stage | Rows | EndOfRows | RunSql | Fetch | AtCommit | MakeRoom | Content | Failure | Start | Progress"
+    "Insert | Stage | Rows | EndOfRows | Collected | RunSql | Fetch | AtCommit | MakeRoom | Content | Failure | Start "
+    "| Progress"
 )
-FromReader: TypeAlias = "Ready | Begin | Ended | OfRecording"
+FromReader: TypeAlias = "Ready | Begin | SmallRecordings | Ended | OfRecording"
 ToReader: TypeAlias = "Order | Answer"
 
 

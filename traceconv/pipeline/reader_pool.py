@@ -29,6 +29,7 @@ from traceconv.pipeline import reader_messages as messages
 from traceconv.pipeline.reader_forks import ForkServer
 from traceconv.pipeline.result import Observer
 from traceconv.pipeline.run_import import Recording, RunContent, RunTarget
+from traceconv.store.writer import StoreWriter
 
 #: Small recordings are ordered together, up to this size and number.
 _ORDER_BYTES, _ORDER_RECORDINGS = 8 << 20, 64
@@ -41,12 +42,14 @@ class _Order:
     """Places of recordings that one process reads.
 
     unread, unstored  places that were not read, or not stored, yet
+    together          whether rows of several recordings may be stored together, with the last of them
     """
 
     places: list[int]
     unread: set[int] = field(default_factory=set)
     unstored: set[int] = field(default_factory=set)
     is_given: bool = False
+    together: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -70,12 +73,16 @@ class _Process:
 
 @dataclass(slots=True)
 class _Reading:
-    """A recording that a process reads: what came from it and was not used yet, and the spill file of its rows."""
+    """A recording that a process reads: what came from it and was not used yet, and the spill file of its rows.
+
+    run_id  of the run that it becomes; 0: it was not given one yet
+    """
 
     observer: Observer
     received: deque[messages.OfRecording] = field(default_factory=deque)
     process: _Process | None = None
     spill: int = 0
+    run_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +126,16 @@ class Readers:
         jobs: int,
         is_wanted: Callable[[str], bool],
         observer: Observer,
+        *,
+        one_store: bool = True,
     ) -> None:
-        """`jobs`: the number of processes. `is_wanted`: whether a recording with this digest has to be read."""
+        """Parameters as of `reading`; `jobs`: the number of processes."""
         self._recordings = recordings
         self._names = names
         self._jobs = jobs
         self._is_wanted = is_wanted
         self._observer = observer
+        self._one_store = one_store
         self._server: ForkServer | None = None
         self._processes: list[_Process] = []
         self._ended: list[_Process] = []
@@ -184,12 +194,20 @@ class Readers:
     def execute(self, reading: _Reading, target: RunTarget) -> RunContent:
         """Execute the calls that a process sends for a recording, and return its content."""
         writer, run_id = target.writer, target.run_id
+        assert isinstance(writer, StoreWriter)
+        reading.run_id = run_id
         while True:
             match message := self._next(reading):
                 case messages.Insert():
                     writer.insert(message.table, run_id, self._rows(reading))
                 case messages.Stage():
                     writer.stage(message.table, self._rows(reading), message.columns)
+                case messages.Collected():
+                    runs = [self._readings[place].run_id for place in message.places]
+                    assert 0 not in runs
+                    descriptor = self._descriptor(reading)
+                    batches = [batch for rows in message.rows for batch in messages.read_rows(descriptor, rows)]
+                    writer.insert_of_runs(message.table, runs, message.counts, batches)
                 case messages.RunSql():
                     writer.run_sql(message.statement, _of_run(run_id, message.values))
                 case messages.Fetch():
@@ -205,9 +223,14 @@ class Readers:
                 case messages.Failure():
                     raise message.error
 
-    def _rows(self, reading: _Reading) -> Iterator[pa.RecordBatch]:
+    @staticmethod
+    def _descriptor(reading: _Reading) -> int:
+        """Return the descriptor of the spill file of a recording."""
         assert reading.process is not None
-        descriptor = reading.process.spills[reading.spill].fileno()
+        return reading.process.spills[reading.spill].fileno()
+
+    def _rows(self, reading: _Reading) -> Iterator[pa.RecordBatch]:
+        descriptor = self._descriptor(reading)
         while True:
             with suppress(Empty):  # no process shall wait for its next order
                 while True:
@@ -235,6 +258,13 @@ class Readers:
             self._replace(process)
         elif isinstance(message, messages.Begin):
             process.place = message.place
+        elif isinstance(message, messages.SmallRecordings):
+            for place, sent in message.messages:
+                self._readings[place].received.extend(sent)
+                assert process.reading is not None
+                process.reading.unread.discard(place)
+                if process.place == place:
+                    process.place = None
         else:
             assert process.place is not None
             reading = self._readings[process.place]
@@ -255,8 +285,9 @@ class Readers:
             order = self._orders.popleft()
             spill = process.orders.index(None)
             recordings = []
+            order.together = order.together and self._one_store
             for place in order.places:
-                if self._is_for_process(place):
+                if self._is_for_process(place, order):
                     reading = self._readings.setdefault(place, _Reading(self._observer.of_run()))
                     reading.process, reading.spill = process, spill
                     recordings.append((place, self._recordings[place], self._names[place].label))
@@ -265,10 +296,10 @@ class Readers:
                 order.unread = {place for place, _, _ in recordings}
                 order.unstored = set(order.unread)
                 process.orders[spill] = process.reading = order
-                _send(process, messages.Order(recordings, spill))
+                _send(process, messages.Order(recordings, spill, order.together))
                 return
 
-    def _is_for_process(self, place: int) -> bool:
+    def _is_for_process(self, place: int, order: _Order) -> bool:
         """Whether a recording has content that no earlier one has, and that the store doesn't have."""
         if place in self._digests:
             return True
@@ -276,7 +307,10 @@ class Readers:
             digest = self._recordings[place].digest()
         except InputError:  # it is reported in its turn
             return False
-        if digest is None or digest in self._seen or not self._is_wanted(digest):
+        if digest in self._seen:
+            order.together = False  # it may replace the run of one in this order, whose rows must be stored before
+            return False
+        if digest is None or not self._is_wanted(digest):
             return False
         self._seen.add(digest)
         self._digests[place] = digest
@@ -329,7 +363,7 @@ class Readers:
                 path = self._recordings[process.place].path
                 self._readings[process.place].received.append(messages.Failure(InputError(_why_ended(path, code))))
                 order.unread.discard(process.place)
-            again = _Order(sorted(order.unread))
+            again = _Order(sorted(order.unread), together=order.together)
             order.unstored -= order.unread
             for place in again.places:
                 self._order_of[place] = again

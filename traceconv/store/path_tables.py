@@ -223,11 +223,13 @@ def _groups(connection: duckdb.DuckDBPyConnection, runs: list[int]) -> Iterator[
     """Yield the runs, each with its number of ranges, in groups for one pass each, so that its memory is bounded."""
     counts = dict(connection.execute("SELECT run_id, count(*) FROM range GROUP BY run_id").fetchall())
     group: list[tuple[int, int]] = []
+    ranges = 0
     for run_id in runs:
         group.append((run_id, counts.get(run_id, 0)))
-        if sum(count for _, count in group) >= _PASS_RANGES:
+        ranges += group[-1][1]
+        if ranges >= _PASS_RANGES:
             yield group
-            group = []
+            group, ranges = [], 0
     if group:
         yield group
 

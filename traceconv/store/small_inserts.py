@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
@@ -33,6 +33,19 @@ class _Waiting:
     counts: list[int] = field(default_factory=list)
 
 
+def if_small(batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch] | Iterator[pa.RecordBatch]:
+    """Return small batches, which are worth collecting, in a list, and larger batches unchanged."""
+    seen: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        seen.append(batch)
+        rows += batch.num_rows
+        size += batch.get_total_buffer_size()
+        if rows > SMALL_ROWS or size > _MAX_BYTES:
+            return chain(seen, batches)
+    return seen
+
+
 class SmallInserts:
     """Collected batches by table and schema, each with its run; and tuples by table and columns."""
 
@@ -48,25 +61,25 @@ class SmallInserts:
 
     def take(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int | Iterator[pa.RecordBatch]:
         """Collect small batches and return their number of rows; return larger batches unchanged."""
-        seen: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in batches:
-            seen.append(batch)
-            rows += batch.num_rows
-            size += batch.get_total_buffer_size()
-            if rows > SMALL_ROWS or size > _MAX_BYTES:
-                return chain(seen, batches)
-        for batch in seen:
-            if not batch.num_rows:
-                continue
-            waiting = self._waiting(table, batch.schema)
-            waiting.batches.append(batch)
-            waiting.runs.append(run_id)
-            waiting.counts.append(batch.num_rows)
-            if len(waiting.batches) == _JOINED:
-                waiting.batches = _joined(waiting.batches).to_batches()
-        self._bytes += size
-        return rows
+        found = if_small(batches)
+        if not isinstance(found, list):
+            return found
+        for batch in found:
+            if batch.num_rows:
+                self.take_of_runs(table, [run_id], [batch.num_rows], [batch])
+        return sum(int(batch.num_rows) for batch in found)
+
+    def take_of_runs(
+        self, table: str, runs: Sequence[int], counts: Sequence[int], batches: Sequence[pa.RecordBatch]
+    ) -> None:
+        """Collect batches with the same schema; `runs` and `counts`: the run of the rows, and their number."""
+        self._bytes += sum(batch.get_total_buffer_size() for batch in batches)
+        waiting = self._waiting(table, batches[0].schema)
+        waiting.batches += batches
+        waiting.runs += runs
+        waiting.counts += counts
+        if len(waiting.batches) >= _JOINED:
+            waiting.batches = _joined(waiting.batches).to_batches()
 
     def take_tuples(self, table: str, run_id: int, names: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> int:
         """Collect a few rows, given as values of the columns `names`, and return their number."""
@@ -77,14 +90,18 @@ class SmallInserts:
         self._bytes += _VALUE_BYTES * len(names) * count
         return count
 
-    def give(self) -> Iterator[tuple[str, pa.Table | pa.RecordBatch]]:
-        """Remove and return all collected rows, by table."""
+    def give_batches(self) -> Iterator[tuple[str, list[int], list[int], pa.Table]]:
+        """Remove and return all collected batches: table, runs and numbers of rows in stretches, and the rows."""
         batches, self._batches, self._bytes = self._batches, {}, 0
-        tuples, self._tuples = self._tuples, {}
         for table, parts in batches.items():
             for part in parts:
-                runs = np.repeat(np.array(part.runs, np.int64), part.counts)
-                yield table, _joined(part.batches).add_column(0, "run_id", pa.array(runs))
+                yield table, part.runs, part.counts, _joined(part.batches)
+
+    def give(self) -> Iterator[tuple[str, pa.Table | pa.RecordBatch]]:
+        """Remove and return all collected rows, by table."""
+        tuples, self._tuples = self._tuples, {}
+        for table, runs, counts, joined in self.give_batches():
+            yield table, joined.add_column(0, "run_id", pa.array(np.repeat(np.array(runs, np.int64), counts)))
         for (table, names), rows in tuples.items():
             if rows:
                 yield table, rows_from_tuples(table, ("run_id", *names), rows)

@@ -117,6 +117,8 @@ class StoreWriter:
         self._at_commit: dict[Callable[[StoreWriter, str], None], set[int]] = {}
         #: (run_id, label, digest) of all runs, in order; None: not read yet.
         self._runs: list[tuple[int, str, str | None]] | None = None
+        #: digest → (run_id, label) of the first of these runs with it.
+        self._run_of_digest: dict[str, tuple[int, str]] = {}
         has_tables = True
         if os.path.exists(path) and not is_empty(path):
             try:
@@ -160,12 +162,25 @@ class StoreWriter:
         """Return (run_id, label, digest) of all runs, in order."""
         if self._runs is None:
             rows = self._fetch("SELECT run_id, label, source_digest FROM run ORDER BY run_id", [])
-            self._runs = [(int(run_id), str(label), digest) for run_id, label, digest in rows]
+            self._set_runs([(int(run_id), str(label), digest) for run_id, label, digest in rows])
+        assert self._runs is not None
         return self._runs
+
+    def _set_runs(self, runs: list[tuple[int, str, str | None]]) -> None:
+        self._runs = runs
+        self._run_of_digest = {
+            digest: (run_id, label) for run_id, label, digest in reversed(runs) if digest is not None
+        }
+
+    def _add_run(self, run_id: int, label: str, digest: str | None) -> None:
+        insort(self.known_runs(), (run_id, label, digest), key=itemgetter(0))
+        if digest is not None:
+            self._run_of_digest[digest] = min(self._run_of_digest.get(digest, (run_id, label)), (run_id, label))
 
     def run_of(self, digest: str) -> tuple[int, str] | None:
         """Return (run_id, label) of the run with this source digest; None if there is none."""
-        return next(((run_id, label) for run_id, label, known in self.known_runs() if known == digest), None)
+        self.known_runs()
+        return self._run_of_digest.get(digest)
 
     def lossy(self, run_id: int) -> bool:
         """Whether the import of a run had losses."""
@@ -193,12 +208,12 @@ class StoreWriter:
         self._new_runs.discard(run_id)
         for runs in self._at_commit.values():
             runs.discard(run_id)
-        self._runs = [run for run in self.known_runs() if run[0] != run_id]
+        self._set_runs([run for run in self.known_runs() if run[0] != run_id])
 
     def reserve_run(self, label: str, digest: str | None, run_id: int | None = None) -> int:
         """Return the ID of a new run, `run_id` or the next one; its rows are stored by `run_sql`."""
         run_id = self.next_run_id() if run_id is None else run_id
-        insort(self.known_runs(), (run_id, label, digest), key=itemgetter(0))
+        self._add_run(run_id, label, digest)
         return run_id
 
     def attach(self, path: Path, name: str) -> None:
@@ -258,6 +273,19 @@ class StoreWriter:
             raise
         self._row_count += count
         return count
+
+    def insert_of_runs(
+        self, table: str, run_ids: Sequence[int], counts: Sequence[int], batches: Sequence[pa.RecordBatch]
+    ) -> None:
+        """Load small batches with the rows of several runs into a table, as `insert` does those of each run.
+
+        run_ids, counts  the run of the rows, and their number, in stretches
+        """
+        self.changed = True
+        self._small.take_of_runs(table, run_ids, counts, batches)
+        self._row_count += sum(counts)
+        if self._small.full:
+            self._insert_small()
 
     def insert_tuples(
         self, table: str, run_id: int, names: tuple[str, ...], rows: Sequence[tuple[object, ...]]
@@ -374,8 +402,7 @@ class StoreWriter:
         # A static profile has no source and no digest.
         digest = row.get("source_digest")
         self._new_runs.add(run_id)
-        known = (run_id, str(row.get("label")), None if digest is None else str(digest))
-        insort(self.known_runs(), known, key=itemgetter(0))
+        self._add_run(run_id, str(row.get("label")), None if digest is None else str(digest))
 
     def _fill_derived_tables(self) -> None:
         if not self._new_runs:
