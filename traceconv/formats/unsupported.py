@@ -24,7 +24,17 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (
         re.compile(rb"PERFILE2"),
-        "is a recording of perf, which is not supported; convert it with perf script",
+        "is a recording of perf, which is not supported; open the output of perf script in speedscope and export it "
+        "from there",
+    ),
+    (
+        re.compile(rb"(?:#[^\n]*\n|\s)*\S[^\n]{0,80}? +\d+(?:/\d+)? +(?:\[\d+\] +)?\d+\.\d{6,9}: +\d+ +[\w:/-]+: *"),
+        "is output of perf script, which is not supported; open it in speedscope and export it from there",
+    ),
+    (
+        re.compile(rb"\s*\[\s*\[\s*-?\d+\s*,\s*\d"),
+        "is a list of lists of numbers, such as a memory timeline of PyTorch, which is not supported; ingest the trace "
+        "that export_chrome_trace writes with profile_memory=True",
     ),
     (re.compile(rb"FLR\x00"), "is a recording of Java's Flight Recorder, which is not supported"),
     (re.compile(rb"PAR1"), "is a Parquet file, which is not supported"),
