@@ -54,7 +54,7 @@ demo: $(READY) ## record ResNet-50, ingest it, report, and export its timeline (
 test: $(READY) $(SHELLS) ## run the tests
 	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal -m "not long"
 
-test-long: $(READY) ## run the tests that take minutes: complete networks, 10,000 nodes
+test-long: $(READY) ## run slow tests, and all variants of those that make test runs in part
 	@$(BIN)/python -m pytest -m long
 
 test-spark: $(READY) ## install Spark and compare its rows with DuckDB's (needs Python 3.11 and Java 17)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from variants import mark_others
 
 settings.register_profile("project", deadline=None, derandomize=True, database=None)
 settings.load_profile("project")
@@ -22,6 +23,12 @@ os.environ["TRACECONV_CACHE"] = str(Path(sys.prefix) / "traceconv-cache")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update`, which accepts the differences of golden files."""
     parser.addoption("--update", action="store_true", help="rewrite tests/golden/expected and outputs in docs")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave variants that other variants resemble to `make test-long`, before tests are selected by marker."""
+    mark_others(items)
 
 
 def pytest_collection_finish() -> None:

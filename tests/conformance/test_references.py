@@ -93,6 +93,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_partial_profiles() -> None:
     """A row doesn't refer to a step, op or range that was not recorded."""
     with traceconv.Session("mini_resnet", compute=False) as one, traceconv.Session("mini_quantized") as other:

@@ -150,6 +150,7 @@ def test_a_full_disk_is_an_error_with_advice() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell a process its peak")
+@pytest.mark.long
 def test_memory_is_bounded_for_threads_without_end(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     with path.open("w") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ingest_checks import all_rows, query
@@ -64,6 +65,7 @@ def test_the_samples(tmp_path: Path) -> None:
     check_merged(tmp_path, [SAMPLES / "mini_resnet", SAMPLES / "pytorch"], [SAMPLES / "mini_transformer"])
 
 
+@pytest.mark.long
 def test_real_files(tmp_path: Path) -> None:
     """Of other programs, with losses, counters, flows and tables of vendors."""
     real, proto = shared("real"), shared("perfetto_proto")
