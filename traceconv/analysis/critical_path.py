@@ -45,6 +45,10 @@ _EDGE_PARTS = {
     kinds_of.QUEUE: "thread",
     kinds_of.JOIN: "thread",
 }
+#: [kind of dependency] Place in KINDS of the part that it is; -1 for those that are no part of their own.
+_PART_OF_EDGE = np.full(len(kinds_of.WAITS), -1)
+_PART_OF_EDGE[list(_EDGE_PARTS)] = [KINDS.index(name) for name in _EDGE_PARTS.values()]
+_IS_INFERRED = np.isin(np.arange(len(kinds_of.WAITS)), kinds_of.INFERRED).astype(np.int64)
 #: A stream that does nothing for longer waits for something unknown, as in the table device_gap.
 _LONGEST_STREAM_NS = 10_000
 #: Slices of the steps that are analysed together.
@@ -338,20 +342,20 @@ def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
     own_host = ~is_task & ~edges
     slices = np.where(own_host, graph.inside[path], slices)
     names[own_host] = np.where(slices[own_host] >= 0, KINDS.index("host"), KINDS.index("gap"))
-    for edge_kind, name in _EDGE_PARTS.items():
-        names[kind == edge_kind] = KINDS.index(name)
+    waited = _PART_OF_EDGE[kind]
+    names = np.where(waited < 0, names, waited)
     names[(kind == kinds_of.STREAM) & (ends - starts >= _LONGEST_STREAM_NS)] = KINDS.index("gap")
-    inferred: Int64 = np.isin(kind, kinds_of.INFERRED).astype(np.int64)
-    # A step in which nothing starts or ends is a gap.
+    inferred: Int64 = _IS_INFERRED[kind]
     empty = np.flatnonzero(counts == 0)
-    places = (np.cumsum(counts) - counts)[empty]
-    of_step, starts, ends, names, slices, inferred = (
-        np.insert(values, places, added)
-        for values, added in (
-            (of_step, empty), (starts, step_starts[empty]), (ends, step_ends[empty]), (names, KINDS.index("gap")),
-            (slices, -1), (inferred, 0),
-        )
-    )  # fmt: skip
+    if len(empty):  # a step in which nothing starts or ends is a gap
+        places = (np.cumsum(counts) - counts)[empty]
+        of_step, starts, ends, names, slices, inferred = (
+            np.insert(values, places, added)
+            for values, added in (
+                (of_step, empty), (starts, step_starts[empty]), (ends, step_ends[empty]), (names, KINDS.index("gap")),
+                (slices, -1), (inferred, 0),
+            )
+        )  # fmt: skip
     ends[np.cumsum(np.maximum(counts, 1)) - 1] = step_ends
     # Parts of one slice and kind that follow one another are one.
     keep = ends > starts
