@@ -246,7 +246,7 @@ def relations(store: Path) -> list[Relation]:
     ("engine", "kind", "every"),
     [
         # What the other tests with this shell don't ask; most of the time is that of planning.
-        ("oldest", "many runs", False),
+        pytest.param("oldest", "many runs", False, marks=pytest.mark.long),
         *(
             pytest.param(engine, "many runs", True, marks=pytest.mark.long)
             for engine in ("oldest", "package", "newest", "oldest package")
