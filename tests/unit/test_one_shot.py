@@ -91,6 +91,20 @@ def test_reports_exports_folders_and_several_files(
     assert capfd.readouterr().out == "n,ns\n3,6000\n"
 
 
+def test_a_folder_with_a_pipe_and_a_broken_link(cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    write_trace(folder / "t.json")
+    os.mkfifo(folder / "pipe.json")  # opening it would wait for a writer
+    (folder / "gone.json").symlink_to(tmp_path / "nothing")
+    assert asked(capfd, folder)[:2] == (0, "3,6000")
+    assert len(stores(cache)) == 1
+    code, _, err = asked(capfd, folder / "pipe.json")
+    assert code == 1 and "pipe a trace through standard input" in err
+    code, _, err = asked(capfd, folder / "gone.json")
+    assert code == 1 and "does not exist" in err
+
+
 def test_a_store_as_the_file(cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_trace(tmp_path / "t.json")
     assert run_command(["ingest", str(tmp_path / "t.json"), "--db", str(tmp_path / "s.duckdb")]) == 0

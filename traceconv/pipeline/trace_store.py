@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -121,21 +122,24 @@ def _key(paths: Sequence[Path]) -> str | None:
             files = [Path(top, name) for top, _, names in sorted(os.walk(absolute)) for name in sorted(names)]
         if len(found) + len(files) > _MOST_FILES:
             return None
-        try:
-            found.extend(_identity(file) for file in files)
-        except OSError as error:
-            if not absolute.exists():
-                raise InputError(f"{printable(str(path))} does not exist") from None
-            raise InputError(f"can't read {printable(str(error.filename))}: {error.strerror}") from None
+        if not os.path.lexists(absolute):
+            raise InputError(f"{printable(str(path))} does not exist")
+        found.extend(_identity(file) for file in files)
     return hashlib.sha256(json.dumps(found).encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def _identity(path: Path) -> list[object]:
-    with path.open("rb") as file:
-        state = os.fstat(file.fileno())
-        ends = hashlib.sha256(file.read(_END_BYTES))
-        file.seek(max(0, state.st_size - _END_BYTES))
-        ends.update(file.read(_END_BYTES))
+    """Return what changes with a file's content; for a file that can't be read, why. Ingest reports such files."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return [str(path), "not a regular file"]  # opening a pipe without a writer would wait for one
+        with path.open("rb") as file:
+            state = os.fstat(file.fileno())
+            ends = hashlib.sha256(file.read(_END_BYTES))
+            file.seek(max(0, state.st_size - _END_BYTES))
+            ends.update(file.read(_END_BYTES))
+    except OSError as error:
+        return [str(path), error.errno]
     return [str(path), state.st_size, state.st_mtime_ns, ends.hexdigest()]
 
 
