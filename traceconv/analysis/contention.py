@@ -29,40 +29,90 @@ _CAPACITY = 1 << 20
 #: Longer tasks, and more tasks at once than a device runs, are damaged: they don't share.
 _LONGEST_NS = 2**42
 _MOST_AT_ONCE = 256
+_MOST_BLOCKS, _MOST_CYCLES = 2**40, 2**60
+#: A task that needs more than this gets all that there is, next to others.
+_MOST_DEMAND = _CAPACITY << 16
 #: Demands for bandwidth follow from the time alone, which follows from the demands.
 _ROUNDS, _EXACT = 30, 10_000
 #: The share of the memory's peak that tasks reach at most, if no task of the run reaches more.
 _REACHABLE_PERCENT = 80
 
-#: Cores that a task needs, in multiples of 1 / _CAPACITY; how long its bytes take at the peak of the memory, and the
-#: pipes that read through L2 are busy, on average over the cores.
-_DEMANDS = """
-SELECT id, cube, vector, cpu, coalesce({memory_ns}, 0) AS memory_ns, coalesce({l2_ns}, 0) AS l2_ns
-FROM (
-  SELECT t.id, peak_bytes_per_s, core_clock_hz,
-    coalesce(CASE WHEN core_type IN ('AI_CORE', 'MIX_AIC') THEN block_count
-             WHEN core_type = 'MIX_AIV' THEN mix_block_count END * {capacity} // ai_core_count, 0) AS cube,
-    coalesce(CASE WHEN core_type IN ('AI_VECTOR_CORE', 'MIX_AIV') THEN block_count
-             WHEN core_type = 'MIX_AIC' THEN mix_block_count END * {capacity} // ai_vector_core_count, 0) AS vector,
-    coalesce(CASE WHEN core_type = 'AI_CPU' THEN block_count END * {capacity} // ai_cpu_count, 0) AS cpu,
-    coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes) AS bytes,
-    coalesce(aic_mte2_cycles // ai_core_count, 0) + coalesce(aiv_mte2_cycles // ai_vector_core_count, 0) AS cycles
-  FROM task AS t
-  JOIN device AS d ON d.run_id = t.run_id AND d.device_id = t.device_id
-  LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
-  LEFT JOIN task_pmu AS p ON p.run_id = t.run_id AND p.id = t.id
-  WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high}
-    AND (t.block_count > 0 OR t.kind = 'copy') AND d.ai_core_count > 0
-)
+_DEVICES = """
+SELECT device_id AS device, ai_core_count AS cube, coalesce(ai_vector_core_count, 0) AS vector,
+       coalesce(ai_cpu_count, 0) AS cpu, coalesce(peak_bytes_per_s, 0) AS memory, coalesce(core_clock_hz, 0) AS clock
+FROM device
+WHERE run_id = {run} AND ai_core_count > 0
+ORDER BY device_id
 """
+#: What tasks occupy and move. Arithmetic on it takes longer in SQL than in numpy.
+_TASKS = """
+SELECT t.id, t.device_id AS device, coalesce(t.block_count, 0) AS blocks, coalesce(t.mix_block_count, 0) AS mix_blocks,
+       CASE t.core_type WHEN 'AI_CORE' THEN 0 WHEN 'MIX_AIC' THEN 1 WHEN 'MIX_AIV' THEN 2 WHEN 'AI_VECTOR_CORE' THEN 3
+                        WHEN 'AI_CPU' THEN 4 ELSE 5 END::TINYINT AS core_type,
+       coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes, 0) AS bytes
+FROM task AS t
+LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
+WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND t.device_id IS NOT NULL
+  AND (t.block_count > 0 OR t.kind = 'copy')
+"""
+#: How long the pipes that read through L2 were busy, on all cores.
+_CYCLES = """
+SELECT id, coalesce(aic_mte2_cycles, 0) AS cube, coalesce(aiv_mte2_cycles, 0) AS vector
+FROM task_pmu
+WHERE run_id = {run} AND id BETWEEN {first} AND {last}
+"""
+#: Types in _TASKS whose blocks occupy these cores, and those of which the other part's blocks do.
+_BLOCKS = {"cube": (0, 1), "vector": (2, 3), "cpu": (4,)}
+_MIX_BLOCKS = {"cube": (2,), "vector": (1,), "cpu": ()}
 
 
-def _duration(count: str, per_second: str) -> str:
-    """Return an expression for how many ns a number of things takes. 128 bits take twice as long as 64."""
-    return (
-        f"CASE WHEN {count} BETWEEN 0 AND 9_000_000_000 THEN {count} * 1_000_000_000 // {per_second} "
-        f"ELSE TRY_CAST({count}::HUGEINT * 1_000_000_000 // {per_second} AS BIGINT) END"
-    )
+def _needs(connection: duckdb.DuckDBPyConnection, run_id: int, low_ns: int, high_ns: int) -> Columns | None:
+    """Return what each task that starts in a window needs; None if no device's numbers of cores are known.
+
+    id
+    cube, vector, cpu  its cores, in multiples of 1 / _CAPACITY of the device's
+    memory_ns          how long its bytes take at the peak of the memory
+    l2_ns              how long the pipes that read through L2 are busy, on average over the cores
+    """
+    devices = Columns.read(connection, _DEVICES.format(run=run_id))
+    if not len(devices):
+        return None
+    tasks = Columns.read(connection, _TASKS.format(run=run_id, low=low_ns, high=high_ns))
+    at = find(devices["device"], tasks["device"])
+    tasks, at = tasks.rows(at >= 0), at[at >= 0]
+    ids = tasks["id"]
+    window = {"first": ids.min(initial=np.iinfo(np.int64).max), "last": ids.max(initial=-1)}
+    cycles = Columns.read(connection, _CYCLES.format(run=run_id, **window))
+    measured = find(ids, cycles["id"])
+    cycles, measured = cycles.rows(measured >= 0), measured[measured >= 0]
+    busy = np.zeros(len(ids), np.int64)
+    needs = Columns(id=ids)
+    for core in ("cube", "vector", "cpu"):
+        blocks = np.zeros(len(ids), np.int64)
+        for name, types in (("blocks", _BLOCKS[core]), ("mix_blocks", _MIX_BLOCKS[core])):
+            is_own = np.isin(tasks["core_type"], types)
+            blocks[is_own] = np.minimum(tasks[name][is_own], _MOST_BLOCKS)
+        needs[core] = _quotient(blocks * _CAPACITY, devices[core][at])
+        if core in cycles:
+            busy[measured] += _quotient(np.minimum(cycles[core], _MOST_CYCLES), devices[core][at[measured]])
+    needs["memory_ns"] = _duration(tasks["bytes"], devices["memory"][at])
+    needs["l2_ns"] = _duration(busy, devices["clock"][at])
+    return needs
+
+
+def _quotient(numbers: Int64, by: Int64) -> Int64:
+    """Return numbers // by; 0 where `by` is not positive."""
+    quotient: Int64 = np.floor_divide(numbers, by, out=np.zeros(len(numbers), np.int64), where=by > 0)
+    return quotient
+
+
+def _duration(counts: Int64, per_second: Int64) -> Int64:
+    """Return how many ns each number of things takes, at most _LONGEST_NS; 0 if the rate is unknown."""
+    largest = (2**63 - 1) // 10**9
+    duration = np.minimum(_quotient(np.minimum(counts, largest) * 10**9, per_second), _LONGEST_NS)
+    for place in np.flatnonzero((counts > largest) & (per_second > 0)).tolist():
+        duration[place] = min(int(counts[place]) * 10**9 // int(per_second[place]), _LONGEST_NS)
+    return duration
 
 
 def divided(numbers: Int64, by: Fraction) -> Int64:
@@ -78,7 +128,7 @@ class Contention:
     """Tasks that share devices.
 
     tasks    [vertex] the task that starts there, ~task that ends there, or _NONE
-    devices  [task]
+    devices  [task] numbered from 0
     cores    [task, 3] the cube, vector and AI CPU cores that it needs, in multiples of 1 / _CAPACITY of the device's
     busy_ns  [task, 2] how long the device's memory, and its L2, would be busy with the task alone
     work     [task] its time alone, in ns / _CAPACITY
@@ -124,13 +174,11 @@ class Contention:
             demands[tasks, first:] = np.minimum(self.busy_ns[tasks] * _CAPACITY // alone_ns, _CAPACITY)
             previous, work = work[tasks], work.copy()
             _work(codes, at, self.devices, demands, work)
-            change = np.abs(work[tasks] - previous)
-            if (change <= previous // _EXACT).all():
-                break
-            # What has not changed at all will not: the other periods remain.
             changes = np.zeros(len(work) + 1, bool)
-            changes[own_period[tasks[change > 0]]] = True
+            changes[own_period[tasks[np.abs(work[tasks] - previous) > previous // _EXACT]]] = True
             tasks, kept = tasks[changes[own_period[tasks]]], changes[periods]
+            if not len(tasks):
+                break
             codes, at, periods = codes[kept], at[kept], periods[kept]
         return replace(self, work=work, demands=demands)
 
@@ -139,20 +187,30 @@ class Contention:
         work, demands = self.work.copy(), self.demands.copy()
         work[chosen] = divided(work[chosen], factor)
         first = self.cores.shape[1]
-        demands[chosen, first:] = divided(demands[chosen, first:], 1 / factor)
+        demands[chosen, first:] = np.minimum(divided(demands[chosen, first:], 1 / factor), _MOST_DEMAND)
         return replace(self, work=work, demands=demands)
 
     def times(self, delays: Delays, given_ns: Int64) -> Int64:
         """Return the times of a graph's vertices as `Delays.times`, with durations by what the tasks share."""
-        times: Int64 = given_ns.copy()
-        if native.AVAILABLE:
-            native.simulate(
-                delays.previous, delays.delay_ns, delays.offsets, delays.sources, delays.edge_ns,
-                self.tasks, self.work, self.devices, self.demands, self.demands.shape[1], times,
-            )  # fmt: skip
-        else:
-            _simulate(delays, self, times)
-        return times
+        return replays_of(given_ns, (delays, self))[0]
+
+
+def replays_of(given_ns: Int64, *replays: tuple[Delays, Contention]) -> list[Int64]:
+    """Return the times of a graph's vertices for each replay: these differ in delays, work and demands only."""
+    found = [given_ns.copy() for _ in replays]
+    if native.AVAILABLE:
+        one, tasks = replays[0]
+        changes = [
+            (delays.delay_ns, delays.edge_ns, shared.work, shared.demands, times)
+            for (delays, shared), times in zip(replays, found, strict=True)
+        ]
+        native.simulate(
+            one.previous, one.offsets, one.sources, tasks.tasks, tasks.devices, tasks.demands.shape[1], changes
+        )  # fmt: skip
+    else:
+        for (delays, shared), times in zip(replays, found, strict=True):
+            _simulate(delays, shared, times)
+    return found
 
 
 def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph) -> Contention | None:
@@ -164,12 +222,8 @@ def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph)
     ends, starts = ends[fits], starts[fits]
     if not 1 < _at_once(len(graph.times), starts, ends) <= _MOST_AT_ONCE:
         return None
-    window = {"low": graph.times[0], "high": graph.times[-1]}
-    durations = {
-        "memory_ns": _duration("bytes", "peak_bytes_per_s"), "l2_ns": _duration("cycles", "core_clock_hz"),
-    }  # fmt: skip
-    needs = Columns.read(connection, _DEMANDS.format(run=run_id, capacity=_CAPACITY, **window, **durations))
-    if not len(needs):
+    needs = _needs(connection, run_id, graph.times[0], graph.times[-1])
+    if needs is None:
         return None
     rows = find(needs["id"], graph.ids[graph.slices[ends]])
     known = rows >= 0
@@ -183,7 +237,7 @@ def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph)
     memory_ns, l2_ns = (np.clip(needs[name][rows], 0, dur_ns) for name in ("memory_ns", "l2_ns"))
     percent = max(_REACHABLE_PERCENT, int((memory_ns * 100 // dur_ns).max()))
     busy_ns = np.stack((memory_ns * 100 // percent, l2_ns), axis=1)
-    devices = graph.task_devices[graph.slices[ends] - graph.host_count].astype(np.int64)
+    devices = np.unique(graph.task_devices[graph.slices[ends] - graph.host_count], return_inverse=True)[1]
     return Contention(tasks, devices, cores, busy_ns, dur_ns * _CAPACITY, cores).measured(graph.times)
 
 

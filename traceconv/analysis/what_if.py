@@ -13,7 +13,7 @@ from fractions import Fraction
 import duckdb
 import numpy as np
 
-from traceconv.analysis.contention import contention, divided
+from traceconv.analysis.contention import contention, divided, replays_of
 from traceconv.analysis.critical_path import Step, columns_of, find_steps, of_groups, vertices_at
 from traceconv.analysis.dependency_graph import Graph
 from traceconv.analysis.dependency_kinds import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS
@@ -185,13 +185,12 @@ def what_if(
         is_matching = np.isin(graph.ids, matching)
         delays = changed_delays(graph, change, is_matching)
         if shared is None:
-            replays = graph.delays.times(graph.times), delays.times(graph.times)
+            replays = [graph.delays.times(graph.times), delays.times(graph.times)]
         else:
-            unchanged = shared.times(graph.delays, graph.times)
             changed = shared
             if change.speed_up is not None:
                 changed = shared.faster(is_matching[graph.slices[shared.ends]], change.speed_up)
-            replays = unchanged, changed.times(delays, graph.times)
+            replays = replays_of(graph.times, (graph.delays, shared), (delays, changed))
         return list(_spans(graph, group, replays)), shared is not None
 
     found, totals, shares_device, done = [], [0, 0, 0], False, 0

@@ -156,16 +156,12 @@ def replay(
 def series(offsets: Bytes, data: Bytes, /) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes] | None: ...
 def simulate(
     previous: NDArray[np.int64],
-    delays: NDArray[np.int64],
     offsets: NDArray[np.int64],
     sources: NDArray[np.int64],
-    edge_delays: NDArray[np.int64],
     tasks: NDArray[np.int64],
-    work: NDArray[np.int64],
     devices: NDArray[np.int64],
-    demands: NDArray[np.int64],
     resources: int,
-    times: NDArray[np.int64],
+    replays: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
     /,
 ) -> None: ...
 def sqlite_rows(

@@ -54,8 +54,8 @@ static PyMethodDef methods[] = {
     {"sqlite_rows", native_sqlite_rows, METH_VARARGS,
         "sqlite_rows(pages, page_bytes, usable_bytes, wanted, columns, first, most, after): rows of a table, or None."},
     {"simulate", native_simulate, METH_VARARGS,
-        "simulate(previous, delays, offsets, sources, edge_delays, tasks, work, devices, demands, resources, times): "
-        "the times of a graph whose tasks share devices."},
+        "simulate(previous, offsets, sources, tasks, devices, resources, replays): the times of a graph whose tasks share "
+        "devices, for each replay [delays, edge_delays, work, demands, times]."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},
     {"track_events", native_track_events, METH_VARARGS,

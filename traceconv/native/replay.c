@@ -183,12 +183,22 @@ PyObject *native_causes(PyObject *module, PyObject *args)
 #define FULL ((int64_t)1 << 20)
 /* Demands are multiples of 1 / CAPACITY of a resource. */
 #define CAPACITY ((int64_t)1 << 20)
+#define MOST_RESOURCES 8
+/* Those of all tasks together are below 2^63. */
+#define MOST_DEMAND (CAPACITY << 16)
+#define MOST_TASKS ((Py_ssize_t)1 << 26)
 
 typedef struct {
     int64_t task, vertex, left, speed, device;
     /* [resource] */
     const int64_t *demands;
 } running_task;
+
+/* What the running tasks of a device ask for, and how many of them: [resource]. is_short: some run slower than alone. */
+typedef struct {
+    int64_t asked[MOST_RESOURCES], askers[MOST_RESOURCES];
+    int is_short;
+} device_load;
 
 typedef struct {
     running_task *tasks;
@@ -198,26 +208,29 @@ typedef struct {
     const Py_buffer *demands;
     /* [task] */
     const Py_buffer *devices;
+    /* [device] */
+    device_load *loads;
     Py_ssize_t resources;
 } running_set;
 
 /* Set the speeds of the tasks of a device, after one of them has started or ended. */
 static void share(running_set *set, int64_t device)
 {
+    device_load *load = &set->loads[device];
     running_task *stop = set->tasks + set->count;
+    int was_short = load->is_short;
+    load->is_short = 0;
+    for (Py_ssize_t resource = 0; resource < set->resources; resource++)
+        load->is_short |= load->asked[resource] > CAPACITY && load->askers[resource] > 1;
+    if (!was_short && !load->is_short)
+        return;
     for (running_task *one = set->tasks; one < stop; one++)
         if (one->device == device)
             one->speed = FULL;
     for (Py_ssize_t resource = 0; resource < set->resources; resource++) {
-        int64_t asked = 0, askers = 0;
-        for (running_task *one = set->tasks; one < stop; one++)
-            if (one->device == device) {
-                asked = later(asked, one->demands[resource]);
-                askers += one->demands[resource] > 0;
-            }
-        if (askers < 2 || asked <= CAPACITY)
+        if (load->asked[resource] <= CAPACITY || load->askers[resource] < 2)
             continue;
-        int64_t speed = FULL * CAPACITY / asked;
+        int64_t speed = FULL * CAPACITY / load->asked[resource];
         speed = speed < 1 ? 1 : speed;
         for (running_task *one = set->tasks; one < stop; one++)
             if (one->device == device && one->demands[resource] > 0 && speed < one->speed)
@@ -225,31 +238,72 @@ static void share(running_set *set, int64_t device)
     }
 }
 
+/* Add what a task asks for to its device's load, or take it away. */
+static void ask(running_set *set, const running_task *one, int sign)
+{
+    device_load *load = &set->loads[one->device];
+    for (Py_ssize_t resource = 0; resource < set->resources; resource++) {
+        int64_t demand = one->demands[resource] < MOST_DEMAND ? one->demands[resource] : MOST_DEMAND;
+        load->asked[resource] += sign * demand;
+        load->askers[resource] += demand > 0 ? sign : 0;
+    }
+}
+
 static void start_task(running_set *set, int64_t task, int64_t vertex, int64_t left)
 {
     int64_t device = item(set->devices, (Py_ssize_t)task);
-    set->tasks[set->count++] = (running_task){.task = task, .vertex = vertex, .left = left, .speed = FULL, .device = device,
+    running_task *added = &set->tasks[set->count++];
+    *added = (running_task){.task = task, .vertex = vertex, .left = left, .speed = FULL, .device = device,
         .demands = (const int64_t *)set->demands->buf + task * set->resources};
+    ask(set, added, 1);
     share(set, device);
 }
 
 static void end_task(running_set *set, Py_ssize_t place)
 {
-    int64_t device = set->tasks[place].device;
-    set->tasks[place] = set->tasks[--set->count];
-    share(set, device);
+    running_task ended = set->tasks[place];
+    ask(set, &ended, -1);
+    if (place < --set->count)
+        set->tasks[place] = set->tasks[set->count];
+    share(set, ended.device);
 }
 
-/* The start or the end (~task) of a task, and the busy period that it is in. */
+/* Make a set of which no task runs yet. NULL in `tasks` or `loads`: there is no memory. 0: the columns don't fit. */
+static int make_set(running_set *set, const Py_buffer *demands, const Py_buffer *devices, Py_ssize_t resources)
+{
+    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t most = devices->len / size;
+    int64_t last = 0;
+    *set = (running_set){.most = most, .demands = demands, .devices = devices, .resources = resources};
+    if (resources < 0 || resources > MOST_RESOURCES || most > MOST_TASKS || demands->len / size != most * resources)
+        return 0;
+    for (Py_ssize_t task = 0; task < most; task++) {
+        int64_t device = item(devices, task);
+        if (device < 0 || device >= most)
+            return 0;
+        last = device > last ? device : last;
+    }
+    set->tasks = PyMem_Calloc((size_t)most + 1, sizeof *set->tasks);
+    set->loads = PyMem_Calloc((size_t)last + 1, sizeof *set->loads);
+    return 1;
+}
+
+static void free_set(running_set *set)
+{
+    PyMem_Free(set->tasks);
+    PyMem_Free(set->loads);
+}
+
+/* The start or the end (~task) of a task. */
 typedef struct {
     int64_t code, time;
-    Py_ssize_t period;
 } shared_vertex;
 
 /* What each task would take alone, from the measured times; -1 if they are not in order. */
 static int measure_work(running_set *set, const shared_vertex *vertices, Py_ssize_t count, int64_t *work)
 {
-    set->count = 0;
+    while (set->count > 0)
+        end_task(set, 0);
     set->now = 0;
     for (const shared_vertex *vertex = vertices; vertex < vertices + count; vertex++) {
         int64_t task = vertex->code < 0 ? ~vertex->code : vertex->code;
@@ -286,38 +340,45 @@ static void set_bandwidths(const running_set *set, int64_t *demands, const int64
     }
 }
 
-/* Repeat until the work of no task changes by more than a part of it. Busy periods in which nothing changes have reached
- * a fixed point, and are left out of the next rounds. -1 if the times are not in order. */
-static int measure_rounds(running_set *set, shared_vertex *vertices, Py_ssize_t count, int64_t *demands, const int64_t *busy_ns,
-    Py_ssize_t bandwidths, int64_t *work, int64_t *before, char *changes, Py_ssize_t rounds, int64_t exact)
+/* Repeat for one busy period until the work of no task changes by more than a part of it. -1 if the times are not in
+ * order. */
+static int measure_period(running_set *set, const shared_vertex *vertices, Py_ssize_t count, int64_t *demands,
+    const int64_t *busy_ns, Py_ssize_t bandwidths, int64_t *work, int64_t *before, Py_ssize_t rounds, int64_t exact)
 {
-    for (int64_t task = 0; task < set->most; task++)
-        set_bandwidths(set, demands, busy_ns, bandwidths, work, task);
-    for (Py_ssize_t round = 0; round < rounds; round++) {
-        for (Py_ssize_t vertex = 0; vertex < count; vertex++)
-            if (vertices[vertex].code >= 0) {
-                int64_t task = vertices[vertex].code;
-                before[task] = work[task];
-                set_bandwidths(set, demands, busy_ns, bandwidths, work, task);
+    int is_exact = 0;
+    for (Py_ssize_t round = 0; !is_exact && round < rounds; round++) {
+        for (const shared_vertex *vertex = vertices; vertex < vertices + count; vertex++)
+            if (vertex->code >= 0) {
+                before[vertex->code] = work[vertex->code];
+                set_bandwidths(set, demands, busy_ns, bandwidths, work, vertex->code);
             }
         if (measure_work(set, vertices, count, work) < 0)
             return -1;
-        int is_exact = 1;
-        Py_ssize_t kept = 0;
-        for (Py_ssize_t vertex = 0; vertex < count; vertex++)
-            changes[vertices[vertex].period] = 0;
-        for (Py_ssize_t vertex = 0; vertex < count; vertex++)
-            if (vertices[vertex].code >= 0) {
-                int64_t task = vertices[vertex].code, more = elapsed(before[task], work[task]);
-                is_exact &= (more < 0 ? -more : more) <= before[task] / exact;
-                changes[vertices[vertex].period] |= more != 0;
+        is_exact = 1;
+        for (const shared_vertex *vertex = vertices; is_exact && vertex < vertices + count; vertex++)
+            if (vertex->code >= 0) {
+                int64_t more = elapsed(before[vertex->code], work[vertex->code]);
+                is_exact = (more < 0 ? -more : more) <= before[vertex->code] / exact;
             }
-        if (is_exact)
-            break;
-        for (Py_ssize_t vertex = 0; vertex < count; vertex++)
-            if (changes[vertices[vertex].period])
-                vertices[kept++] = vertices[vertex];
-        count = kept;
+    }
+    return 0;
+}
+
+/* Times without an idle device between them don't affect one another, so each busy period is measured on its own. */
+static int measure_periods(running_set *set, const shared_vertex *vertices, Py_ssize_t count, int64_t *demands,
+    const int64_t *busy_ns, Py_ssize_t bandwidths, int64_t *work, int64_t *before, Py_ssize_t rounds, int64_t exact)
+{
+    Py_ssize_t running = 0, first = 0;
+    for (int64_t task = 0; task < set->most; task++)
+        set_bandwidths(set, demands, busy_ns, bandwidths, work, task);
+    for (Py_ssize_t vertex = 0; vertex < count; vertex++) {
+        running += vertices[vertex].code < 0 ? -1 : 1;
+        if (running > 0 && vertex < count - 1)
+            continue;
+        if (measure_period(set, vertices + first, vertex + 1 - first, demands, busy_ns, bandwidths, work, before, rounds,
+                exact) < 0)
+            return -1;
+        first = vertex + 1;
     }
     return 0;
 }
@@ -327,7 +388,7 @@ PyObject *native_work(PyObject *module, PyObject *args)
     enum { TASKS, TIMES, DEVICES, BUSY, DEMANDS, WORK, ALL };
     const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
     Py_buffer all[ALL];
-    Py_ssize_t resources, bandwidths, rounds, shared = 0, periods = 0, running = 0;
+    Py_ssize_t resources, bandwidths, rounds, shared = 0;
     long long exact;
     int failed = 1;
     (void)module;
@@ -335,15 +396,13 @@ PyObject *native_work(PyObject *module, PyObject *args)
             &all[WORK], &resources, &bandwidths, &rounds, &exact))
         return NULL;
     Py_ssize_t count = all[TASKS].len / size, most = all[WORK].len / size;
-    int is_valid = resources >= 0 && bandwidths >= 0 && bandwidths <= resources && resources < 64 && exact > 0
-                   && all[TIMES].len / size == count && all[DEVICES].len / size == most
-                   && all[DEMANDS].len / size == most * resources && all[BUSY].len / size == most * bandwidths;
-    running_set set = {.most = most, .devices = &all[DEVICES], .demands = &all[DEMANDS], .resources = resources};
+    running_set set;
+    int is_valid = make_set(&set, &all[DEMANDS], &all[DEVICES], resources) && bandwidths >= 0 && bandwidths <= resources &&
+                   exact > 0 && set.most == most && all[TIMES].len / size == count &&
+                   all[BUSY].len / size == most * bandwidths;
     shared_vertex *vertices = PyMem_Calloc((size_t)count + 1, sizeof *vertices);
     int64_t *before = PyMem_Calloc((size_t)most + 1, sizeof *before);
-    char *changes = PyMem_Calloc((size_t)count + 1, 1);
-    set.tasks = PyMem_Calloc((size_t)most + 1, sizeof *set.tasks);
-    int has_memory = vertices != NULL && before != NULL && changes != NULL && set.tasks != NULL;
+    int has_memory = vertices != NULL && before != NULL && (!is_valid || (set.tasks != NULL && set.loads != NULL));
     if (has_memory && is_valid) {
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t vertex = 0; is_valid && vertex < count; vertex++) {
@@ -352,18 +411,15 @@ PyObject *native_work(PyObject *module, PyObject *args)
             if (code == INT64_MIN)
                 continue;
             is_valid = (code < 0 ? ~code : code) < most;
-            vertices[shared++] = (shared_vertex){code, item(&all[TIMES], vertex), periods};
-            running += code < 0 ? -1 : 1;
-            periods += running == 0;
+            vertices[shared++] = (shared_vertex){code, item(&all[TIMES], vertex)};
         }
-        failed = !is_valid || measure_rounds(&set, vertices, shared, all[DEMANDS].buf, all[BUSY].buf, bandwidths, all[WORK].buf,
-                                  before, changes, rounds, exact) < 0;
+        failed = !is_valid || measure_periods(&set, vertices, shared, all[DEMANDS].buf, all[BUSY].buf, bandwidths,
+                                  all[WORK].buf, before, rounds, exact) < 0;
         Py_END_ALLOW_THREADS
     }
     PyMem_Free(vertices);
     PyMem_Free(before);
-    PyMem_Free(changes);
-    PyMem_Free(set.tasks);
+    free_set(&set);
     for (size_t one = 0; one < ALL; one++)
         PyBuffer_Release(&all[one]);
     if (!has_memory)
@@ -378,11 +434,29 @@ typedef struct {
     int64_t time, vertex;
 } due;
 
+/* A successor of a vertex, and the edge to it; -1: on the line. */
 typedef struct {
-    Py_ssize_t count;
-    int64_t *first, *next_vertex, *next_delay, *waiting, *ready;
+    int32_t vertex, edge;
+} successor;
+
+/* A graph by its predecessors, and by its successors: those of vertex v are links[first[v]] to links[first[v + 1]]. */
+typedef struct {
+    Py_ssize_t count, edges;
+    const int64_t *previous, *offsets, *sources;
+    /* [vertex] The task that starts there, ~task that ends there, or INT64_MIN. */
+    const int64_t *tasks;
+    int32_t *first, *predecessors;
+    successor *links;
+} graph;
+
+typedef struct {
+    const graph *graph;
+    const int64_t *delays, *edge_delays;
+    int64_t *times;
+    /* How many predecessors of each vertex have no time yet, and the vertices whose time is final. */
+    int32_t *waiting, *ready;
+    Py_ssize_t ready_count, heap_size;
     due *heap;
-    Py_ssize_t heap_size, ready_count;
 } simulation;
 
 static int is_before(due one, due other)
@@ -417,60 +491,66 @@ static due pop(simulation *state)
 }
 
 /* Pass the times of the vertices in `ready` on. A contended task's end is put into the heap, with its start. */
-static void settle(simulation *state, const Py_buffer *tasks, int64_t *times)
+static void settle(simulation *state)
 {
+    const graph *all = state->graph;
+    int64_t *times = state->times;
     while (state->ready_count > 0) {
-        int64_t vertex = state->ready[--state->ready_count];
-        for (int64_t place = state->first[vertex]; place < state->first[vertex + 1]; place++) {
-            int64_t next = state->next_vertex[place], task = item(tasks, (Py_ssize_t)next);
+        int32_t vertex = state->ready[--state->ready_count];
+        for (int32_t place = all->first[vertex]; place < all->first[vertex + 1]; place++) {
+            successor to = all->links[place];
+            int64_t task = all->tasks[to.vertex];
             int is_contended = task < 0 && task != INT64_MIN;
-            int64_t found = later(times[vertex], is_contended ? 0 : state->next_delay[place]);
-            times[next] = found > times[next] ? found : times[next];
-            if (--state->waiting[next] > 0)
+            int64_t delay = is_contended ? 0 : to.edge < 0 ? state->delays[to.vertex] : state->edge_delays[to.edge];
+            int64_t found = later(times[vertex], delay);
+            times[to.vertex] = found > times[to.vertex] ? found : times[to.vertex];
+            if (--state->waiting[to.vertex] > 0)
                 continue;
             if (is_contended)
-                push(state, (due){.time = times[next], .vertex = next});
+                push(state, (due){.time = times[to.vertex], .vertex = to.vertex});
             else
-                state->ready[state->ready_count++] = next;
+                state->ready[state->ready_count++] = to.vertex;
         }
     }
 }
 
-static int simulate(simulation *state, running_set *set, const Py_buffer *previous, const Py_buffer *delays,
-    const Py_buffer *offsets, const Py_buffer *sources, const Py_buffer *edge_delays, const Py_buffer *tasks,
-    const Py_buffer *work, int64_t *times)
+/* Set the successors; -1: a predecessor is not before its vertex. */
+static int link_vertices(graph *all)
 {
-    /* Predecessors → successors. */
-    for (Py_ssize_t pass = 0; pass < 2; pass++) {
-        for (Py_ssize_t vertex = 0; vertex < state->count; vertex++) {
-            int64_t before = item(previous, vertex), stop = item(offsets, vertex + 1);
-            for (int64_t edge = item(offsets, vertex) - 1; edge < stop; edge++) {
-                int is_line = edge < item(offsets, vertex);
-                int64_t source = is_line ? before : item(sources, (Py_ssize_t)edge);
-                if (is_line && source < 0)
-                    continue;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t vertex = 0; vertex < all->count; vertex++) {
+            int64_t first = all->offsets[vertex], stop = all->offsets[vertex + 1];
+            for (int64_t edge = all->previous[vertex] < 0 ? first : first - 1; edge < stop; edge++) {
+                int is_line = edge < first;
+                int64_t source = is_line ? all->previous[vertex] : all->sources[edge];
                 if (source < 0 || source >= vertex)
                     return -1;
                 if (pass == 0) {
-                    state->first[source + 2]++;
-                    state->waiting[vertex]++;
-                    continue;
+                    all->first[source + 2]++;
+                    all->predecessors[vertex]++;
+                } else {
+                    all->links[all->first[source + 1]++] = (successor){.vertex = vertex, .edge = is_line ? -1 : (int32_t)edge};
                 }
-                int64_t place = state->first[source + 1]++;
-                state->next_vertex[place] = vertex;
-                state->next_delay[place] = is_line ? item(delays, vertex) : item(edge_delays, (Py_ssize_t)edge);
             }
         }
-        for (Py_ssize_t vertex = 0; pass == 0 && vertex <= state->count; vertex++)
-            state->first[vertex + 1] += state->first[vertex];
+        for (int32_t vertex = 0; pass == 0 && vertex <= all->count; vertex++)
+            all->first[vertex + 1] += all->first[vertex];
     }
-    for (Py_ssize_t vertex = state->count - 1; vertex >= 0; vertex--) {
+    return 0;
+}
+
+/* Set the times of the vertices with predecessors; -1: more tasks run at once than there are. */
+static int simulate(simulation *state, running_set *set, const int64_t *work)
+{
+    const graph *all = state->graph;
+    for (int32_t vertex = (int32_t)all->count - 1; vertex >= 0; vertex--) {
+        state->waiting[vertex] = all->predecessors[vertex];
         if (state->waiting[vertex] > 0)
-            times[vertex] = INT64_MIN;
+            state->times[vertex] = INT64_MIN;
         else
             state->ready[state->ready_count++] = vertex;
     }
-    settle(state, tasks, times);
+    settle(state);
     while (state->heap_size > 0 || set->count > 0) {
         Py_ssize_t ending = -1;
         int64_t end = INT64_MAX;
@@ -492,70 +572,101 @@ static int simulate(simulation *state, running_set *set, const Py_buffer *previo
         set->now = time > set->now || set->count == 0 ? time : set->now;
         if (is_start) {
             due started = pop(state);
-            int64_t task = ~item(tasks, (Py_ssize_t)started.vertex);
+            int64_t task = ~all->tasks[started.vertex];
             if (set->count == set->most)
                 return -1;
-            start_task(set, task, started.vertex, item(work, (Py_ssize_t)task));
+            start_task(set, task, started.vertex, work[task]);
             continue;
         }
-        int64_t vertex = set->tasks[ending].vertex;
-        times[vertex] = set->now;
+        int32_t vertex = (int32_t)set->tasks[ending].vertex;
+        state->times[vertex] = set->now;
         end_task(set, ending);
         state->ready[state->ready_count++] = vertex;
-        settle(state, tasks, times);
+        settle(state);
     }
     return 0;
 }
 
-PyObject *native_simulate(PyObject *module, PyObject *args)
+/* One replay of a graph; 0 with an exception set if that fails. */
+static int replay_shared(const graph *all, const Py_buffer *devices, Py_ssize_t resources, PyObject *given)
 {
-    Py_buffer all[10];
-    Py_ssize_t resources;
+    enum { DELAYS, EDGE_DELAYS, WORK, DEMANDS, TIMES, ALL };
     const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
-    int failed = 1, no_memory = 1;
-    (void)module;
-    /* previous, delays, offsets, sources, edge_delays, tasks, work, devices, demands, times */
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*nw*:simulate", &all[0], &all[1], &all[2], &all[3], &all[4], &all[5],
-            &all[6], &all[7], &all[8], &resources, &all[9]))
-        return NULL;
-    Py_ssize_t count = all[0].len / size, edges = all[3].len / size, most = all[6].len / size;
-    int is_valid = resources >= 0 && all[1].len / size == count && all[2].len / size == count + 1 &&
-                   all[4].len / size == edges && all[5].len / size == count && all[7].len / size == most &&
-                   all[8].len / size == most * resources && all[9].len / size == count;
-    for (Py_ssize_t vertex = 0; is_valid && vertex < count; vertex++) {
-        int64_t task = item(&all[5], vertex), stop = item(&all[2], vertex + 1);
-        is_valid = (task == INT64_MIN || (task < 0 ? ~task : task) < most) && item(&all[2], vertex) <= stop &&
-                   stop <= edges && (vertex > 0 || item(&all[2], 0) == 0);
-    }
-    simulation state = {.count = count};
-    running_set set = {.most = most, .devices = &all[7], .demands = &all[8], .resources = resources};
-    set.tasks = PyMem_Calloc((size_t)most + 1, sizeof *set.tasks);
-    size_t vertices = (size_t)count + 3, links = (size_t)count + (size_t)edges + 1;
-    state.first = PyMem_Calloc(vertices, sizeof(int64_t));
-    state.waiting = PyMem_Calloc(vertices, sizeof(int64_t));
-    state.ready = PyMem_Calloc(vertices, sizeof(int64_t));
-    state.heap = PyMem_Calloc(vertices, sizeof(due));
-    state.next_vertex = PyMem_Calloc(links, sizeof(int64_t));
-    state.next_delay = PyMem_Calloc(links, sizeof(int64_t));
-    no_memory = set.tasks == NULL || state.first == NULL || state.waiting == NULL || state.ready == NULL ||
-                state.heap == NULL || state.next_vertex == NULL || state.next_delay == NULL;
-    if (is_valid && !no_memory) {
+    Py_buffer got[ALL];
+    int failed = 1, is_valid, has_memory;
+    if (!PyArg_ParseTuple(given, "y*y*y*y*w*", &got[DELAYS], &got[EDGE_DELAYS], &got[WORK], &got[DEMANDS], &got[TIMES]))
+        return 0;
+    running_set set;
+    is_valid = make_set(&set, &got[DEMANDS], devices, resources) && got[WORK].len / size == set.most &&
+               got[DELAYS].len / size == all->count && got[EDGE_DELAYS].len / size == all->edges &&
+               got[TIMES].len / size == all->count;
+    simulation state = {.graph = all, .delays = got[DELAYS].buf, .edge_delays = got[EDGE_DELAYS].buf, .times = got[TIMES].buf};
+    size_t vertices = (size_t)all->count + 1;
+    state.waiting = PyMem_Malloc(vertices * sizeof *state.waiting);
+    state.ready = PyMem_Malloc(vertices * sizeof *state.ready);
+    state.heap = PyMem_Malloc(vertices * sizeof *state.heap);
+    has_memory = state.waiting != NULL && state.ready != NULL && state.heap != NULL &&
+                 (!is_valid || (set.tasks != NULL && set.loads != NULL));
+    /* A task that is not of the replay's. */
+    for (Py_ssize_t vertex = 0; is_valid && vertex < all->count; vertex++)
+        is_valid = all->tasks[vertex] == INT64_MIN ||
+                   (all->tasks[vertex] < 0 ? ~all->tasks[vertex] : all->tasks[vertex]) < set.most;
+    if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
-        failed = simulate(&state, &set, &all[0], &all[1], &all[2], &all[3], &all[4], &all[5], &all[6], all[9].buf);
+        failed = simulate(&state, &set, got[WORK].buf);
         Py_END_ALLOW_THREADS
     }
-    PyMem_Free(set.tasks);
-    PyMem_Free(state.first);
+    free_set(&set);
     PyMem_Free(state.waiting);
     PyMem_Free(state.ready);
     PyMem_Free(state.heap);
-    PyMem_Free(state.next_vertex);
-    PyMem_Free(state.next_delay);
-    for (size_t one = 0; one < sizeof all / sizeof *all; one++)
-        PyBuffer_Release(&all[one]);
-    if (no_memory)
+    for (size_t one = 0; one < ALL; one++)
+        PyBuffer_Release(&got[one]);
+    if (!has_memory)
+        PyErr_NoMemory();
+    else if (failed)
+        PyErr_SetString(PyExc_ValueError, "columns of different lengths");
+    return !failed;
+}
+
+PyObject *native_simulate(PyObject *module, PyObject *args)
+{
+    enum { PREVIOUS, OFFSETS, SOURCES, TASKS, DEVICES, ALL };
+    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
+    Py_buffer got[ALL];
+    Py_ssize_t resources;
+    PyObject *replays;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nO!:simulate", &got[PREVIOUS], &got[OFFSETS], &got[SOURCES], &got[TASKS],
+            &got[DEVICES], &resources, &PyList_Type, &replays))
+        return NULL;
+    graph all = {.count = got[PREVIOUS].len / size, .edges = got[SOURCES].len / size, .previous = got[PREVIOUS].buf,
+        .offsets = got[OFFSETS].buf, .sources = got[SOURCES].buf, .tasks = got[TASKS].buf};
+    int is_valid = all.count + all.edges < INT32_MAX - 3 && got[OFFSETS].len / size == all.count + 1 &&
+                   got[TASKS].len / size == all.count && all.offsets[0] == 0;
+    for (Py_ssize_t vertex = 0; is_valid && vertex < all.count; vertex++)
+        is_valid = all.offsets[vertex] <= all.offsets[vertex + 1] && all.offsets[vertex + 1] <= all.edges;
+    size_t vertices = (size_t)all.count + 3;
+    all.first = PyMem_Calloc(vertices, sizeof *all.first);
+    all.predecessors = PyMem_Calloc(vertices, sizeof *all.predecessors);
+    all.links = PyMem_Malloc(((size_t)all.count + (size_t)all.edges + 1) * sizeof *all.links);
+    int has_memory = all.first != NULL && all.predecessors != NULL && all.links != NULL;
+    if (is_valid && has_memory) {
+        Py_BEGIN_ALLOW_THREADS
+        is_valid = link_vertices(&all) == 0;
+        Py_END_ALLOW_THREADS
+    }
+    int is_done = is_valid && has_memory;
+    for (Py_ssize_t place = 0; is_done && place < PyList_Size(replays); place++)
+        is_done = replay_shared(&all, &got[DEVICES], resources, PyList_GetItem(replays, place));
+    PyMem_Free(all.first);
+    PyMem_Free(all.predecessors);
+    PyMem_Free(all.links);
+    for (size_t one = 0; one < ALL; one++)
+        PyBuffer_Release(&got[one]);
+    if (!has_memory)
         return PyErr_NoMemory();
-    if (failed)
+    if (!is_valid)
         PyErr_SetString(PyExc_ValueError, "a predecessor is not before its vertex");
-    return failed ? NULL : Py_NewRef(Py_None);
+    return is_done ? Py_NewRef(Py_None) : NULL;
 }
