@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,22 @@ def test_an_unsupported_format_is_refused_with_an_error(tmp_path: Path) -> None:
 @pytest.mark.skipif(not XPLANE.exists(), reason="no real files here; set TRACECONV_SHARED")
 def test_a_real_xspace(tmp_path: Path) -> None:
     refused(XPLANE, tmp_path, "xplane", "trace.json.gz")
+
+
+def test_a_folder_of_jax_is_one_run(tmp_path: Path) -> None:
+    """`jax.profiler.trace(create_perfetto_trace=True)` writes the events of the trace a second time."""
+    folder = tmp_path / "plugins" / "profile" / "1"
+    folder.mkdir(parents=True)
+    (folder / "host.xplane.pb").write_bytes(SPACE)
+    events = b'{"traceEvents":[{"ph":"X","name":"f","pid":1,"tid":1,"ts":1,"dur":2}]}'
+    for name in ("host.trace.json.gz", "perfetto_trace.json.gz"):
+        (folder / name).write_bytes(gzip.compress(events))
+    [run] = ingest([tmp_path / "plugins"], tmp_path / "trace.duckdb")
+    assert run.source_path.endswith("host.trace.json.gz")
+    # Named, or without the other, it is read.
+    assert len(ingest([folder / "perfetto_trace.json.gz"], tmp_path / "named.duckdb")) == 1
+    (folder / "host.trace.json.gz").unlink()
+    assert len(ingest([tmp_path / "plugins"], tmp_path / "alone.duckdb")) == 1
 
 
 @pytest.mark.parametrize(

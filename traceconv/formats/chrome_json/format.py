@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from traceconv.formats.format import Format
 
@@ -20,6 +21,17 @@ def sniff(head: bytes) -> int:
     return 90 if _EVENT.search(head) else 20
 
 
+def _why_skipped(path: Path) -> str | None:
+    """JAX (create_perfetto_trace) writes the events of a trace a second time, with times rounded through doubles."""
+    if path.name != "perfetto_trace.json.gz":
+        return None
+    try:
+        traces = any(path.parent.glob("*.trace.json.gz"))
+    except OSError:
+        return None
+    return "repeats the trace.json.gz next to it" if traces else None
+
+
 FORMAT = Format(
     "chrome_json",
     "a trace in Chrome's JSON",
@@ -27,4 +39,5 @@ FORMAT = Format(
     "traceconv.formats.chrome_json.reader:TraceFileReader",
     "traceconv.formats.chrome_json.locate:locate",
     read_ahead=True,
+    why_skipped=_why_skipped,
 )
