@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import marshal
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,19 @@ def test_a_folder_of_jax_is_one_run(tmp_path: Path) -> None:
         ("perf.txt", b"# a\n#\nV8 W 12/34 [003] 1.000001:  1 cycles:u: \n\t 0 [unknown]\n", "output of perf script"),
         ("memory.json", b"[[1795712583944789, 1795712583945902], [[0, 1], [0, 2]]]", "profile_memory=True"),
         ("memory.raw.json", b"[[-1, 1, 12288, 7], [1795712583944789230, 2, 192, 7]]", "profile_memory=True"),
+        (
+            "et.json",
+            b'{\n  "schema": "1.1.1-chakra.0.0.4", "pid": 12692, "time": "2026-11-26 18:52:51", "start_ts": 34959382,\n'
+            b'  "nodes": [\n      {\n        "id": 2, "name": "[pytorch|profiler|execution_trace|thread]"',
+            "execution trace of PyTorch",
+        ),
+        ("py-spy.raw", b" 1\n<module> (w.py:6);c (w.py:5);b (w.py:4) 31\n<module> (w.py:6) 1\n", "-f speedscope"),
+        ("austin.txt", b"# mode: wall\n\nP7;T0:7;/w.py:<module>:6;/w.py:c:5 20070\n", "austin2speedscope"),
+        ("a.mojo", b"MOJ\x03\x01mode\x00wall\x00", "mojo2austin"),
+        ("ninja_log", b"# ninja log v5\n0\t54\t1795719583953398400\ta\tc464ab420d369203\n", "ninjatracing"),
+        ("a.prof", marshal.dumps({("a.py", 1, "f"): ()}), "cProfile"),
+        ("memray.bin", b'\x04"M\x18@@\xc0zA\x00\x00\xfa\x04memray\x00\r\x00', "memray"),
+        ("flame.svg", b'<?xml version="1.0" standalone="no"?><!DOCTYPE svg PUBLIC "">', "flame graph in SVG"),
         ("a.json.xz", b"\xfd7zXZ\x00" + bytes(50), "decompress it first"),
         ("a.zip", b"PK\x03\x04" + bytes(50), "extract it first"),
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),

@@ -19,6 +19,11 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "is pyinstrument's own JSON, which is not supported; write the profile with pyinstrument -r speedscope",
     ),
     (
+        re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"]{1,100}"\s*,\s*"pid"\s*:\s*\d+\s*,\s*"time"'),
+        "is an execution trace of PyTorch, which is not supported: its operators have no times; ingest the trace that "
+        "export_chrome_trace writes",
+    ),
+    (
         re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE),
         "is an HTML page, which is not supported; ingest the recording from which it was generated",
     ),
@@ -35,6 +40,30 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         re.compile(rb"\s*\[\s*\[\s*-?\d+\s*,\s*\d"),
         "is a list of lists of numbers, such as a memory timeline of PyTorch, which is not supported; ingest the trace "
         "that export_chrome_trace writes with profile_memory=True",
+    ),
+    (
+        re.compile(rb"(?:(?:#[^\n]*| *\d*)\r?\n)*[^\n;]+;[^\n]* \d+\r?\n(?:[^\n]* \d+\r?\n|$)"),
+        "is text of collapsed stacks, as for flame graphs, which is not supported: it has no times; py-spy record -f "
+        "speedscope and austin2speedscope write supported formats",
+    ),
+    (
+        re.compile(rb"MOJ[\x01-\x20]"),
+        "is a recording of austin in its own format, which is not supported; convert it with mojo2austin and "
+        "austin2speedscope",
+    ),
+    (re.compile(rb"# ninja log v\d"), "is a log of ninja, which is not supported; convert it with ninjatracing"),
+    (
+        re.compile(rb"[{\xfb][()\xa9]"),
+        "is a profile of Python's cProfile, which is not supported: it has no timestamps; viztracer and "
+        "pyinstrument -r speedscope write supported formats",
+    ),
+    (
+        re.compile(rb'(?:\x04"M\x18.{0,30})?memray', re.DOTALL),
+        "is a recording of memray, which is not supported: it has allocations, but no times of calls",
+    ),
+    (
+        re.compile(rb"\s*<(?:\?xml|svg)\b"),
+        "is XML, such as a flame graph in SVG, which is not supported; ingest the recording from which it was made",
     ),
     (re.compile(rb"FLR\x00"), "is a recording of Java's Flight Recorder, which is not supported"),
     (re.compile(rb"PAR1"), "is a Parquet file, which is not supported"),
