@@ -132,3 +132,17 @@ def test_a_bad_table_does_not_stop_the_good_one(tmp_path: Path) -> None:
     assert query(tmp_path / "s.duckdb", "SELECT count(*) FROM task") == [(6,)]
     log = "SELECT l.severity, l.code, s.path FROM import_log AS l JOIN source AS s USING (run_id, source_id)"
     assert query(tmp_path / "s.duckdb", log) == [("error", "no_column", "memory_record.csv")]
+
+
+def test_another_trace_next_to_the_tables_is_named(tmp_path: Path) -> None:
+    """It may be of another recording, so that it is not read with them, nor passed over in silence."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "kernel_details.csv").write_bytes(WHOLE)
+    (folder / "rank0.pt.trace.json").write_text('{"traceEvents":[{"ph":"X","name":"f","pid":1,"ts":1,"dur":2}]}')
+    (folder / "profiler.json").write_text('{"of": "neither"}')
+    result = ingest([folder], tmp_path / "s.duckdb")
+    assert len(result) == 1
+    (other,) = result.others
+    assert other.path == folder / "rank0.pt.trace.json"
+    assert "name it to ingest it" in other.message

@@ -27,6 +27,7 @@ _OTHER = re.compile(r".+\.(?:csv|json|json\.gz|json\.zst|db|xlsx)", re.IGNORECAS
 _EXPORT_TIME = re.compile(r"_(\d{14})\.")
 _SLICE = re.compile(r"_slice_(\d{1,9})(?=[_.])", re.IGNORECASE)
 _OUTPUT = "ASCEND_PROFILER_OUTPUT"
+_UNKNOWN = "unknown kind of file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,11 @@ class VendorFolder:
     def is_complete(self) -> bool:
         """Whether all files below the folder belong to this recording, including those that are not read."""
         return self.path.name.startswith("PROF_") or os.path.isdir(self.path / _OUTPUT)
+
+    @property
+    def unknown(self) -> tuple[Path, ...]:
+        """Files next to those of the recording that need not belong to it."""
+        return () if self.is_complete else tuple(file for file, why in self.left if why == _UNKNOWN)
 
     def name_of(self, file: Path) -> str:
         """Return the path of a file inside the recording, with '/'."""
@@ -134,7 +140,7 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
     facts = [file for file in files if _FACTS.fullmatch(file.name)]
     communication = [file for file in files if _COMMUNICATION.fullmatch(file.name)] if timelines else []
     known = {*timelines, *tables, *facts, *communication, *(file for file, _ in left)}
-    left += [(file, "unknown kind of file") for file in files if file not in known and _OTHER.fullmatch(file.name)]
+    left += [(file, _UNKNOWN) for file in files if file not in known and _OTHER.fullmatch(file.name)]
     chosen = set(read)
     return VendorFolder(
         path,
