@@ -19,6 +19,17 @@ REAL = shared("real")
 KINETO = [path for path, of in sources.chrome_traces(SHARED).items() if of is writers.kineto]
 #: Seed systems whose files repeat one trace in several formats.
 ONCE = ("injected_seed.rows.csv", "injected_edge.rows.csv")
+#: Rules whose evidence has a row for each gap, task or call counted, and the column with its saving.
+SAVING_OF_ROW = {
+    "launch-bound": "saving_ns",
+    "forced-synchronisation": "gap_ns",
+    "fragmentation": "saving_ns",
+    "low-occupancy": "saving_ns",
+    "host-bound": "host_wait_ns",
+    "data-loading": "host_wait_ns",
+    "unexplained-idle": "gap_ns",
+    "ai-cpu-ops": "dur_ns",
+}
 
 
 @pytest.mark.long
@@ -105,6 +116,11 @@ def test_savings_by_plain_recount(path: Path) -> None:
     with traceconv.open_store(path, cache=False) as store:
         advice = store.advise(least_percent=0)
         gaps = list(store.report("idle-gaps"))
+        for one in advice.findings:
+            if one.rule in SAVING_OF_ROW:
+                rows = list(store.query(one.evidence))
+                assert (one.rule, len(rows)) == (one.rule, one.count)
+                assert (one.rule, sum(row[SAVING_OF_ROW[one.rule]] for row in rows)) == (one.rule, one.saving_ns)
     found = {(one.rule, one.device_id): one.saving_ns for one in advice.findings}
     for device, tasks in by_device.items():
         short = [pause for pause in pauses(tasks) if pause[0] < 10_000]

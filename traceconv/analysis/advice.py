@@ -14,7 +14,8 @@ A rule is a file in `advice_rules`: a header and a query for the time to save.
 Rows of the query are added by device and subject. It may read the store, reports called with `(run := $run)`, and the
 temporary tables of this module: advice_device, advice_middle (between the first and the last compute task), advice_gap,
 advice_pause, advice_idle and advice_task. Optional keys are `least_percent`, the saving below which a finding isn't
-worth its line, and `only_if`, a query for whether to run it.
+worth its line, and `only_if`, a query for whether to run it. In evidence, `$pauses` is an expression for WITH: `pause`
+has the idle times of the device, as advice_pause.
 """
 
 from __future__ import annotations
@@ -50,6 +51,14 @@ _BASES = ("upper bound", "estimate")
 _KEYS = frozenset(
     {"title", "doc", "saving", "basis", "suggestion", "reads", "evidence", "least_percent", "only_if"}
 )  # fmt: skip
+#: What replaces `$pauses` in evidence: the idle times of a device, as in advice_pause.
+_PAUSES = (
+    "pause AS (FROM (SELECT name AS task_name, max(start_ns + dur_ns) OVER (ORDER BY start_ns, id "
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS start_ns, task.start_ns AS end_ns, "
+    "CASE WHEN submit_ns <= task.start_ns THEN TRY(task.start_ns - submit_ns) END AS delay_ns FROM task "
+    "WHERE run_id = $run AND device_id IS NOT DISTINCT FROM $device AND kind IS DISTINCT FROM 'sync' "
+    "AND dur_ns IS NOT NULL) WHERE start_ns < end_ns)"
+)
 _CALL = re.compile(r"\b([a-z_]+)\(run :=|\bFROM ([a-z_]+)\b")
 
 # First start and last end of compute tasks; first and last end of tasks, and how many known devices they have.
@@ -227,7 +236,8 @@ def parse_rule(name: str, text: str) -> Rule:
         name=name.replace("_", "-"), title=required_text(raw, "title", name), doc=required_sentence(raw, "doc", name),
         saving=required_sentence(raw, "saving", name), basis=basis,
         suggestion=required_sentence(raw, "suggestion", name), reads=tuple(raw.get("reads", ())),
-        evidence=required_text(raw, "evidence", name), least_percent=int(raw.get("least_percent", _LEAST_PERCENT)),
+        evidence=required_text(raw, "evidence", name).replace("$pauses", _PAUSES),
+        least_percent=int(raw.get("least_percent", _LEAST_PERCENT)),
         only_if=raw.get("only_if"), body=body,
     )  # fmt: skip
 

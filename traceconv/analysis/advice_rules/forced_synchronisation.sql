@@ -4,7 +4,7 @@
 -- basis = "upper bound"
 -- suggestion = "Read results later or less often: avoid .item(), .cpu(), printing tensors and shapes that depend on values; copy without blocking from pinned memory."
 -- reads = ["idle-gaps"]
--- evidence = "FROM idle_gaps(run := $run, device := $device) AS g WHERE cause = 'synchronisation' OR (host_id IS NULL AND cause = 'host' AND EXISTS (FROM api AS a WHERE a.run_id = $run AND regexp_matches(a.name, '(?i)synchroni[sz]e') AND a.start_ns <= g.start_ns AND a.start_ns + a.dur_ns BETWEEN g.start_ns AND g.end_ns)) ORDER BY gap_ns DESC"
+-- evidence = "WITH $pauses SELECT p.task_name, p.start_ns, p.end_ns, TRY(p.end_ns - p.start_ns) AS gap_ns, g.cause, g.host_name FROM pause AS p LEFT JOIN idle_gaps(run := $run, device := $device) AS g ON g.start_ns = p.start_ns WHERE g.cause = 'synchronisation' OR (coalesce(g.cause, 'host') = 'host' AND g.host_id IS NULL AND EXISTS (FROM api AS a WHERE a.run_id = $run AND regexp_matches(a.name, '(?i)synchroni[sz]e') AND a.start_ns <= p.start_ns AND TRY(a.start_ns + a.dur_ns) BETWEEN p.start_ns AND p.end_ns)) ORDER BY gap_ns DESC"
 WITH wait AS (
   SELECT DISTINCT start_ns, TRY(start_ns + dur_ns) AS end_ns
   FROM api

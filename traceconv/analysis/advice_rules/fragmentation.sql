@@ -5,7 +5,7 @@
 -- suggestion = "Reduce fragmentation: expandable segments (PyTorch), fixed shapes or padding, smaller batches near the limit of memory; see the report memory-peak for reserved but unused bytes."
 -- reads = ["idle-gaps"]
 -- only_if = "SELECT count(*) >= 2 FROM api WHERE run_id = $run AND name IN ('cudaFree', 'hipFree', 'cuMemFree_v2', 'aclrtFree', 'AscendCL@aclrtFree')"
--- evidence = "SELECT name, start_ns, dur_ns FROM api WHERE run_id = $run AND regexp_matches(name, '(cuda|hip|aclrt)(Malloc|Free)(Align32)?$') ORDER BY dur_ns DESC"
+-- evidence = "SELECT a.name, a.start_ns, a.dur_ns, least(TRY(a.start_ns + a.dur_ns), g.end_ns) - greatest(a.start_ns, g.start_ns) AS saving_ns FROM api AS a JOIN idle_gaps(run := $run, device := $device) AS g ON a.start_ns < g.end_ns AND TRY(a.start_ns + a.dur_ns) > g.start_ns WHERE a.run_id = $run AND regexp_matches(a.name, '(cuda|hip|aclrt)(Malloc|Free)(Align32)?$') ORDER BY saving_ns DESC"
 SELECT g.device_id, a.name AS subject, least(TRY(a.start_ns + a.dur_ns), g.end_ns) - greatest(a.start_ns, g.start_ns) AS saving_ns, 1 AS count
 FROM api AS a
 JOIN advice_gap AS g ON a.start_ns < g.end_ns AND TRY(a.start_ns + a.dur_ns) > g.start_ns

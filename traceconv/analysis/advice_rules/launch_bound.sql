@@ -4,7 +4,7 @@
 -- basis = "upper bound"
 -- suggestion = "Launch less often: capture a graph (CUDA graphs, ACL graphs), compile or fuse, or use larger batches."
 -- reads = ["launch", "idle-gaps", "idle-causes"]
--- evidence = "SELECT * FROM launch(run := $run, device := $device) WHERE queue_length <= 1 ORDER BY call_ns DESC"
+-- evidence = "WITH $pauses, timed AS (SELECT *, TRY(end_ns - start_ns) AS gap_ns, quantile_disc(delay_ns, 0.01) OVER () AS latency_ns FROM pause) SELECT task_name, start_ns, end_ns, gap_ns, least(gap_ns, gap_ns + latency_ns - delay_ns) AS saving_ns FROM timed WHERE gap_ns < 10000 AND gap_ns + latency_ns > delay_ns UNION ALL SELECT task_name, start_ns, end_ns, gap_ns, gap_ns FROM idle_gaps(run := $run, device := $device) WHERE cause IN ('host', 'launch') AND gap_ns < 1000000 ORDER BY saving_ns DESC"
 SELECT device_id, NULL AS subject, host_ns AS saving_ns, host_count AS count
 FROM advice_idle
 UNION ALL
