@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
 from collections import Counter
@@ -133,6 +134,22 @@ def test_json_objects_of_integers_and_texts(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(native, "AVAILABLE", available)
         assert json_objects(("a", 'b"', "c", "d"), arrays, 3).to_pylist() == expected
     assert json_objects((), (), 2).to_pylist() == [b"{}", b"{}"]
+
+
+def test_json_objects_in_c_are_those_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    bounds = [sign * 10**power + one for power in range(19) for one in (-1, 0) for sign in (-1, 1)]
+    numbers = [[rng.choice([*bounds, *INTEGERS]) for _ in range(500)], [rng.choice([5, None]) for _ in range(500)]]
+    texts = [rng.choice(["", "é" * 9, "x" * 40, 'a"\n\u2028', None, 2.5]) for _ in range(500)]
+    columns = [pa.array(numbers[0]), pa.array(numbers[1], pa.int64()), texts, [1] * 500]
+    expected = [
+        {key: value for key, value in zip("abcd", row, strict=True) if value is not None}
+        for row in zip(*numbers, texts, [1] * 500, strict=True)
+    ]
+    found = json_objects(tuple("abcd"), columns, 500)
+    assert [json.loads(text) for text in found.to_pylist()] == expected
+    monkeypatch.setattr(native, "AVAILABLE", False)
+    assert json_objects(tuple("abcd"), columns, 500).to_pylist() == found.to_pylist()
 
 
 @pytest.mark.parametrize(("page_bytes", "usable_bytes", "place"), [(512, 513, 0), (500, 500, 0), (512, 512, 1)])

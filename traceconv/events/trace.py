@@ -115,12 +115,16 @@ def combined(columns: Sequence[Coded]) -> Coded:
     """Return the tuples of the values in each row, as a coded column; its distinct values are in order of first use."""
     codes = columns[0].codes.astype(np.int64)
     for column in columns[1:]:
+        if len(column.distinct) == 1:
+            continue
         # Renumbered, so that products can't overflow.
         codes = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
         codes = codes * len(column.distinct) + column.codes
-    encoded = pa.array(codes).dictionary_encode().indices.to_numpy()
-    _, firsts = np.unique(encoded, return_index=True)
-    return Coded(encoded, list(zip(*(column.take(firsts) for column in columns), strict=True)))
+    encoded = pa.array(codes).dictionary_encode()
+    numbers = encoded.indices.to_numpy()
+    firsts = np.empty(len(encoded.dictionary), np.int64)
+    firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return Coded(numbers, list(zip(*(column.take(firsts) for column in columns), strict=True)))
 
 
 def join_coded(parts: Sequence[Coded]) -> Coded:

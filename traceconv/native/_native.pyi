@@ -165,7 +165,7 @@ def simulate(
     /,
 ) -> None: ...
 def sqlite_rows(
-    pages: bytes,
+    pages: bytes | memoryview,
     page_bytes: int,
     usable_bytes: int,
     wanted: Bytes,

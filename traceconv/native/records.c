@@ -7,6 +7,7 @@
 
 #include "json.h"
 #include "module.h"
+#include "put.h"
 
 /* The kinds of parts; `Kind` in traceconv/export/records.py describes them. */
 enum {
@@ -14,7 +15,7 @@ enum {
     OPEN, CLOSE, SKIP_IF_NULL, SKIP_UNLESS_NULL, SHORT_MICROSECONDS, KINDS
 };
 /* Short bytes are copied 16 at a time, so up to 15 more are read and written after them (SLACK). */
-enum { MOST_OPEN = 8, LENGTH_ROOM = 2, MOST_NUMBER = 26, MOST_INNER = 100, MOST_ESCAPED = 6, STRIDE = 16, SLACK = 32 };
+enum { MOST_OPEN = 8, LENGTH_ROOM = 2, MOST_NUMBER = 26, MOST_INNER = 100, MOST_ESCAPED = 6, SLACK = 32 };
 
 static const int64_t EXACT = (int64_t)1 << 53;
 /* The largest number of nanoseconds that all doubles of microseconds can tell apart. */
@@ -71,73 +72,6 @@ static inline int text_at(const Column *column, Py_ssize_t row, Text *at, Text *
     *at = (Text)column->data.buf + bounds[0];
     *end = (Text)column->data.buf + bounds[1];
     return 1;
-}
-
-static inline uint8_t *put(uint8_t *out, Text text, size_t size)
-{
-    if (size)
-        memcpy(out, text, size);
-    return out + size;
-}
-
-/* The same for bytes that STRIDE - 1 bytes follow, which are copied too. */
-static inline uint8_t *put_padded(uint8_t *out, Text text, Py_ssize_t size)
-{
-    for (Py_ssize_t at = 0; at < size; at += STRIDE)
-        memcpy(out + at, text + at, STRIDE);
-    return out + size;
-}
-
-/* The same for bytes of a text; nothing after `last` is read. */
-static inline uint8_t *put_text(uint8_t *out, Text at, Text end, Text last)
-{
-    return last - end >= STRIDE ? put_padded(out, at, end - at) : put(out, at, (size_t)(end - at));
-}
-
-static const char PAIRS[] =
-    "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354"
-    "555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
-
-/* Bits of a number without its leading zeros; 1 for 0. */
-static inline int bit_count(uint64_t value)
-{
-    return 64 - __builtin_clzll(value | 1);
-}
-
-/* Digits go to their final place: loading what was just written in smaller pieces would wait for it. */
-static inline uint8_t *put_decimal(uint8_t *out, uint64_t value)
-{
-    static const uint64_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000,
-        10000000000, 100000000000, 1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000,
-        100000000000000000, 1000000000000000000, 10000000000000000000u};
-    /* 1233 / 4096 is log10(2), rounded down: one digit less than needed, or the right number. */
-    int digits = bit_count(value) * 1233 >> 12;
-    digits += (value | 1) >= powers[digits];
-    uint8_t *end = out + digits, *at = end;
-    while (value >= 10000) {
-        unsigned rest = (unsigned)(value % 10000);
-        value /= 10000;
-        at -= 4;
-        memcpy(at, PAIRS + rest / 100 * 2, 2);
-        memcpy(at + 2, PAIRS + rest % 100 * 2, 2);
-    }
-    unsigned first = (unsigned)value;
-    if (first >= 100) {
-        memcpy(at - 2, PAIRS + first % 100 * 2, 2);
-        first /= 100;
-    }
-    if (first >= 10)
-        memcpy(out, PAIRS + first * 2, 2);
-    else
-        *out = (uint8_t)('0' + first);
-    return end;
-}
-
-static inline uint8_t *put_signed(uint8_t *out, int64_t value)
-{
-    if (value < 0)
-        *out++ = '-';
-    return put_decimal(out, value < 0 ? -(uint64_t)value : (uint64_t)value);
 }
 
 /* The difference of two times, which may need 65 bits. */

@@ -33,7 +33,8 @@ def integers(values: Sequence[Any] | pa.Array) -> pa.Array:
 
 def integer_array(values: Sequence[Any] | pa.Array) -> NDArray[np.int64]:
     """Return the same as an array, with -1 for null."""
-    found: NDArray[np.int64] = integers(values).fill_null(-1).to_numpy()
+    column = integers(values)
+    found: NDArray[np.int64] = (column.fill_null(-1) if column.null_count else column).to_numpy()
     return found
 
 
@@ -48,6 +49,9 @@ def exact_decimal(text: str) -> Decimal | str:
 def durations(start: pa.Array, ends: Sequence[Any] | pa.Array) -> pa.Array:
     """Return end minus start; null where either is unknown, TOO_LONG where it doesn't fit 64 bits."""
     end = integers(ends)
+    if not start.null_count and not end.null_count:
+        found, beyond = differences(end.to_numpy(), start.to_numpy())
+        return pa.array(np.where(beyond, TOO_LONG, found))
     unknown = start.is_null().to_numpy(zero_copy_only=False) | end.is_null().to_numpy(zero_copy_only=False)
     found, beyond = differences(end.fill_null(0).to_numpy(), start.fill_null(0).to_numpy())
     for row in [] if isinstance(ends, pa.Array) else np.flatnonzero(unknown).tolist():
@@ -97,7 +101,7 @@ def _members(key: str, values: Sequence[Any] | pa.Array) -> _Members | None:
     words = coded(values, typed=True)
     if all(word is None for word in words.distinct):
         return None
-    texts = pa.array(["" if word is None else lead + _json(word) for word in words.distinct], pa.string())
+    texts = pa.array([word and lead + word for word in _json_texts(words.distinct)], pa.string())
     return _Members(lead, pa.array(words.codes.astype(np.int64)), texts)
 
 
@@ -115,11 +119,20 @@ def _texts(members: _Members) -> pa.Array:
 
 def _native_members(members: _Members) -> tuple[bytes, NDArray[np.int64], NDArray[np.bool_] | None, Any, Any]:
     null = members.rows.is_null().to_numpy(zero_copy_only=False) if members.rows.null_count else None
-    rows = members.rows.fill_null(0).to_numpy()
+    rows = (members.rows if null is None else members.rows.fill_null(0)).to_numpy()
     if members.texts is None:
         return members.lead.encode(), rows, null, None, None
     _, offsets, data = members.texts.buffers()
     return members.lead.encode(), rows, null, offsets, data if data is not None else b""
+
+
+def _json_texts(values: Sequence[Any]) -> list[str]:
+    """Return the values as JSON, "" for None."""
+    try:
+        texts = _ENCODER.encode_lines(values).decode().split("\n")  # JSON has no line breaks in texts
+    except (msgspec.EncodeError, UnicodeEncodeError, ValueError, TypeError, OverflowError):
+        return ["" if value is None else _json(value) for value in values]
+    return ["" if value is None else text for value, text in zip(values, texts, strict=False)]
 
 
 def _json(value: Any) -> str:

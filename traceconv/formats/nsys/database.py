@@ -120,7 +120,8 @@ class Database:
                     values = list(zip(*rows, strict=True))
                 last, done = until, done + count
                 by_name = dict(zip(stored, values, strict=True))
-                yield count, [by_name.get(column, (None,) * count) for column in columns]
+                missing = (None,) * (count if len(stored) < len(columns) else 0)
+                yield count, [by_name.get(column, missing) for column in columns]
             else:
                 return
         for rows in self.scan(table, columns, on_damage, after=(last, done)):

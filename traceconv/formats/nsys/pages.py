@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv import native
+from traceconv.base.int64 import Int64
 from traceconv.events.trace import Coded
 
 #: The values of a column: integers, texts or values of several types.
@@ -22,8 +24,8 @@ Values: TypeAlias = "pa.Array | Coded | Sequence[object]"
 
 _HEADER = struct.Struct(">16sHBB")
 _ENCODING_AT, _UTF_8 = 56, 1
-_INTERIOR, _LEAF = 5, 13
-_INTERIOR_HEADER = 12
+_INTERIOR, _LEAVES = 5, b"\r"
+_INTERIOR_HEADER, _LAST_CHILD_AT = 12, 8
 #: A table of 2^64 rows has fewer levels.
 _MOST_LEVELS = 20
 _LEAF_HEADER = 8
@@ -65,42 +67,45 @@ class Pages:
         """
         places = np.full(max(place for place, _ in wanted) + 1, -1, np.int32)
         places[[place for place, _ in wanted]] = np.arange(len(wanted))
-        pages, cells, first, last = bytearray(), 0, 0, -(2**63)
-        complete = False
+        size = self._page_bytes
         leaves = self._leaves(root)
+        # `first`: the number of cells of the first page that were yielded. `ends`: of cells up to each page.
+        pages, ends, first, last = bytearray(), np.zeros(0, np.int64), 0, -(2**63)
+        complete = False
         while True:
-            while not complete and cells < most:
-                page = next(leaves, b"")
-                complete = page is None or not page
-                if page is None or len(pages) > _MOST_BYTES:
+            while not complete and (not len(ends) or ends[-1] - first < most):
+                block = next(leaves, b"")
+                complete = not block
+                if block is None or len(pages) > _MOST_BYTES:
                     yield 0, last, None
                     return
-                pages += page
-                cells += int.from_bytes(page[3:5], "big")
-            if not cells:
+                pages += block
+                ends = np.cumsum(np.frombuffer(pages, np.uint8).reshape(-1, size)[:, 3:5] @ np.array([256, 1]))
+            until = min(int(ends[-1]), first + most) if len(ends) else 0
+            count = until - first
+            if not count:
                 return
-            found = native.sqlite_rows(
-                bytes(pages), self._page_bytes, self._usable_bytes, places, len(wanted), first, most, last
-            )
-            page = bytes(pages[-self._page_bytes :])
-            # Only the last page has further rows.
-            rest = max(0, cells - most)
-            first = int.from_bytes(page[3:5], "big") - rest
+            used = int(np.searchsorted(ends, until)) + 1
+            with memoryview(pages) as view, view[: used * size] as rows:
+                found = native.sqlite_rows(rows, size, self._usable_bytes, places, len(wanted), first, count, last)
+            before_page = int(ends[used - 2]) if used > 1 else 0
             # SQLite reads integers in columns of floats as floats.
             if found is None or any(
                 is_float and _INTEGER in kinds for (_, is_float), (_, kinds, _) in zip(wanted, found[2], strict=True)
             ):
-                before, last = last, self._rowid(page, first - 1)
+                page = bytes(pages[(used - 1) * size : used * size])
+                before, last = last, self._rowid(page, until - before_page - 1)
                 if last <= before:
                     yield 0, before, None
                     return
-                yield cells - rest, last, None
+                yield count, last, None
             else:
-                count, last, columns = found
+                _, last, columns = found
                 yield count, last, [_values(*column, count) for column in columns]
-            if cells < most:
+            if count < most:
                 return
-            cells, pages = rest, bytearray(page)
+            del pages[: (used - 1) * size]
+            ends, first = ends[used - 1 :] - before_page, until - before_page
 
     def _rowid(self, page: bytes, cell: int) -> int:
         """Return the rowid of a cell of a leaf page; -2**63 if the page is damaged."""
@@ -110,39 +115,45 @@ class Pages:
         return rowid if size and more else -(2**63)
 
     def _leaves(self, root: int) -> Iterator[bytes | None]:
-        """Yield the leaf pages below a page, in order. None, at last, for a page that can't be read here."""
-        pages = [(root, _MOST_LEVELS)]
-        while pages:
-            number, levels = pages.pop()
-            count = 1
-            while count < _PAGES_AT_ONCE and pages and pages[-1] == (number + count, levels):
-                pages.pop()
-                count += 1
-            self._file.seek((number - 1) * self._page_bytes)
-            block = self._file.read(count * self._page_bytes)
-            for place in range(count):
-                page = block[place * self._page_bytes : (place + 1) * self._page_bytes]
-                kind = page[0] if len(page) == self._page_bytes else 0
-                if kind != _LEAF:
-                    break
-                yield page
-            else:
+        """Yield consecutive leaf pages below a page, in order. None, at last, for a page that can't be read here."""
+        size = self._page_bytes
+        runs = [(root, 1, _MOST_LEVELS)]
+        while runs:
+            number, count, levels = runs.pop()
+            self._file.seek((number - 1) * size)
+            block = self._file.read(count * size)
+            kinds = block[::size] if len(block) == count * size else block[: len(block) // size * size : size]
+            leaves = len(kinds) - len(kinds.lstrip(_LEAVES))
+            if leaves:
+                yield block[: leaves * size]
+            if leaves == count:
                 continue
-            pages += [(number + other, levels) for other in range(count - 1, place, -1)]
-            ends = _INTERIOR_HEADER + 2 * int.from_bytes(page[3:5], "big")
-            if kind != _INTERIOR or not levels or ends > self._usable_bytes:
+            if leaves + 1 < count:
+                runs.append((number + leaves + 1, count - leaves - 1, levels))
+            children = self._children(block[leaves * size : (leaves + 1) * size]) if levels else None
+            if children is None:
                 yield None
                 return
-            places = [at for (at,) in struct.iter_unpack(">H", page[_INTERIOR_HEADER:ends])]
-            if max(places, default=0) > len(page) - 4:
-                yield None
-                return
-            # The last child is in the header; the first one is to be read next.
-            children = [int.from_bytes(page[at : at + 4], "big") for at in (8, *reversed(places))]
-            if not all(children):
-                yield None
-                return
-            pages += [(child, levels - 1) for child in children]
+            # Consecutive children are read together; the first ones are to be read next.
+            starts = np.flatnonzero(np.diff(children, prepend=-1) != 1)
+            for start, stop in reversed(list(pairwise([*starts.tolist(), len(children)]))):
+                for place in reversed(range(start, stop, _PAGES_AT_ONCE)):
+                    runs.append((int(children[place]), min(_PAGES_AT_ONCE, stop - place), levels - 1))
+
+    def _children(self, page: bytes) -> Int64 | None:
+        """Return the numbers of the pages below an interior page, in order; None if it is not a sound one."""
+        if len(page) < self._page_bytes or page[0] != _INTERIOR:
+            return None
+        ends = _INTERIOR_HEADER + 2 * int.from_bytes(page[3:5], "big")
+        if ends > self._usable_bytes:
+            return None
+        places = np.frombuffer(page[_INTERIOR_HEADER:ends], ">u2").astype(np.int64)
+        # The last child is in the header.
+        places = np.append(places, _LAST_CHILD_AT)
+        if places.max() > len(page) - 4:
+            return None
+        children = np.frombuffer(page, np.uint8)[places[:, None] + np.arange(4)].view(">u4")[:, 0].astype(np.int64)
+        return children if children.all() else None
 
 
 def _varint(data: bytes) -> tuple[int, int]:

@@ -85,8 +85,7 @@ class ExternalSort:
                 if len(part):
                     parts.append(part)
             if parts:
-                rows = join(parts)
-                yield gather(rows, np.argsort(rows[self._key], kind="stable"))
+                yield self._sorted(parts)
 
     def _up_to(self, run: int, bound: int | None, held: RecordArray, at: int) -> tuple[RecordArray, RecordArray, int]:
         """Return the rows of a run with keys below `bound`, the rows read beyond them, and where to read on."""
