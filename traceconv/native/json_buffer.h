@@ -8,6 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "digits.h"
+
+/* Of a 64-bit integer, with its sign. */
+enum { MOST_DIGITS = 20 };
+
 /* LEFT: Python does it. FAILED: with an exception set. */
 typedef enum { DONE, LEFT, FAILED } Result;
 
@@ -49,7 +54,8 @@ static int put_quoted(Buffer *buffer, const uint8_t *at, size_t size)
 {
     static const char short_ones[32] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
     const uint8_t *end = at + size, *plain = at;
-    if (!put(buffer, "\"", 1))
+    /* Most texts need no escapes: the room for one without. */
+    if (room_for(buffer, size + 2) == NULL || !put(buffer, "\"", 1))
         return 0;
     for (; at < end; at++) {
         if (*at >= 0x20 && *at != '"' && *at != '\\')
@@ -81,11 +87,22 @@ static Result put_double(Buffer *buffer, uint64_t bits)
     return is_put ? DONE : FAILED;
 }
 
-static Result put_number(Buffer *buffer, const char *format, uint64_t value)
+static Result put_unsigned(Buffer *buffer, uint64_t value)
 {
-    char text[32];
-    int size = snprintf(text, sizeof text, format, (unsigned long long)value);
-    return put(buffer, text, (size_t)size) ? DONE : FAILED;
+    uint8_t *room = room_for(buffer, MOST_DIGITS);
+    if (room == NULL)
+        return FAILED;
+    buffer->size += (size_t)(put_decimal(room, value) - room);
+    return DONE;
+}
+
+static Result put_integer(Buffer *buffer, int64_t value)
+{
+    uint8_t *room = room_for(buffer, MOST_DIGITS);
+    if (room == NULL)
+        return FAILED;
+    buffer->size += (size_t)(put_signed(room, value) - room);
+    return DONE;
 }
 
 /* Bytes of the trace as text; invalid UTF-8 is left. */

@@ -19,6 +19,10 @@ typedef struct {
 /* Parse the varint at `at`; return its end, or NULL if it is truncated or has more than ten bytes. */
 static inline const uint8_t *past_varint(const uint8_t *at, const uint8_t *end, uint64_t *value)
 {
+    if (at < end && *at < 0x80) { /* as most are */
+        *value = *at;
+        return at + 1;
+    }
     *value = 0;
     for (int shift = 0; at < end && shift < 70; shift += 7) {
         uint8_t byte = *at++;

@@ -48,6 +48,8 @@ enum { BEGIN = 1, END, INSTANT, COUNTER };
 enum { GOES_ON = 3, ENDS };
 /* Limits of an event; one with more is left. */
 enum { MOST_NOTES = 64, MOST_FLOWS = 64, MOST_EXTRAS = 8 };
+/* Numbers that are remembered during a call, by their last bits; the largest text, and all texts, that are. */
+enum { RECENT_CODES = 512, RECENT_TEXTS = 64, LARGEST_TEXT = 256, TEXTS_ROOM = 1 << 16 };
 /* The numbers of a counter's track (_count_codes of translate.py). */
 enum { PID, TITLE, ID, IS_PLAIN, MULTIPLIER, IS_INCREMENTAL, OF_THREAD, NUMBERS };
 /* Values of OF_THREAD. */
@@ -80,13 +82,32 @@ typedef struct {
     int is_known, has_new_sum;
 } Extra;
 
-/* Codes of distinct values in the rows: `known` by value, and all values in order. */
+/* Codes of distinct values in the rows: `known` by value, and all values in order. `recent`: those of some numbers. */
+typedef struct {
+    uint64_t iid;
+    int32_t code;
+} Recent;
 typedef struct {
     PyObject *known, *distinct;
+    Recent recent[RECENT_CODES];
 } Coder;
 
+/* A number's text as JSON, in `quoted`. */
 typedef struct {
-    PyObject *names, *categories, *note_names, *note_values, *places, *counters, *sums;
+    uint64_t iid;
+    size_t at, size;
+} Quoted;
+
+/* Interned texts of annotations by number. `recent`: those of some numbers, which are not looked up again. */
+typedef struct {
+    PyObject *known;
+    Buffer quoted;
+    Quoted recent[RECENT_TEXTS];
+} Texts;
+
+typedef struct {
+    PyObject *names, *categories, *places, *counters, *sums;
+    Texts note_names, note_values;
     unsigned long long default_track;
     int here_pid, here_tid;
     Coder name, cat;
@@ -111,14 +132,23 @@ static PyObject *numbered(PyObject *known, uint64_t iid)
     return found;
 }
 
-static Result put_numbered(Buffer *buffer, PyObject *known, uint64_t iid)
+static Result put_numbered(Buffer *buffer, Texts *texts, uint64_t iid)
 {
+    Quoted *recent = &texts->recent[iid % RECENT_TEXTS];
+    if (recent->size && recent->iid == iid)
+        return put(buffer, texts->quoted.data + recent->at, recent->size) ? DONE : FAILED;
     Py_ssize_t size;
-    PyObject *text = numbered(known, iid);
+    size_t before = buffer->size;
+    PyObject *text = numbered(texts->known, iid);
     if (text == NULL)
         return PyErr_Occurred() ? FAILED : LEFT;
     const char *utf8 = PyUnicode_AsUTF8AndSize(text, &size);
-    return utf8 != NULL && put_quoted(buffer, (const uint8_t *)utf8, (size_t)size) ? DONE : FAILED;
+    if (utf8 == NULL || !put_quoted(buffer, (const uint8_t *)utf8, (size_t)size))
+        return FAILED;
+    if (size > LARGEST_TEXT || texts->quoted.size > TEXTS_ROOM)
+        return DONE;
+    *recent = (Quoted){iid, texts->quoted.size, buffer->size - before};
+    return put(&texts->quoted, buffer->data + before, recent->size) ? DONE : FAILED;
 }
 
 /* `"name":value` of an annotation that has one plain value. */
@@ -143,7 +173,7 @@ static Result put_note(Taker *taker, const Field *note, size_t *name_size)
             value = field;
     }
     if (name.iid)
-        result = name.at == NULL ? put_numbered(args, taker->note_names, name.iid) : LEFT;
+        result = name.at == NULL ? put_numbered(args, &taker->note_names, name.iid) : LEFT;
     else
         result = put_text(args, name.at == NULL ? note->at : name.at, name.size);
     *name_size = args->size - start;
@@ -155,11 +185,11 @@ static Result put_note(Taker *taker, const Field *note, size_t *name_size)
     case BOOL << 3 | VARINT:
         return put(args, value.value ? "true" : "false", value.value ? 4 : 5) ? DONE : FAILED;
     case UINT << 3 | VARINT:
-        return put_number(args, "%llu", value.value);
+        return put_unsigned(args, value.value);
     case INT << 3 | VARINT:
-        return put_number(args, "%lld", value.value);
+        return put_integer(args, (int64_t)value.value);
     case STRING_IID << 3 | VARINT:
-        return put_numbered(args, taker->note_values, value.value);
+        return put_numbered(args, &taker->note_values, value.value);
     case DOUBLE << 3 | FIXED64:
         return put_double(args, value.value);
     case STRING << 3 | LEN:
@@ -209,17 +239,24 @@ static int code_of_value(const Coder *coder, PyObject *value)
 }
 
 /* The code of a name or category: by its number, else by its text in the event; 0 for none. */
-static Result code_of_name(Taker *taker, const Coder *coder, PyObject *known, const Name *name, int32_t *code)
+static Result code_of_name(Taker *taker, Coder *coder, PyObject *known, const Name *name, int32_t *code)
 {
     *code = 0;
     if (name->iid) {
+        Recent *recent = &coder->recent[name->iid % RECENT_CODES];
+        if (recent->iid == name->iid) {
+            *code = recent->code;
+            return DONE;
+        }
         PyObject *text = numbered(known, name->iid);
         if (text == NULL && PyErr_Occurred())
             return FAILED;
         if (text == NULL)
             taker->unknown++;
-        else
+        else {
             *code = code_of_value(coder, text);
+            *recent = (Recent){*code < 0 ? 0 : name->iid, *code};
+        }
     }
     else if (name->at != NULL) {
         PyObject *text = PyUnicode_DecodeUTF8((const char *)name->at, (Py_ssize_t)name->size, NULL);
@@ -396,7 +433,7 @@ static int put_extras(Taker *taker, const Row *of_event, int64_t place, Py_ssize
             extra->has_new_sum = 1;
         }
         if (!put(&taker->args, "{\"value\":", 9)
-            || put_number(&taker->args, "%lld", (uint64_t)extra->next) != DONE || !put(&taker->args, "}", 1))
+            || put_integer(&taker->args, extra->next) != DONE || !put(&taker->args, "}", 1))
             return 0;
         row.args_end = taker->first_args + (int64_t)taker->args.size;
         if (!put(&taker->rows, &row, sizeof row)
@@ -436,7 +473,7 @@ static Result fill_counter(Taker *taker, const Event *event, uint64_t track, Row
     row->id = numbers[ID];
     if (!put(args, "{\"value\":", 9))
         return FAILED;
-    result = event->is_double ? put_double(args, event->value) : put_number(args, "%lld", event->value);
+    result = event->is_double ? put_double(args, event->value) : put_integer(args, (int64_t)event->value);
     return result == DONE && !put(args, "}", 1) ? FAILED : result;
 }
 
@@ -521,8 +558,8 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     Result result = DONE;
     (void)module;
     if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!)(O!O!O!O!OO)(O!O!O!O!)n:track_events", &data, &packets, &at,
-            &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names,
-            &PyDict_Type, &taker.note_values, &taker.default_track, &taker.here_pid, &taker.here_tid,
+            &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names.known,
+            &PyDict_Type, &taker.note_values.known, &taker.default_track, &taker.here_pid, &taker.here_tid,
             &PyList_Type, &extra_tracks, &PyDict_Type, &taker.sums,
             &PyDict_Type, &taker.name.known, &PyList_Type, &taker.name.distinct,
             &PyDict_Type, &taker.cat.known, &PyList_Type, &taker.cat.distinct, &taker.places, &taker.counters,
@@ -543,6 +580,8 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
         result = packet.what == TAKE && is_inside ? take_event(&taker, text, &packet, &event) : LEFT;
     }
     PyBuffer_Release(&packets);
+    free(taker.note_names.quoted.data);
+    free(taker.note_values.quoted.data);
     int is_sound = append(rows, &taker.rows, result != FAILED);
     is_sound = append(texts, &taker.args, is_sound);
     is_sound = append(flows, &taker.flows, is_sound);

@@ -158,7 +158,10 @@ class Rows:
         """Return all rows in the order of their packets."""
         rows = np.frombuffer(self.rows, _ROW)
         count = len(rows)
-        order = np.argsort(rows["packet"], kind="stable")
+        packets = rows["packet"]
+        # Numbers of 16 bits are sorted in one pass.
+        short = count > 0 and int(packets.max()) < 1 << 16
+        order = np.argsort(packets.astype(np.uint16) if short else packets, kind="stable")
         place = np.empty(count, np.int64)
         place[order] = np.arange(count)
         labels: dict[str, Sequence[Any]] = {

@@ -70,14 +70,14 @@ def _points(events: EventBatch, begins: Places, ends: Places) -> None:
     if not len(begins) and not len(ends):
         return
     names, ph = events.names, events.ph
-    points = np.zeros(len(begins) + len(ends), POINT_DTYPE)
-    at = np.concatenate([begins, ends])
+    is_end, is_point = np.zeros(events.count, np.bool_), np.zeros(events.count, np.bool_)
+    is_end[ends] = is_point[ends] = is_point[begins] = True
+    at = np.flatnonzero(is_point)
+    points = np.zeros(len(at), POINT_DTYPE)
     points["ts_ns"], points["id"], points["track"] = events.ts.ns[at], events.ids[at], events.track[at]
     points["name"] = np.array([_name_hash(name) for name in names.distinct], np.int64)[names.codes[at]]
     letters = np.array([ord(one[0]) if isinstance(one, str) and one else 0 for one in ph.distinct], np.int32)
-    points["end"][len(begins) :] = letters[ph.codes[ends]]
-    order = np.argsort(at, kind="stable")
-    points, at = gather(points, order), at[order]
+    points["end"] = np.where(is_end[at], letters[ph.codes[at]], 0)
     if not events.batch.columns.pairs_neighbors:
         events.first.points.add(points)
         return
