@@ -93,6 +93,7 @@ def test_ranges_of_a_run_without_tasks_and_operators(make_store: MakeStore) -> N
             row(1, 2, "Source", "annotation", 70, 40),
             row(1, 3, "Source", "frame", 30, 20),
             row(1, 4, None, "annotation", 10, 10),
+            row(1, 7, "Total Frontend", "summary", 100, 100),
             row(2, 5, "aten::mm", "host_op", 40, 40),
             row(2, 6, "forward", "annotation", 90, 50),
         ],

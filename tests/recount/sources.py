@@ -13,9 +13,9 @@ from recount.tally import Tally
 CHROME: dict[str, Classify] = {
     "real/ascend/msprof_analyze_trace_view.json": writers.ascend,
     "real/ascend/torch_npu_level1_rank1/trace_view.json": writers.ascend,
-    "real/bazel": writers.ranges,
+    "real/bazel": writers.bazel,
     "real/chrome": writers.ranges,
-    "real/clang": writers.ranges,
+    "real/clang": writers.clang,
     "real/dftracer": writers.dftracer,
     "real/mindspore": writers.ascend,
     "real/onnxruntime": writers.onnxruntime,

@@ -181,6 +181,14 @@ def dftracer(one: Slice) -> Row:
     return Row("range", "annotation", step=int(step[1]) if step else None)
 
 
+def clang(one: Slice) -> Row:
+    return Row("range", "summary") if _starts(one.name, "Total ") else _ANNOTATION
+
+
+def bazel(one: Slice) -> Row:
+    return Row("range", "summary") if one.category == "critical path component" else _ANNOTATION
+
+
 def ranges(_: Slice) -> Row:
     """Writers whose slices are all ranges."""
     return _ANNOTATION

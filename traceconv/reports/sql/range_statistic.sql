@@ -14,7 +14,7 @@
 -- to_ns = { type = "BIGINT", doc = "Only ranges that start before this time, with their full duration; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range: annotation, module, host_op, inference, execution or external_op; NULL if unknown." }
+-- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range: annotation, module, host_op, inference, execution, external_op, frame, or summary (the writer sums up or repeats others, such as the totals of clang); NULL if unknown." }
 -- category = { type = "VARCHAR", unit = "text", doc = "Category in the source, such as cpu_op; NULL if none." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; NULL if unknown." }
 -- count = { type = "BIGINT", unit = "count", doc = "Ranges that ended; the times refer to these." }

@@ -62,7 +62,7 @@ WITH asked AS (
   UNION ALL
   SELECT 'range', r.run_id, coalesce(r.name, '-'), sum(r.self_ns), sum(r.count)
   FROM range_statistic(run := run) AS r
-  WHERE r.run_id IN (FROM host_only)
+  WHERE r.run_id IN (FROM host_only) AND r.kind IS DISTINCT FROM 'summary'
   GROUP BY r.run_id, r.name
 ), host_share AS (
   SELECT *, sum(total) OVER (PARTITION BY run_id) AS run_total,
