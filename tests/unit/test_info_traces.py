@@ -46,6 +46,17 @@ def test_pytorch_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [trace]
 
 
+def test_times_are_those_of_the_run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Objects, samples and marks have times too."""
+    trace = tmp_path / "t.json"
+    trace.write_text(f'[{{"ph":"N","name":"o","id":1,"pid":1,"ts":1}},{A},{{"ph":"P","name":"s","pid":1,"ts":9}}]')
+    _, one = described(capfd, trace)
+    assert (one["first_ns"], one["last_ns"]) == (1000, 9000)
+    ingest([trace], tmp_path / "s.duckdb")
+    with open_store(tmp_path / "s.duckdb") as store:
+        assert store.execute("SELECT start_ns, end_ns FROM run").fetchall() == [(1000, 9000)]
+
+
 def test_as_json(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = tmp_path / "t.json"
     trace.write_text(f'[{A},{{"ph":"X" 1}},{{"ph":"C","name":"c","pid":1,"ts":"0.25","args":{{"v":1}}}}]')

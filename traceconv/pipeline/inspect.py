@@ -154,7 +154,7 @@ class _EventFacts(TimeBounds):
         for pid in columns.label("pid").distinct:
             self.tracks.process_of(pid)
         kinds = np.array([self._kinds[value] for value in ph.distinct], np.int8)[ph.codes]
-        self._note_times(batch, kinds < phases.METADATA)
+        self._note_times(batch, (kinds < phases.UNKNOWN) & (kinds != phases.METADATA))
         names, pids, tids = (columns.label(field) for field in ("name", "pid", "tid"))
         args = columns.raw.get("args")
         for row in np.flatnonzero(kinds == phases.METADATA).tolist():
