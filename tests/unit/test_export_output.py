@@ -34,6 +34,12 @@ def run_export(*arguments: str, **options: object) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output="stdout" not in options, check=False, **options)  # type: ignore[call-overload, no-any-return]
 
 
+def test_the_name_of_standard_output_is_written_to(store: Path) -> None:
+    result = run_export("--db", str(store), "-o", "/dev/stdout")
+    assert (result.returncode, b"/dev/stdout: 1 task" in result.stderr) == (0, True)
+    assert json.loads(result.stdout)["traceEvents"]
+
+
 def test_existing_file_is_kept_if_writing_fails(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("before")

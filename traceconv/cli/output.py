@@ -77,7 +77,7 @@ def write_parquet_file(
     from traceconv.reports.run import write_parquet
 
     target = Path(os.path.realpath(output))
-    if os.path.exists(target) and not os.path.isfile(target):
+    if os.path.exists(output) and not os.path.isfile(output):  # of /dev/stdout, target may not exist
         raise OutputError(f"can't write {printable(str(output))}: it is not a regular file")
     if not target.parent.is_dir():
         raise OutputError(f"can't write {printable(str(output))}: its folder does not exist")

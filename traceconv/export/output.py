@@ -43,7 +43,8 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
     wins. A path that is not a regular file (a pipe, a device) is written to directly. Raises OutputError.
     """
     shown = "standard output" if path is None else printable(str(path))
-    target = None if path is None else Path(os.path.realpath(path))
+    # /dev/stdout and the like are links to what has no path, such as pipes.
+    target = path if path is None or _is_special(path) else Path(os.path.realpath(path))
     partial = None if target is None or _is_special(target) else partial_of(target)
     try:
         raw = _open_raw(target, partial)
