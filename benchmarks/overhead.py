@@ -28,7 +28,7 @@ from onnx import TensorProto, helper
 import traceconv
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import EVENT, Device
-from traceconv.runtime.event_log import NONE32, EventLog, EventStore
+from traceconv.runtime.event_log import NONE32, EventLog, EventStore, TaskOrigin
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.spec import reference_npu
 
@@ -134,7 +134,7 @@ def _task_records(log: EventLog) -> Callable[[int], None]:
     device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
     tasks = [device.submit(0, 0, EVENT)]
     device.run_all()
-    tasks[0].note = ("MemcpyH2D", NONE32, "SDMA"), None, 64, 1, 1, 1
+    tasks[0].note = TaskOrigin("MemcpyH2D", NONE32, "SDMA"), 64, 1, 1, 1
 
     def work(count: int) -> None:
         for number in range(count):

@@ -24,12 +24,13 @@ from traceconv.runtime.event_log import (
     CaptureIds,
     EventLog,
     EventStore,
+    TaskOrigin,
     append,
 )
 from traceconv.runtime.host import live_host
 from traceconv.runtime.launch import Run
 from traceconv.runtime.live import PROCESS
-from traceconv.runtime.memory import MemoryEvent
+from traceconv.runtime.memory import MemoryEvent, Origin, use_of
 from traceconv.runtime.ranges import moves_between
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.spec import reference_npu
@@ -78,8 +79,8 @@ def test_events_added_while_others_are_taken_are_not_lost() -> None:
 
     def add(number: int) -> None:
         for count in range(each):
-            event = MemoryEvent(count, "alloc", "block", number, 0, 1, 1, 1, f"pool {count % 5}", "input", None, number)
-            logs[number].memory([event], 0)
+            origin = use_of(f"pool {count % 5}", "input", None, number)
+            logs[number].memory([MemoryEvent(count, number, 0, 1, 1, 1, origin)], 0)
 
     threads = [threading.Thread(target=add, args=(number,)) for number in range(len(logs))]
     for thread in threads:
@@ -97,7 +98,7 @@ def test_events_added_while_others_are_taken_are_not_lost() -> None:
 def test_excluded_events_are_not_buffered() -> None:
     store = EventStore(on=False, tasks_on=False, memory_on=False, steps_on=False)
     log = EventLog(store)
-    log.memory([MemoryEvent(1, "free", "block", 1, 0, 1, 0, 1, "input", "allocator", None, None)], 0)
+    log.memory([MemoryEvent(1, 1, 0, 1, 0, 1, Origin("free", "block", "input"))], 0)
     device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
     log.tasks(device, [device.submit(0, 5, EVENT)])
     log.sync(0, 1, 2, 3)
@@ -125,32 +126,37 @@ def some_tasks(device: Device) -> list[Task]:
     tasks = [device.submit(0, 0, EVENT), device.submit(1, 0, EVENT)]
     tasks += [device.submit(stream, 5, EVENT, event=tasks[0]) for stream in (1, 2)]
     device.run_all()
+    origins = [TaskOrigin(name, NONE32, "SDMA") for name in ("Load", "Store")]
     for number, task in enumerate(tasks):
         size = None if number % 2 else 2**40
-        task.note = (("Load", "Store")[number // 2], NONE32, "SDMA"), None, size, number, 7, NONE32
+        task.note = origins[number // 2], size, number, 7, NONE32
     return tasks
 
 
 def some_memory() -> list[MemoryEvent]:
     """Two pairs of an alloc and a free."""
-    alloc = MemoryEvent(5, "alloc", "block", 1, 2**44, 512, 512, 2**21, "stream 0", "activation", "x", 3)
-    free = MemoryEvent(9, "free", "block", 1, 2**44, 512, 0, 2**21, "stream 0", "allocator", None, None)
-    return [alloc, free, alloc._replace(host_ns=2**62, block_id=2), free._replace(host_ns=-1, pool="input")]
+    alloc = MemoryEvent(5, 1, 2**44, 512, 512, 2**21, use_of("stream 0", "activation", "x", 3))
+    free = MemoryEvent(9, 1, 2**44, 512, 0, 2**21, Origin("free", "block", "stream 0"))
+    other = Origin("free", "block", "input")
+    return [alloc, free, alloc._replace(host_ns=2**62, block_id=2), free._replace(host_ns=-1, origin=other)]
 
 
 def test_c_and_python_log_the_same_tasks_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
-    tasks, found = some_tasks(device), []
+    tasks, memory, found = some_tasks(device), some_memory(), []
     for is_native in (native.AVAILABLE, False):
         monkeypatch.setattr(event_log.native, "AVAILABLE", is_native)
         log = EventLog(EventStore(), op_base=10)
+        log_memory = log.memory_log(1)
         for _ in range(2):  # new heads, then known ones
             log.tasks(device, tasks)
-            log.memory(some_memory(), 1)
+            log.memory(memory[:2], 1)
+            for event in memory:
+                log_memory(*event)
         found.append(({key: words.tolist() for key, words in log.store.take().items()}, log.store.heads))
     assert found[0] == found[1]
     words, heads = found[0]
-    assert [len(words["task", 0]), len(words["event_wait", 0]), len(words["memory", None])] == [8, 4, 8]
+    assert [len(words["task", 0]), len(words["event_wait", 0]), len(words["memory", None])] == [8, 4, 12]
     assert [len(heads["task"]), len(heads["memory"])] == [2, 3]
     assert words["event_wait", 0][0] == [tasks[2].end, tasks[2].task_id, tasks[0].task_id]
 
@@ -165,13 +171,15 @@ def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
     tasks[3].start = None
     with pytest.raises(TypeError):
         log.tasks(device, tasks)
-    tasks[3].note = tasks[3].note[:5]
-    with pytest.raises(TypeError, match="6 fields"):
+    tasks[3].note = tasks[3].note[:4]
+    with pytest.raises(TypeError, match="5 fields"):
         log.tasks(device, tasks)
     with pytest.raises(OverflowError):
-        log.memory([events[0]._replace(address=2**63)], 0)
-    with pytest.raises(TypeError, match="12 fields"):
-        native.append_memory(bytearray(), {}, len, 0, *events[0][:11])
+        log.memory_log(0)(*events[0]._replace(address=2**63))
+    with pytest.raises(TypeError, match="7 fields"):
+        native.append_memory(bytearray(), {}, *events[0][:6])
+    with pytest.raises(KeyError):
+        native.append_memory(bytearray(), {}, *events[0])
     assert log.store.pending == 0
 
 

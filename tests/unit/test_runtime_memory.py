@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv.base.errors import ModelError
-from traceconv.runtime.memory import Allocator, Block, MemoryEvent
+from traceconv.runtime.memory import Allocator, Block, MemoryEvent, use_of
 
 MIB = 1 << 20
 
@@ -23,7 +23,7 @@ class Log:
         self.events.append(MemoryEvent(*fields))
 
     def alloc(self, size: int, pool: str = "dynamic") -> Block:
-        return self.allocator.alloc(size, pool=pool, purpose="activation", tensor="t", op=1, now_ns=len(self.events))
+        return self.allocator.alloc(size, use_of(pool, "activation", "t", 1), len(self.events))
 
     def free(self, block: Block) -> None:
         self.allocator.free(block, len(self.events))
@@ -51,7 +51,7 @@ def test_blocks_never_overlap_and_totals_add_up(wishes: list[tuple[str, int]], r
     log.allocator.release(0)
     assert log.allocator.reserved_bytes == 0
     assert log.events == [] or log.events[-1].reserved_bytes == 0
-    ids = [event.block_id for event in log.events if event.event == "alloc"]
+    ids = [event.block_id for event in log.events if event.origin.event == "alloc"]
     assert len(set(ids)) == len(ids) and 0 not in ids
 
 
@@ -60,7 +60,7 @@ def test_freed_memory_is_used_again_before_more_is_reserved() -> None:
     first = log.alloc(MIB)
     log.free(first)
     assert log.alloc(MIB).address == first.address
-    assert sum(event.kind == "segment" for event in log.events) == 1
+    assert sum(event.origin.kind == "segment" for event in log.events) == 1
 
 
 def test_the_smallest_hole_that_fits_is_taken() -> None:

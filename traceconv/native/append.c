@@ -54,6 +54,25 @@ static int head_of(PyObject *heads, PyObject *key, int64_t *head)
     return PyErr_Occurred() ? -1 : 1;
 }
 
+/* An argument as a word; 0: error. */
+static int word_of(PyObject *number, int64_t *word)
+{
+    *word = PyLong_AsLongLong(number);
+    return !(*word == -1 && PyErr_Occurred());
+}
+
+/* The number of a head in a dictionary, which adds a new one. 0: error. */
+static int known_head(PyObject *heads, PyObject *key, int64_t *head)
+{
+    int found = head_of(heads, key, head);
+    if (found != 0)
+        return found > 0;
+    PyObject *added = PyObject_GetItem(heads, key);
+    int is_word = added != NULL && word_of(added, head);
+    Py_XDECREF(added);
+    return is_word;
+}
+
 /* Convert an item of a tuple; None is -1, as unknown words are. 0: error. */
 static int item_of(PyObject *tuple, Py_ssize_t place, int64_t *word)
 {
@@ -83,80 +102,47 @@ static int find_names(void)
     return 1;
 }
 
-enum { TASK_WORDS = 9, WAIT_WORDS = 3, MEMORY_WORDS = 7, MEMORY_FIELDS = 12 };
+enum { TASK_WORDS = 9, WAIT_WORDS = 3, MEMORY_WORDS = 7 };
 
-/* Convert a task, and its wait if it has an event. 1: done; 0: its head is unknown; -1: error. */
-static int convert_task(PyObject *task, PyObject *heads, int64_t *words, int64_t *wait, int *waits)
+/* Convert a task, and its wait if it has an event; 0: error. */
+static int convert_task(PyObject *task, PyObject *heads, int64_t *words, int64_t *wait, int *has_wait)
 {
+    enum { ORIGIN, SIZE, CORRELATION, STEP, EXECUTION, FIELDS };
     PyObject *note = PyObject_GetAttr(task, names[NOTE]), *event = NULL;
-    int done = note == NULL ? -1 : 0;
-    if (done == 0 && (!PyTuple_Check(note) || PyTuple_Size(note) != 6)) {
-        PyErr_SetString(PyExc_TypeError, "the note of a task has 6 fields");
-        done = -1;
+    int done = note != NULL;
+    if (done && (!PyTuple_Check(note) || PyTuple_Size(note) != FIELDS)) {
+        PyErr_Format(PyExc_TypeError, "the note of a task has %d fields", (int)FIELDS);
+        done = 0;
     }
-    if (done == 0)
-        done = head_of(heads, PyTuple_GetItem(note, 0), &words[8]);
-    if (done > 0) {
-        int good = attribute_of(task, names[START], &words[0]) && attribute_of(task, names[END], &words[1])
-            && item_of(note, 3, &words[2]) && item_of(note, 2, &words[3]) && attribute_of(task, names[TASK_ID], &words[4])
-            && attribute_of(task, names[STREAM_ID], &words[5]) && item_of(note, 4, &words[6]) && item_of(note, 5, &words[7])
-            && (event = PyObject_GetAttr(task, names[EVENT])) != NULL;
-        *waits = good && event != Py_None;
-        if (*waits) {
-            wait[0] = words[1];
-            wait[1] = words[4];
-            good = attribute_of(event, names[TASK_ID], &wait[2]);
-        }
-        done = good ? 1 : -1;
+    done = done && attribute_of(task, names[START], &words[0]) && attribute_of(task, names[END], &words[1])
+        && item_of(note, CORRELATION, &words[2]) && item_of(note, SIZE, &words[3])
+        && attribute_of(task, names[TASK_ID], &words[4]) && attribute_of(task, names[STREAM_ID], &words[5])
+        && item_of(note, STEP, &words[6]) && item_of(note, EXECUTION, &words[7])
+        && known_head(heads, PyTuple_GetItem(note, ORIGIN), &words[8])
+        && (event = PyObject_GetAttr(task, names[EVENT])) != NULL;
+    *has_wait = done && event != Py_None;
+    if (*has_wait) {
+        wait[0] = words[1];
+        wait[1] = words[4];
+        done = attribute_of(event, names[TASK_ID], &wait[2]);
     }
     Py_XDECREF(event);
     Py_XDECREF(note);
     return done;
 }
 
-/* The head of a change of memory: the number in `heads` or, the first time, what `add_head` returns. 0: error. */
-static int memory_head(PyObject *const *fields, PyObject *device_id, PyObject *heads, PyObject *add_head, int64_t *head)
-{
-    static const int key_fields[] = {1, 2, 8, 9, 10, 11};
-    PyObject *key = PyTuple_New(7);
-    if (key == NULL)
-        return 0;
-    for (int place = 0; place < 7; place++)
-        PyTuple_SetItem(key, place, Py_NewRef(place < 6 ? fields[key_fields[place]] : device_id));
-    int found = head_of(heads, key, head);
-    Py_DECREF(key);
-    if (found != 0)
-        return found > 0;
-    PyObject *event = PyTuple_New(MEMORY_FIELDS);
-    for (int place = 0; event != NULL && place < MEMORY_FIELDS; place++)
-        PyTuple_SetItem(event, place, Py_NewRef(fields[place]));
-    PyObject *added = event == NULL ? NULL : PyObject_CallFunctionObjArgs(add_head, event, device_id, NULL);
-    Py_XDECREF(event);
-    *head = added == NULL ? -1 : PyLong_AsLongLong(added);
-    Py_XDECREF(added);
-    return !PyErr_Occurred();
-}
-
-/* An argument as a word; 0: error. */
-static int word_of(PyObject *number, int64_t *word)
-{
-    *word = PyLong_AsLongLong(number);
-    return !(*word == -1 && PyErr_Occurred());
-}
-
 PyObject *native_append_memory(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    static const int places[] = {0, 3, 4, 5, 6, 7};
-    enum { BUFFER, HEADS, ADD_HEAD, DEVICE, FIELDS };
+    enum { BUFFER, HEADS, FIELDS };
     int64_t words[MEMORY_WORDS];
     (void)module;
-    if (count != FIELDS + MEMORY_FIELDS || !PyByteArray_Check(args[BUFFER]) || !PyDict_Check(args[HEADS]))
-        return PyErr_Format(PyExc_TypeError, "a bytearray, heads, and a change of memory of %d fields", (int)MEMORY_FIELDS);
-    if (!memory_head(args + FIELDS, args[DEVICE], args[HEADS], args[ADD_HEAD], &words[MEMORY_WORDS - 1]))
-        return NULL;
+    if (count != FIELDS + MEMORY_WORDS || !PyByteArray_Check(args[BUFFER]) || !PyDict_Check(args[HEADS]))
+        return PyErr_Format(PyExc_TypeError, "a bytearray, heads, and a change of memory of %d fields", (int)MEMORY_WORDS);
     for (int place = 0; place < MEMORY_WORDS - 1; place++)
-        if (!word_of(args[FIELDS + places[place]], &words[place]))
+        if (!word_of(args[FIELDS + place], &words[place]))
             return NULL;
+    if (!known_head(args[HEADS], args[FIELDS + MEMORY_WORDS - 1], &words[MEMORY_WORDS - 1]))
+        return NULL;
     return append_words(args[BUFFER], words, MEMORY_WORDS) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
@@ -212,41 +198,31 @@ PyObject *native_append_launch(PyObject *module, PyObject *const *args, Py_ssize
     Py_RETURN_NONE;
 }
 
-/* Append the words of tasks from `first` on, until one with an unknown head; return the place of that one. */
+/* Append the words of tasks and of their waits. */
 PyObject *native_append_tasks(PyObject *module, PyObject *args)
 {
     PyObject *buffer, *other, *tasks, *heads;
-    Py_ssize_t first, place;
     (void)module;
-    if (!PyArg_ParseTuple(args, "YYO!O!n", &buffer, &other, &PyList_Type, &tasks, &PyDict_Type, &heads, &first))
+    if (!PyArg_ParseTuple(args, "YYO!O!", &buffer, &other, &PyList_Type, &tasks, &PyDict_Type, &heads) || !find_names())
         return NULL;
-    if (first < 0 || !find_names())
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "a place is not negative");
-    Py_ssize_t count = PyList_Size(tasks) - first;
-    if (count <= 0)
-        return PyLong_FromSsize_t(first);
-    int64_t *words = malloc((size_t)count * (TASK_WORDS + WAIT_WORDS) * sizeof *words);
+    Py_ssize_t count = PyList_Size(tasks);
+    int64_t *words = malloc(((size_t)count * (TASK_WORDS + WAIT_WORDS) + 1) * sizeof *words);
     if (words == NULL)
         return PyErr_NoMemory();
     int64_t *waits = words + (size_t)count * TASK_WORDS;
     size_t wait_count = 0;
     int done = 1;
-    for (place = 0; place < count && done > 0; place += done > 0) {
-        PyObject *task = PyList_GetItem(tasks, first + place);
+    for (Py_ssize_t place = 0; place < count && done; place++) {
+        PyObject *task = PyList_GetItem(tasks, place);
         int has_wait = 0;
-        if (task == NULL) {
-            done = -1;
-            break;
-        }
-        Py_INCREF(task);
-        done = convert_task(task, heads, words + (size_t)place * TASK_WORDS, waits + WAIT_WORDS * wait_count, &has_wait);
-        Py_DECREF(task);
-        wait_count += (size_t)(done > 0 && has_wait);
+        Py_XINCREF(task);
+        done = task != NULL
+            && convert_task(task, heads, words + (size_t)place * TASK_WORDS, waits + WAIT_WORDS * wait_count, &has_wait);
+        Py_XDECREF(task);
+        wait_count += (size_t)has_wait;
     }
-    if (done >= 0 && append_words(buffer, words, (size_t)place * TASK_WORDS) < 0)
-        done = -1;
-    if (done >= 0 && wait_count > 0 && append_words(other, waits, WAIT_WORDS * wait_count) < 0)
-        done = -1;
+    done = done && append_words(buffer, words, (size_t)count * TASK_WORDS) == 0
+        && (wait_count == 0 || append_words(other, waits, WAIT_WORDS * wait_count) == 0);
     free(words);
-    return done < 0 ? NULL : PyLong_FromSsize_t(first + place);
+    return done ? Py_NewRef(Py_None) : NULL;
 }

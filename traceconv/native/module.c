@@ -12,9 +12,9 @@ static PyMethodDef methods[] = {
     {"append_launch", (PyCFunction)(void (*)(void))native_append_launch, METH_FASTCALL,
         "append_launch(buffer, clock, begin_ns, submit_ns, number, word, step_id): append the words of a launch that ends now."},
     {"append_memory", (PyCFunction)(void (*)(void))native_append_memory, METH_FASTCALL,
-        "append_memory(buffer, heads, add_head, device_id, *fields): append the words of a change of memory."},
+        "append_memory(buffer, heads, *fields): append the words of a change of memory."},
     {"append_tasks", native_append_tasks, METH_VARARGS,
-        "append_tasks(buffer, waits, tasks, heads, first): append the words of tasks and waits; the first without a head."},
+        "append_tasks(buffer, waits, tasks, heads): append the words of tasks, and of the waits among them."},
     {"causes", native_causes, METH_VARARGS, "causes(causes, first, last, out): the causes of a vertex from `first` on, backwards; their number."},
     {"delays", native_delays, METH_VARARGS,
         "delays(times, previous, groups, added_sources, added_targets, added_kinds, waits, kinds, edge_kinds, offsets, sources, "

@@ -15,7 +15,7 @@ from pathlib import Path
 from traceconv.base.errors import OutputError
 from traceconv.runtime.event_log import EventStore, RangeBegin, Taken
 from traceconv.runtime.identity import Identity, real_identity
-from traceconv.runtime.memory import MemoryEvent
+from traceconv.runtime.memory import MemoryEvent, Origin
 from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.recorder import LoadedModel, Recorder
 from traceconv.runtime.span_base import SpanLog
@@ -127,8 +127,8 @@ class Capture:
             used, reserved = (held[-1].used_bytes, held[-1].reserved_bytes) if held else (0, 0)
             freed = [
                 MemoryEvent(
-                    self._now(), "free", event.kind, block_id, event.address, event.size_bytes, used, reserved,
-                    event.pool, event.purpose, None, None,
+                    self._now(), block_id, event.address, event.size_bytes, used, reserved,
+                    Origin("free", event.origin.kind, event.origin.pool, event.origin.purpose),
                 )
                 for block_id, event in before.items()
                 if block_id not in now

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from traceconv import native
 from traceconv.runtime.device import Device, Task
 from traceconv.runtime.lower import DeviceOp, Program
-from traceconv.runtime.memory import MemoryEvent
+from traceconv.runtime.memory import MemoryEvent, Origin
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.schema import record
 
@@ -73,8 +73,36 @@ ModuleTarget: TypeAlias = tuple[
 #: (kind, device_id or None for the host) → one row of words per event, in order of arrival.
 Taken = dict[tuple[str, "int | None"], Words]
 Head = tuple[str | int, ...]
-#: (name, index of its op in the model, task_type): what tasks with the same head share.
-TaskKey = tuple[str | None, int, str]
+
+
+class _Heads(dict[Any, int]):
+    """Numbers of heads by what events are logged with, which is found by identity; `add` numbers a new one."""
+
+    def __init__(self, add: Callable[[Any], int]) -> None:
+        super().__init__()
+        self._add = add
+
+    def __missing__(self, key: Any) -> int:
+        head = self[key] = self._add(key)
+        return head
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskOrigin:
+    """What tasks with the same head have in common. Logs find it by identity: one object for each op, not for each run.
+
+    name      None: that of its op
+    op_index  index of its op in the model, NONE32 for none; `op`: the op
+    """
+
+    name: str | None
+    op_index: int
+    task_type: str
+    op: DeviceOp | None = None
+
+
+#: What `EventLog.tasks` finds in the `note` of a task: its origin, size_bytes, correlation_id, step_id, execution_id.
+TaskNote = tuple[TaskOrigin, "int | None", int, int, int]
 
 
 def enum_values(record_name: str, field_name: str) -> dict[str, int]:
@@ -100,6 +128,8 @@ class CaptureIds:
     executions: Iterator[int] = field(default_factory=lambda: count(1))
     blocks: Iterator[int] = field(default_factory=lambda: count(1))
     correlations: Iterator[int] = field(default_factory=lambda: count(1))
+    #: Of live calls: the odd number before one belongs to a call inside.
+    live_correlations: Iterator[int] = field(default_factory=lambda: count(2, 2))
 
 
 @lru_cache(4096)
@@ -187,8 +217,8 @@ class EventLog:
         #: `append` here adds the words of a call.
         self.calls = store.buffer("api", None)
         self._call_heads: dict[tuple[str, int, int, str], int] = {}
-        self._memory_heads: dict[tuple[object, ...], int] = {}
-        self._task_heads: dict[TaskKey, int] = {}
+        self._memory_heads: dict[Head, int] = {}
+        self._task_heads = _Heads(self._task_head)
         self._counter_heads: dict[tuple[str, str], int] = {}
 
     # Texts, metadata and ranges: a recorder writes them at once; a log of several recorders writes them on demand.
@@ -230,32 +260,30 @@ class EventLog:
     def memory(self, events: Sequence[MemoryEvent], device_id: int) -> None:
         """Log allocations and frees, in their order."""
         if self.store.memory_on:
-            log = self.memory_log(device_id)
-            for event in events:
-                log(*event)
+            buffer = self.store.buffer("memory", None)
+            for *words, origin in events:
+                append(buffer, *words, self._memory_head(origin, device_id))
 
     def memory_log(self, device_id: int) -> Callable[..., None]:
         """Return a function that logs a change of a device's memory, given as the fields of a `MemoryEvent`."""
-        heads, buffer, add_head = self._memory_heads, self.store.buffer("memory", None), self._memory_head
+        buffer, heads = self.store.buffer("memory", None), _Heads(partial(self._memory_head, device_id=device_id))
         if native.AVAILABLE:
-            return partial(native.append_memory, buffer, heads, add_head, device_id)
+            return partial(native.append_memory, buffer, heads)
 
         def log(*fields: Any) -> None:
-            host_ns, what, kind, block_id, address, size, used, reserved, pool, purpose, tensor, op = fields
-            head = heads.get((what, kind, pool, purpose, tensor, op, device_id))
-            if head is None:
-                head = add_head(fields, device_id)
-            append(buffer, host_ns, block_id, address, size, used, reserved, head)
+            *words, origin = fields
+            append(buffer, *words, heads[origin])
 
         return log
 
-    def _memory_head(self, event: Sequence[Any], device_id: int) -> int:
-        _, what, kind, _, _, _, _, _, pool, purpose, tensor, op = event
-        op_index = NONE32 if op is None else self._op(op)
-        enums = _MEMORY_EVENTS[what], _MEMORY_KINDS[kind], _PURPOSES[purpose]
-        head = self._add_heads("memory", (pool, tensor or "", device_id, op_index, *enums))
-        self._memory_heads[what, kind, pool, purpose, tensor, op, device_id] = head
-        return head
+    def _memory_head(self, origin: Origin, device_id: int) -> int:
+        op_index = NONE32 if origin.op_index is None else self._op(origin.op_index)
+        enums = _MEMORY_EVENTS[origin.event], _MEMORY_KINDS[origin.kind], _PURPOSES[origin.purpose]
+        head = origin.pool, origin.tensor_name or "", device_id, op_index, *enums
+        found = self._memory_heads.get(head)
+        if found is None:
+            found = self._memory_heads[head] = self._add_heads("memory", head)
+        return found
 
     def clock_stop(self, thread_id: int, host_ns: int, dur_ns: int) -> None:
         """Log that the host clock stopped, also while logs are paused."""
@@ -276,17 +304,12 @@ class EventLog:
         heads, clock, device_id = self._task_heads, device.clock, device.device_id
         buffer = self.store.buffer("task", device_id)
         if native.AVAILABLE and not clock.jump_ticks and not self.spans_open:
-            first, tasks = 0, list(tasks)
-            waits = self.store.buffer("event_wait", device_id)
-            while (first := native.append_tasks(buffer, waits, tasks, heads, first)) < len(tasks):
-                self._task_head(*tasks[first].note[:2])
+            native.append_tasks(buffer, self.store.buffer("event_wait", device_id), list(tasks), heads)
             return
         words, waits = bytearray(), bytearray()
         for task in tasks:
-            key, op, size_bytes, correlation_id, step_id, execution_id = task.note
-            head = heads.get(key)
-            if head is None:
-                head = self._task_head(key, op)
+            origin, size_bytes, correlation_id, step_id, execution_id = task.note
+            head = heads[origin]
             size = _NONE_WORD if size_bytes is None else size_bytes
             start, end = task.span
             if clock.jump_ticks and end >= clock.jump_at:
@@ -301,12 +324,11 @@ class EventLog:
         if waits:
             self.store.buffer("event_wait", device_id).extend(waits)
 
-    def _task_head(self, key: TaskKey, op: DeviceOp | None) -> int:
-        name, op_index, task_type = key
+    def _task_head(self, origin: TaskOrigin) -> int:
+        op = origin.op
         blocks = (op.cost.block_count, op.cost.mix_block_count) if op else (0, 0)
-        numbers = self._op(op_index), *blocks, _TASK_TYPES[task_type], int(bool(op and op.hf32_eligible))
-        head = self._task_heads[key] = self._add_heads("task", (name or "", *numbers))
-        return head
+        kind = _TASK_TYPES[origin.task_type], int(bool(op and op.hf32_eligible))
+        return self._add_heads("task", (origin.name or "", self._op(origin.op_index), *blocks, *kind))
 
     def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         """Called for each task of a stream while spans on streams are open."""

@@ -85,9 +85,8 @@ class Host:
         self.channel, self.worker, self.driver = threads
         self.clock = clock
         self.is_live = clock is not None
-        numbers = correlations or itertools.count(1)
-        #: Live calls have even numbers: the odd one before belongs to a call inside. `map` is thread-safe.
-        self.correlations = map((2).__mul__, numbers) if self.is_live else numbers
+        #: Live calls have even numbers: see `CaptureIds`.
+        self.correlations = correlations or (itertools.count(2, 2) if self.is_live else itertools.count(1))
         #: Channel thread → index of an op → head and shape of its dispatch, as one word.
         self._dispatch_words: dict[int, dict[int, int]] = {}
         #: False: the host does not wait for the device. Only for measuring the host alone.
@@ -376,7 +375,7 @@ def live_host(
 ) -> Host:
     """Return host threads in real time; every host of a capture has the same clock."""
     channel, worker, driver = (LiveThread(id, name, clock) for id, name in zip(thread_ids, names, strict=True))
-    return Host(recorder, (channel, worker, driver), clock, 0, ids.correlations, ids.spans)
+    return Host(recorder, (channel, worker, driver), clock, 0, ids.live_correlations, ids.spans)
 
 
 def modelled_host(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from traceconv.runtime import device as dev
 from traceconv.runtime.clock import HostThread
 from traceconv.runtime.cost import Cost, ceil_div, copy_ticks, memory_cycles, task_ticks
 from traceconv.runtime.device import EVENT, Device, Rendezvous, Task, Work
-from traceconv.runtime.event_log import CALL_IN_CALL, NONE32, TaskKey
+from traceconv.runtime.event_log import CALL_IN_CALL, NONE32, TaskOrigin
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.lower import DeviceOp, Program
-from traceconv.runtime.memory import Allocator, Block
+from traceconv.runtime.memory import Allocator, Block, Origin, use_of
 from traceconv.runtime.schedule import INPUTS, Copy, Schedule
 from traceconv.runtime.spec import DeviceSpec
 from traceconv.runtime.truth import DeviceTruth
@@ -41,22 +40,36 @@ class Execution:
     execution_id: int
     index: int
     tasks: list[Task] = field(default_factory=list)
+    _span: tuple[int, int] | None = None
 
     @property
     def span(self) -> tuple[int, int]:
         """First start and last end of its tasks, once all are done."""
-        spans = [task.span for task in self.tasks]
-        return min(spans)[0], max([end for _, end in spans])
+        if self._span is None:
+            spans = [task.span for task in self.tasks]
+            self._span = min(spans)[0], max([end for _, end in spans])
+        return self._span
 
 
-class _Launch(NamedTuple):
-    """What is launched, the same in every run."""
+@dataclass(slots=True, eq=False)
+class _Launch:
+    """What is launched, the same in every run.
 
-    key: TaskKey
+    writes     the tensors that it needs memory for: name, size, and origin of the allocation
+    workspace  size and origin of its workspace
+    word       4 · head + shape of its calls with live clocks; 0: not yet known
+    """
+
+    origin: TaskOrigin
     stream: int
     work: Work
-    op: DeviceOp | None = None
     size_bytes: int | None = None
+    writes: tuple[tuple[str, int, Origin], ...] = ()
+    workspace: tuple[int, Origin] | None = None
+    word: int = 0
+
+
+_EVENT_RECORD, _EVENT_WAIT = (TaskOrigin(name, NONE32, name) for name in ("EVENT_RECORD", "EVENT_WAIT"))
 
 
 @dataclass(slots=True)
@@ -142,16 +155,18 @@ class Launcher:
 
     def __post_init__(self) -> None:
         program, host, truth = self._program, self._host, self._truth
-        self._op_launches = [self._op_launch(op) for op in program.ops]
         self._output_roots = {program.root(name) for name in program.downloads}
-        self._inner_work: dict[int, Work] = {}
+        self._op_launches = [self._op_launch(op) for op in program.ops]
+        #: (index of an op in a body, name of its task, stream) → its launch.
+        self._inner_launches: dict[tuple[int, str | None, int], _Launch] = {}
+        self._inputs: dict[str, Origin] = {}
+        self._copies: dict[str, TaskOrigin] = {}
         self._store = host.recorder.store
         #: Finished tasks waiting for `log_done`.
         self._finished: list[Task] = []
         # A modelled capture defines its texts in the order in which tasks finish on all devices, and the truth needs
         # to know the previous task, which a finished task forgets.
         self._when_done = self._finished.append if host.is_live and truth is None else self._log_one
-        self._launch_words: dict[int, int] = {}
         self._log_launch = host.launch_log()
         self._next_sample = 0
         #: Memory in use is sampled after this many ops; 0: by device time.
@@ -161,10 +176,16 @@ class Launcher:
     def _op_launch(self, op: DeviceOp) -> _Launch:
         stream, work = self._plan.placements[op.index].stream, op_work(self._device.spec, op)
         if op.is_collective:  # not an op of the model
-            return _Launch(
-                (op.name, NONE32, op.core), stream, work, None, sum(tensor.size_bytes for tensor in op.reads)
-            )
-        return _Launch((None, op.index, op.core), stream, work, op)
+            size = sum(tensor.size_bytes for tensor in op.reads)
+            return _Launch(TaskOrigin(op.name, NONE32, op.core), stream, work, size)
+        pool, launch = f"stream {stream}", _Launch(TaskOrigin(None, op.index, op.core, op), stream, work)
+        for tensor in op.writes:
+            root = self._program.root(tensor.name)
+            purpose = "output" if root in self._output_roots else "activation"
+            launch.writes += ((root, tensor.size_bytes, use_of(pool, purpose, root, op.index)),)
+        if op.cost.workspace_bytes:
+            launch.workspace = op.cost.workspace_bytes, use_of(pool, "workspace", op=op.index)
+        return launch
 
     # Ops
 
@@ -180,7 +201,7 @@ class Launcher:
                 run.op_tasks.append(self._submit("LaunchKernel", launch, run, rendezvous=rendezvous))
             self._after(op, run)
             return
-        task, run.scratch = self._launch(op, launch, run)
+        task, run.scratch = self._launch(launch, run)
         run.op_tasks.append(task)
         if op.index not in run.trips:
             self.finish(op, run)
@@ -188,11 +209,12 @@ class Launcher:
 
     def inner(self, op: DeviceOp, name: str | None, outer: DeviceOp, run: Run) -> None:
         """Launch an op of a body, in a task called `name`, on the stream and in the workspace of the op `outer`."""
-        work = self._inner_work.get(op.index)
-        if work is None:
-            work = self._inner_work[op.index] = op_work(self._device.spec, op)
-        stream = self._plan.placements[outer.index].stream
-        task, _ = self._launch(op, _Launch((name, op.index, op.core), stream, work, op), run)
+        key = op.index, name, self._plan.placements[outer.index].stream
+        launch = self._inner_launches.get(key)
+        if launch is None:  # it has the workspace of the op of control flow
+            origin, work = TaskOrigin(name, op.index, op.core, op), op_work(self._device.spec, op)
+            launch = self._inner_launches[key] = _Launch(origin, key[-1], work)
+        task, _ = self._launch(launch, run)
         self._watch(task)
 
     def finish(self, op: DeviceOp, run: Run) -> None:
@@ -211,43 +233,37 @@ class Launcher:
         if not host.is_live or host.clocks_are_due(task.submit_ns):
             host.compare_clocks(self._device, host.worker)
 
-    def _launch(self, op: DeviceOp, launch: _Launch, run: Run) -> tuple[Task, Block | None]:
+    def _launch(self, launch: _Launch, run: Run) -> tuple[Task, Block | None]:
         """Launch an op; return its task and workspace. With live clocks, both calls are logged at once, for speed."""
         host, now = self._host, self._host.worker.now
         if not host.is_live:
-            with host.call(host.worker, "node", "launch", op_index=op.index, step_id=run.step_id):
-                scratch = self._take(op, launch.stream, run)
+            with host.call(host.worker, "node", "launch", op_index=launch.origin.op_index, step_id=run.step_id):
+                scratch = self._take(launch, run)
                 return self._submit("LaunchKernel", launch, run), scratch
-        logged = self._store.calls_on
-        begin_ns = now() if logged else 0
-        scratch = self._take(op, launch.stream, run)
-        correlation_id = next(host.correlations) - 1 if logged else 0
+        if not self._store.calls_on:
+            scratch = self._take(launch, run)
+            return self._enqueue(now(), 0, launch, run), scratch
+        begin_ns = now()
+        scratch = self._take(launch, run)
+        correlation_id = next(host.correlations)
         submit_ns = now()
-        task = self._enqueue(submit_ns, correlation_id, launch, run)
-        if logged:
-            word = self._launch_words.get(op.index) or self._launch_word(op)
-            self._log_launch(begin_ns, submit_ns, correlation_id + 1, word, run.step_id)
+        task = self._enqueue(submit_ns, correlation_id - 1, launch, run)
+        word = launch.word or self._launch_word(launch)
+        self._log_launch(begin_ns, submit_ns, correlation_id, word, run.step_id)
         return task, scratch
 
-    def _launch_word(self, op: DeviceOp) -> int:
+    def _launch_word(self, launch: _Launch) -> int:
         recorder, thread_id = self._host.recorder, self._host.worker.thread_id
-        head = recorder.call_heads((("launch", "node"), ("LaunchKernel", "runtime")), thread_id, op.index)
-        word = self._launch_words[op.index] = 4 * head + CALL_IN_CALL
-        return word
+        names = ("launch", "node"), ("LaunchKernel", "runtime")
+        launch.word = 4 * recorder.call_heads(names, thread_id, launch.origin.op_index) + CALL_IN_CALL
+        return launch.word
 
-    def _take(self, op: DeviceOp, stream: int, run: Run) -> Block | None:
+    def _take(self, launch: _Launch, run: Run) -> Block | None:
         """Allocate memory for what an op writes; allocate and return its workspace if it needs one."""
-        if op.index >= len(self._op_launches):
-            return None  # a body has the workspace of its op of control flow
-        pool = f"stream {stream}"
-        for tensor in op.writes:
-            root = self._program.root(tensor.name)
+        for root, size, origin in launch.writes:
             if root not in run.blocks:
-                purpose = "output" if root in self._output_roots else "activation"
-                run.blocks[root] = self._alloc(tensor.size_bytes, pool, purpose, root, op.index)
-        if op.cost.workspace_bytes:
-            return self._alloc(op.cost.workspace_bytes, pool, "workspace", None, op.index)
-        return None
+                run.blocks[root] = self._alloc(size, origin)
+        return None if launch.workspace is None else self._alloc(*launch.workspace)
 
     def _sample_due(self, task: Task) -> bool:
         if self.sample_rate:
@@ -269,9 +285,8 @@ class Launcher:
         if place.records:
             self._record(op.index, place.stream, run)
 
-    def _alloc(self, size_bytes: int, pool: str, purpose: str, tensor: str | None, op: int | None) -> Block:
-        now_ns = self._host.price_alloc(self._host.worker)
-        return self._memory.alloc(size_bytes, pool=pool, purpose=purpose, tensor=tensor, op=op, now_ns=now_ns)
+    def _alloc(self, size_bytes: int, origin: Origin) -> Block:
+        return self._memory.alloc(size_bytes, origin, self._host.price_alloc(self._host.worker))
 
     # Copies
 
@@ -280,7 +295,8 @@ class Launcher:
         size = self._program.graph.tensors[name].size_bytes
         root = self._program.root(name)
         if root not in run.blocks:
-            run.blocks[root] = self._alloc(size, "input", "input", root, None)
+            origin = self._inputs.setdefault(root, use_of("input", "input", root))
+            run.blocks[root] = self._alloc(size, origin)
         run.loads.append(self._copy("Load", size, self._plan.copy_in, dev.LINK_IN, run))
 
     def loaded(self, run: Run) -> None:
@@ -301,17 +317,18 @@ class Launcher:
 
     def _copy(self, name: str, size: int, stream: int, link: int, run: Run, thread: HostThread | None = None) -> Task:
         work = copy_work(self._device.spec, size, link)
-        launch = _Launch((name, NONE32, "SDMA"), stream, work, None, size)
+        origin = self._copies.setdefault(name, TaskOrigin(name, NONE32, "SDMA"))
+        launch = _Launch(origin, stream, work, size)
         return self._submit("MemcpyAsync", launch, run, thread=thread)
 
     # Events
 
     def _record(self, index: int, stream: int, run: Run) -> None:
-        launch = _Launch(("EVENT_RECORD", NONE32, "EVENT_RECORD"), stream, EVENT)
+        launch = _Launch(_EVENT_RECORD, stream, EVENT)
         run.events[index] = self._submit("EventRecord", launch, run)
 
     def _wait(self, stream: int, run: Run, event: Task) -> None:
-        launch = _Launch(("EVENT_WAIT", NONE32, "EVENT_WAIT"), stream, EVENT)
+        launch = _Launch(_EVENT_WAIT, stream, EVENT)
         self._submit("StreamWaitEvent", launch, run, event=event)
 
     # Tasks
@@ -328,7 +345,7 @@ class Launcher:
     ) -> Task:
         """Submit a task by a call on a thread, which is the worker by default."""
         thread = thread or self._host.worker
-        op_index = NONE32 if launch.op is None else launch.op.index
+        op_index = launch.origin.op_index
         with self._host.call(thread, "runtime", call_name, op_index=op_index, step_id=run.step_id) as correlation_id:
             return self._enqueue(thread.now(), correlation_id, launch, run, event, rendezvous)
 
@@ -347,7 +364,7 @@ class Launcher:
         if self._store.tasks_on or self._truth is not None:
             execution_id = execution.execution_id if execution else NONE32
             task.done = self._when_done
-            task.note = launch.key, launch.op, launch.size_bytes, correlation_id, run.step_id, execution_id
+            task.note = launch.origin, launch.size_bytes, correlation_id, run.step_id, execution_id
         if execution is not None and not run.ahead:
             execution.tasks.append(task)
         return task

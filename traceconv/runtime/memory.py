@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -27,25 +27,38 @@ class Block:
     block_id: int = 0
     previous: Block | None = None
     next: Block | None = None
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """What changes of memory have in common: an alloc or free (`event`) of blocks or segments (`kind`) of a pool, and
+    what for. Logs find it by identity: one object for each op's tensor, not one for each change.
+    """
+
+    event: str
+    kind: str
+    pool: str
     purpose: str = "allocator"
-    tensor: str | None = None
+    tensor_name: str | None = None
+    op_index: int | None = None
 
 
 class MemoryEvent(NamedTuple):
-    """An alloc or free (`event`) of a block or segment (`kind`), with the totals after it."""
+    """A change of memory, with the totals after it."""
 
     host_ns: int
-    event: str
-    kind: str
     block_id: int
     address: int
     size_bytes: int
     used_bytes: int
     reserved_bytes: int
-    pool: str
-    purpose: str
-    tensor_name: str | None
-    op_index: int | None
+    origin: Origin
+
+
+def use_of(pool: str, purpose: str, tensor: str | None = None, op: int | None = None) -> Origin:
+    """Return the origin of allocations of blocks."""
+    return Origin("alloc", "block", pool, purpose, tensor, op)
 
 
 @dataclass(slots=True)
@@ -64,16 +77,16 @@ class Allocator:
     used_bytes: int = 0
     reserved_bytes: int = 0
     _free: dict[str, list[Block]] = field(default_factory=dict)
+    _frees: dict[str, Origin] = field(default_factory=dict)
     _segments: list[tuple[int, Block, int]] = field(default_factory=list)
     _next_address: int = _BASE_ADDRESS
 
-    def alloc(
-        self, size_bytes: int, *, pool: str, purpose: str, tensor: str | None, op: int | None, now_ns: int
-    ) -> Block:
+    def alloc(self, size_bytes: int, origin: Origin, now_ns: int) -> Block:
         """Return the smallest free block of at least `size_bytes`, or one in a new segment.
 
         Raises ModelError when the device has no more memory.
         """
+        pool = origin.pool
         size = max(1, ceil_div(size_bytes, _ALIGN_BYTES)) * _ALIGN_BYTES
         fitting = [block for block in self._free.setdefault(pool, []) if block.size_bytes >= size]
         if fitting:
@@ -88,16 +101,21 @@ class Allocator:
             block.next, block.size_bytes = rest, size
             self._free[pool].append(rest)
         block.block_id = next(self.ids)
-        block.purpose, block.tensor = purpose, tensor
+        block.origin = origin
         self.used_bytes += size
-        self._log_event(now_ns, "alloc", "block", block.block_id, block, size, purpose, tensor, op)
+        if self.wanted is None or self.wanted():
+            self.log(now_ns, block.block_id, block.address, size, self.used_bytes, self.reserved_bytes, origin)
         return block
 
     def free(self, block: Block, now_ns: int) -> None:
         """Free a block: it merges with free neighbours and is available to its pool."""
         block_id, block.block_id = block.block_id, 0
         self.used_bytes -= block.size_bytes
-        self._log_event(now_ns, "free", "block", block_id, block, block.size_bytes)
+        if self.wanted is None or self.wanted():
+            origin = self._frees[block.pool]
+            self.log(
+                now_ns, block_id, block.address, block.size_bytes, self.used_bytes, self.reserved_bytes, origin
+            )  # fmt: skip
         free = self._free[block.pool]
         if block.next is not None and block.next.block_id == 0:
             free.remove(block.next)
@@ -113,17 +131,15 @@ class Allocator:
         used = reserved = 0
         for segment_id, first, size in self._segments:
             reserved += size
-            yield MemoryEvent(
-                now_ns, "alloc", "segment", segment_id, first.address, size, used, reserved, first.pool,
-                "allocator", None, None,
-            )  # fmt: skip
+            origin = Origin("alloc", "segment", first.pool)
+            yield MemoryEvent(now_ns, segment_id, first.address, size, used, reserved, origin)
             block: Block | None = first
             while block is not None:
-                if block.block_id:
+                if block.block_id and block.origin is not None:
                     used += block.size_bytes
+                    origin = replace(block.origin, op_index=None)
                     yield MemoryEvent(
-                        now_ns, "alloc", "block", block.block_id, block.address, block.size_bytes, used, reserved,
-                        block.pool, block.purpose, block.tensor, None,
+                        now_ns, block.block_id, block.address, block.size_bytes, used, reserved, origin
                     )  # fmt: skip
                 block = block.next
 
@@ -132,7 +148,7 @@ class Allocator:
         assert not self.used_bytes, f"{self.used_bytes} bytes are still in use"
         for segment_id, block, size in self._segments:
             self.reserved_bytes -= size
-            self._log_event(now_ns, "free", "segment", segment_id, block, size)
+            self._log_segment("free", now_ns, segment_id, block, size)
         self._segments.clear()
         self._free.clear()
 
@@ -148,7 +164,8 @@ class Allocator:
         self.reserved_bytes += total
         segment_id = next(self.ids)
         self._segments.append((segment_id, block, total))
-        self._log_event(now_ns, "alloc", "segment", segment_id, block, total)
+        self._log_segment("alloc", now_ns, segment_id, block, total)
+        self._frees.setdefault(pool, Origin("free", "block", pool))
         return block
 
     @staticmethod
@@ -158,20 +175,7 @@ class Allocator:
         if following.next is not None:
             following.next.previous = block
 
-    def _log_event(
-        self,
-        now_ns: int,
-        event: str,
-        kind: str,
-        number: int,
-        block: Block,
-        size: int,
-        purpose: str = "allocator",
-        tensor: str | None = None,
-        op: int | None = None,
-    ) -> None:
+    def _log_segment(self, event: str, now_ns: int, segment_id: int, block: Block, size: int) -> None:
         if self.wanted is None or self.wanted():
-            used, reserved = self.used_bytes, self.reserved_bytes
-            self.log(
-                now_ns, event, kind, number, block.address, size, used, reserved, block.pool, purpose, tensor, op
-            )  # fmt: skip
+            origin = Origin(event, "segment", block.pool)
+            self.log(now_ns, segment_id, block.address, size, self.used_bytes, self.reserved_bytes, origin)

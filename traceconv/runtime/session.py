@@ -22,7 +22,7 @@ from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Launcher, Run
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import HostOp, Program
-from traceconv.runtime.memory import Allocator, Block, MemoryEvent
+from traceconv.runtime.memory import Allocator, Block, MemoryEvent, use_of
 from traceconv.runtime.ranges import RangeLog, moves_between, one_by_one, scopes_of
 from traceconv.runtime.schedule import schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
@@ -183,8 +183,7 @@ class Session:
             size = graph.tensors[name].size_bytes
             total += size
             now_ns = host.price_alloc(thread)
-            block = self._memory.alloc(size, pool="weight", purpose="weight", tensor=name, op=None, now_ns=now_ns)
-            self._weights.append(block)
+            self._weights.append(self._memory.alloc(size, use_of("weight", "weight", name), now_ns))
         loading = Run(None, {}, NONE32, 0, [])
         for done in range(0, total, _WEIGHT_CHUNK_BYTES):
             self._launcher.weights(min(_WEIGHT_CHUNK_BYTES, total - done), loading)

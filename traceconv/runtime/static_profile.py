@@ -15,7 +15,7 @@ from traceconv.runtime.cost import ceil_div, task_ticks
 from traceconv.runtime.graph import Tensor
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import DeviceOp, Program
-from traceconv.runtime.memory import Allocator, Block, MemoryEvent
+from traceconv.runtime.memory import Allocator, Block, MemoryEvent, use_of
 from traceconv.runtime.schedule import Schedule, schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.zoo import FoundModel, find_model
@@ -182,14 +182,13 @@ class _PlannedMemory:
         event = MemoryEvent(*fields)
         self.reserved = max(self.reserved, event.reserved_bytes)
         if event.used_bytes > self.used:
-            self.used, self.peak_op = event.used_bytes, event.op_index
+            self.used, self.peak_op = event.used_bytes, event.origin.op_index
 
     def alloc(self, size_bytes: int, pool: str, op: int | None) -> tuple[Block, int]:
         """Return a block and the requested size."""
         self.tensor_bytes += size_bytes
         self.most_tensor_bytes = max(self.most_tensor_bytes, self.tensor_bytes)
-        block = self._allocator.alloc(size_bytes, pool=pool, purpose="activation", tensor=None, op=op, now_ns=0)
-        return block, size_bytes
+        return self._allocator.alloc(size_bytes, use_of(pool, "activation", op=op), 0), size_bytes
 
     def _free(self, block: Block, size_bytes: int) -> None:
         self.tensor_bytes -= size_bytes

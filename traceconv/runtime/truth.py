@@ -74,14 +74,14 @@ class DeviceTruth:
         if task.begin is not None:
             event_end = task.begin
             blocked_by = "peers" if event_end > start else blocked_by
-        (name, op_index, task_type), op, _, correlation_id, step_id, execution_id = task.note
+        origin, _, correlation_id, step_id, execution_id = task.note
         self.tasks.append(
             _Done(
                 task,
                 task.span,
-                name or (op and op.name),
-                task_type,
-                _known(op_index),
+                origin.name or (origin.op and origin.op.name),
+                origin.task_type,
+                _known(origin.op_index),
                 _known(step_id),
                 _known(execution_id),
                 correlation_id,
