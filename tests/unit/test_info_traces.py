@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import perfetto_builder as pb
 import pytest
 from trace_files import write_trace
 
+from traceconv.base.diagnostics import Severity
 from traceconv.cli.app import run as run_command
 from traceconv.export.chrome import export_chrome
 from traceconv.pipeline.ingest import ingest
@@ -55,6 +57,22 @@ def test_times_are_those_of_the_run(capfd: pytest.CaptureFixture[str], tmp_path:
     ingest([trace], tmp_path / "s.duckdb")
     with open_store(tmp_path / "s.duckdb") as store:
         assert store.execute("SELECT start_ns, end_ns FROM run").fetchall() == [(1000, 9000)]
+
+
+def test_losses_are_those_of_an_ingest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "t.json"
+    wrong = ['"ph":"X","ts":NaN', '"ph":"X","dur":1', '"ph":"X","ts":1,"dur":"x"', '"ph":"Z","ts":1', '"ts":1']
+    texts = ",".join(f'{{"name":"a","pid":1,{keys}}}' for keys in wrong)
+    trace.write_text(f'[{A},{texts},{{"ph":"t","name":"f","pid":1,"id":1,"ts":1,"dur":99}},{{}}]')
+    code, one = described(capfd, trace)
+    assert (code, one["intact"], one["last_ns"]) == (3, False, 3500)
+    losses = {entry["code"]: entry["event_count"] for entry in one["log"] if entry["severity"] != "info"}
+    assert losses == {"no_time": 2, "bad_duration": 1, "unknown_phase": 1, "no_phase": 1}
+    (run,) = ingest([trace], tmp_path / "s.duckdb")
+    ingested = Counter[str]()
+    for entry in run.log:
+        ingested[entry.code.text] += 0 if entry.severity is Severity.INFO else entry.event_count or 0
+    assert +ingested == losses
 
 
 def test_as_json(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -25,12 +25,20 @@ from traceconv.normalize.time_bounds import TimeBounds
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import arg_keys
 from traceconv.normalize.trace.classify import RuleSet, identifying_words, rules_of
+from traceconv.normalize.trace.event_batch import without_keys
 from traceconv.normalize.trace.metadata import read_metadata, time_places
 from traceconv.normalize.trace.own_export import header_of
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
 from traceconv.normalize.trace.tracks import TraceTracks
 from traceconv.pipeline.run_import import no_usable_events
+
+_LOSSES = {
+    Code.UNKNOWN_PHASE: "events with an unknown ph",
+    Code.NO_PHASE: "events without ph",
+    Code.NO_TIME: "events without a valid ts",
+    Code.BAD_DURATION: "durations that are not numbers, or end beyond 64 bits",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,8 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
             break
     if not seen.counts and (not source.found_events or log.lossy):
         raise InputError(f"{no_usable_events(path, log, 'it has no array of events')}; is it a trace?")
+    for code, count in seen.lost.items():
+        log.count(code, _LOSSES[code], count)
     header = header_of(source.keys)
     return TraceSummary(
         path,
@@ -129,6 +139,8 @@ class _EventFacts(TimeBounds):
         super().__init__()
         self._rule_sets = rule_sets
         self.counts: Counter[str] = Counter()
+        #: Events that ingest can't store, or not completely.
+        self.lost: Counter[Code] = Counter()
         self.tracks = TraceTracks()
         self._categories: set[str] = set()
         self._threads: set[str] = set()
@@ -154,24 +166,34 @@ class _EventFacts(TimeBounds):
         for pid in columns.label("pid").distinct:
             self.tracks.process_of(pid)
         kinds = np.array([self._kinds[value] for value in ph.distinct], np.int8)[ph.codes]
-        self._note_times(batch, (kinds < phases.UNKNOWN) & (kinds != phases.METADATA))
+        self.lost[Code.UNKNOWN_PHASE] += int(np.count_nonzero(kinds == phases.UNKNOWN))
+        missing = kinds == phases.MISSING
+        if missing.any():
+            self.lost[Code.NO_PHASE] += int(np.count_nonzero(missing & ~without_keys(batch)))
+        self._note_times(batch, (kinds < phases.UNKNOWN) & (kinds != phases.METADATA), kinds == phases.COMPLETE)
         names, pids, tids = (columns.label(field) for field in ("name", "pid", "tid"))
         args = columns.raw.get("args")
         for row in np.flatnonzero(kinds == phases.METADATA).tolist():
             text = args[row].as_py() if args is not None else None
             read_metadata(self.tracks, names[row], pids[row], tids[row], text or b"")
 
-    def _note_times(self, batch: TraceBatch, timed: NDArray[np.bool_]) -> None:
+    def _note_times(self, batch: TraceBatch, timed: NDArray[np.bool_], complete: NDArray[np.bool_]) -> None:
         raw = batch.columns.raw.get("ts")
         if raw is None:
+            self.lost[Code.NO_TIME] += int(np.count_nonzero(timed))
             return
         times = exact_ns(raw, self._places)
+        self.lost[Code.NO_TIME] += int(np.count_nonzero(timed & ~times.valid))
         timed = times.valid & timed
         ns = times.ns[timed]
         durations = batch.columns.raw.get("dur")
         if durations is not None:
-            ends, beyond = sums(ns, exact_ns(durations, self._places).ns[timed])
-            ns = np.where(beyond, ns, np.maximum(ns, ends))
+            durs = exact_ns(durations, self._places)
+            ends, beyond = sums(ns, durs.ns[timed])
+            ns = np.where(beyond | ~complete[timed], ns, np.maximum(ns, ends))
+            wrong = ~durs.valid & ~durs.absent
+            wrong[timed] |= beyond
+            self.lost[Code.BAD_DURATION] += int(np.count_nonzero(wrong & timed & complete))
         self.note_times(times.ns[timed], ns)
 
     def writer(self, keys: Iterable[str]) -> str | None:

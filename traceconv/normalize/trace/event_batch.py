@@ -135,14 +135,7 @@ class EventBatch:
 
     def _skip_empty(self) -> None:
         """Skip events without any key: some writers, such as JAX, end the list of events with one."""
-        empty = self.kind == phases.MISSING
-        for field in self.batch.columns.labels:
-            values = self.batch.columns.label(field)
-            empty &= np.array([value is None for value in values.distinct], np.bool_)[values.codes]
-        for texts in self.batch.columns.raw.values():
-            empty &= pc.equal(pc.fill_null(pc.binary_length(texts), 0), 0).to_numpy(zero_copy_only=False)
-        if self.extra is not None:
-            empty &= ~self.extra.has_any()
+        empty = (self.kind == phases.MISSING) & without_keys(self.batch)
         self.rebook(np.flatnonzero(empty), "used")
         self.kind[empty] = phases.UNKNOWN
 
@@ -254,6 +247,20 @@ class EventBatch:
                 plain = pc.replace_with_mask(plain, escaped, pa.array(decoded, pa.string()))
             texts = pc.if_else(pc.equal(texts, "null"), "", plain)
         return texts
+
+
+def without_keys(batch: TraceBatch) -> Mask:
+    """Return which events have no key at all."""
+    columns = batch.columns
+    empty = np.ones(columns.count, np.bool_)
+    for field in columns.labels:
+        values = columns.label(field)
+        empty &= np.array([value is None for value in values.distinct], np.bool_)[values.codes]
+    for texts in columns.raw.values():
+        empty &= pc.equal(pc.fill_null(pc.binary_length(texts), 0), 0).to_numpy(zero_copy_only=False)
+    if columns.extra is not None:
+        empty &= ~columns.extra.has_any()
+    return empty
 
 
 def _no_times(count: int) -> Times:
