@@ -79,6 +79,20 @@ def test_an_error_keeps_its_exit_code_if_stderr_is_closed(place: Path) -> None:
     assert shell(place, "info nowhere", ">&- 2>&-") == (1, "")
 
 
+@pytest.mark.parametrize("command", ["ingest", "info"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "standard input is empty"),
+        ('{"$schema":"https://www.speedscope.app/file-format-schema.json"}', "specify the path of other files"),
+    ],
+)
+def test_standard_input_without_a_trace(place: Path, command: str, text: str, message: str) -> None:
+    (place / "in").write_text(text)
+    code, err = shell(place, f"{command} -", "< in")
+    assert (code, err.startswith("traceconv: standard input "), message in err) == (1, True, True)
+
+
 def test_sql_from_a_closed_or_binary_standard_input(place: Path) -> None:
     assert shell(place, "query -", "<&-") == (2, 'traceconv: empty SQL; pass a statement such as "FROM op_statistic"\n')
     assert shell(place, "query -", "< s.duckdb") == (2, "traceconv: the SQL is not UTF-8 text\n")

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv.base.diagnostics import Code, ImportLog, LogEntry, Severity
-from traceconv.base.errors import InputError
 from traceconv.base.int64 import sums
 from traceconv.events.trace import TraceBatch
 from traceconv.formats.common.files import head_of
@@ -31,7 +30,7 @@ from traceconv.normalize.trace.own_export import header_of
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
 from traceconv.normalize.trace.tracks import TraceTracks
-from traceconv.pipeline.run_import import no_usable_events
+from traceconv.pipeline.run_import import not_a_trace
 
 _LOSSES = {
     Code.UNKNOWN_PHASE: "events with an unknown ph",
@@ -101,7 +100,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         if not scan and seen.counts:
             break
     if not seen.counts and (not source.found_events or log.lossy):
-        raise InputError(f"{no_usable_events(path, log, 'it has no array of events')}; is it a trace?")
+        raise not_a_trace(path, log, source.size_bytes)
     for code, count in seen.lost.items():
         log.count(code, _LOSSES[code], count)
     header = header_of(source.keys)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.base.errors import InputError, printable
+from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import Identity, RunNames
 from traceconv.pipeline.result import IngestedRun, Observer
 from traceconv.pipeline.run_sql import RunSql
@@ -148,6 +149,17 @@ def no_usable_events(path: Path, log: ImportLog, otherwise: str) -> InputError:
     reasons = [entry.message for entry in log if entry.severity is not Severity.INFO]
     reason = printable(reasons[0]) if reasons else otherwise
     return InputError(f"{printable(str(path))} contains no usable events ({reason})")
+
+
+def not_a_trace(path: Path, log: ImportLog, size_bytes: int) -> InputError:
+    """The error for a file, or standard input, that the reader of traces found no events in."""
+    if path == STDIN and not size_bytes:
+        return InputError("standard input is empty")
+    hint = "is it a trace?"
+    if path == STDIN:
+        path = Path("standard input")
+        hint = "only traces in Chrome's JSON are read from there; specify the path of other files"
+    return InputError(f"{no_usable_events(path, log, 'it has no array of events')}; {hint}")
 
 
 def insert_log_entry(writer: StoreWriter, run_id: int, code: Code, message: str) -> None:

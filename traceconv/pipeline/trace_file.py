@@ -36,7 +36,7 @@ from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
 from traceconv.pipeline.derived_rows import drop_unclear_launches, settle_reduces, size_collectives
 from traceconv.pipeline.recorded_identity import host_and_rank
-from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
+from traceconv.pipeline.run_import import RunContent, RunTarget, Source, not_a_trace
 from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
 from traceconv.pipeline.trace_memory import insert_blocks
 
@@ -284,7 +284,7 @@ def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: Impo
         return
     if reader.found_events and not log.lossy:
         return  # a recording without events
-    raise InputError(f"{no_usable_events(path, log, 'it has no array of events')}; is it a trace?")
+    raise not_a_trace(path, log, reader.size_bytes)
 
 
 def _fingerprint(path: Path) -> str:
