@@ -7,7 +7,7 @@ import pytest
 
 from traceconv import native
 from traceconv.runtime import expand as module
-from traceconv.runtime.expand import Part, Room, Store, expand
+from traceconv.runtime.expand import Part, Room, Store, Templates, expand
 
 DTYPE = np.dtype([("time", "<i8"), ("id", "<u4"), ("kind", "<u2"), ("flag", "u1"), ("pad", "u1")])
 PLAN = (
@@ -22,9 +22,12 @@ def templates(of: int) -> np.ndarray:
     return np.array(rows, DTYPE)
 
 
+TEMPLATES = Templates(PLAN, templates(1), templates(2))
+
+
 def test_records_are_templates_with_an_events_words() -> None:
     words = np.array([[7, 9, 11], [1, 2, 3], [-5, 258, -1]])
-    records = expand(words, np.array([3, 0, 1]), np.array([0, 1, 2]), PLAN, templates(1), templates(2))
+    records = expand(words, np.array([3, 0, 1]), np.array([0, 1, 2]), TEMPLATES)
     assert records.tolist() == [(7, 8, 3, 1, 0), (9, 24, 4, 2, 0), (1, 12, 4463, 2, 0)]
 
 
@@ -32,11 +35,11 @@ def test_python_makes_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(1)
     words = random.integers(-(2**62), 2**62, (500, 3))
     heads, shapes = random.integers(0, 4, 500), random.integers(0, 3, 500)
-    given = words, heads, shapes, PLAN, templates(1), templates(2)
+    given = words, heads, shapes, TEMPLATES
     records = expand(*given)
     monkeypatch.setattr(module.native, "AVAILABLE", False)
     assert records.tobytes() == expand(*given).tobytes()
-    assert not len(expand(*(array[:0] for array in given[:3]), *given[3:]))
+    assert not len(expand(words[:0], heads[:0], shapes[:0], TEMPLATES))
 
 
 @pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
@@ -54,7 +57,7 @@ def test_c_refuses_what_is_out_of_range(heads: list[int], shapes: list[int]) -> 
 
 
 def test_records_in_reused_memory_do_not_overlap() -> None:
-    room, given = Room(), (np.ones((2, 3), np.int64), np.array([0, 1]), None, PLAN, templates(1), templates(2))
+    room, given = Room(), (np.ones((2, 3), np.int64), np.array([0, 1]), None, TEMPLATES)
     for _ in range(2):  # without memory, then with it
         kept = [expand(*given, room).copy(), expand(*given, room)]
         assert kept[0].tobytes() == kept[1].tobytes()

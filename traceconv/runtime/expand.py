@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.schema.dtypes import RecordArray, gather, plain
+from traceconv.schema.dtypes import RecordArray, gather, join
 
 Words = NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 class Room:
     """Memory for records that is reused: of fresh memory, each page costs more than filling it with records."""
 
-    _LIMIT_BYTES = 4 << 20
+    _LIMIT_BYTES = 16 << 20
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -51,7 +51,7 @@ class Room:
     def clear(self) -> None:
         """Take back all records; the next time there is room for as many."""
         if self._wanted > len(self._bytes):
-            self._bytes = np.empty(min(self._wanted, self._LIMIT_BYTES), np.uint8)
+            self._bytes = np.empty(min(1 << self._wanted.bit_length(), self._LIMIT_BYTES), np.uint8)
         self._used = self._wanted = 0
 
 
@@ -59,32 +59,37 @@ class Room:
 Shape = tuple[Part, ...]
 
 
+class Templates:
+    """What the records of a kind of event are copies of, ready for many calls of `expand`.
+
+    plan    shapes of events
+    begins  the templates; `ends`: those of ends, of the same number
+    """
+
+    def __init__(self, plan: Sequence[Shape], begins: RecordArray, ends: RecordArray | None = None) -> None:
+        self.plan = plan
+        self.records = begins if ends is None else join([begins, ends])
+        self.sizes = np.array([len(shape) for shape in plan])
+        self.layout = _layout(plan, begins.dtype, len(begins))
+
+
 def expand(
-    words: Words,
-    heads: Words,
-    shapes: Words | None,
-    plan: Sequence[Shape],
-    begins: RecordArray,
-    ends: RecordArray | None = None,
-    room: Room | None = None,
+    words: Words, heads: Words, shapes: Words | None, templates: Templates, room: Room | None = None
 ) -> RecordArray:
     """Return the records of all events, in order.
 
     words   one row per event
     heads   its template's number
-    shapes  which of the shapes in `plan` it has; None: all have the first
-    begins  the templates; `ends`: those of ends, of the same number
+    shapes  which of the templates' shapes it has; None: all have the first
     room    where the records may be
     """
-    templates = begins if ends is None else np.concatenate([plain(begins), plain(ends)]).view(begins.dtype)
-    sizes = np.array([len(shape) for shape in plan])
+    plan, sizes, of = templates.plan, templates.sizes, templates.records
     count = len(words) * len(plan[0]) if shapes is None else int(np.bincount(shapes, minlength=len(plan)) @ sizes)
     if native.AVAILABLE and count:
-        records = np.empty(count, begins.dtype) if room is None else room.records(count, begins.dtype)
-        layout = _layout(plan, begins.dtype, len(begins))
-        native.expand(words, heads, shapes, templates, layout, records, begins.dtype.itemsize)
+        records = np.empty(count, of.dtype) if room is None else room.records(count, of.dtype)
+        native.expand(words, heads, shapes, of, templates.layout, records, of.dtype.itemsize)
         return records
-    return _expand(words, heads, np.zeros(len(words), np.int64) if shapes is None else shapes, plan, templates, sizes)
+    return _expand(words, heads, np.zeros(len(words), np.int64) if shapes is None else shapes, plan, of, sizes)
 
 
 def _layout(plan: Sequence[Shape], dtype: np.dtype[np.void], end: int) -> NDArray[np.int32]:

@@ -31,7 +31,7 @@ from traceconv.runtime.event_log import (
     enum_values,
     module_texts,
 )
-from traceconv.runtime.expand import Part, Room, Shape, Store, Words, expand
+from traceconv.runtime.expand import Part, Room, Shape, Store, Templates, Words, expand
 from traceconv.runtime.identity import Identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.spec import DeviceSpec
@@ -142,16 +142,19 @@ _COUNTER_PLAN: Sequence[Shape] = (_part("", "ticks", "", "", "task_id", "stream_
 
 
 @dataclass(slots=True)
-class _Templates:
+class _Heads:
     """The heads of one kind of event as records: events are copies with their own words.
 
-    ends     of a begin: its end, without the texts and what only begins have
-    defined  whether the texts are in this capture's dictionary
+    ends       of a begin: its end, without the texts and what only begins have
+    defined    whether the texts are in this capture's dictionary; `all_defined`: those of all heads
+    templates  all of these; None: they have changed
     """
 
     begins: RecordArray
     ends: RecordArray
     defined: Mask
+    all_defined: bool = True
+    templates: Templates | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +193,7 @@ class Recorder(EventLog):
         #: Number of an op → its counters, in the order of the record's fields; ops without counters are absent.
         self._counters: dict[int, tuple[int, ...]] = {}
         #: Numbers of ops with counters, in order, and the record of a task of each.
-        self._counter_table: tuple[Words, RecordArray] | None = None
+        self._counter_table: tuple[Words, Templates] | None = None
         self._writer = CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {})
         #: Where records are until `flush`.
         self._room = Room()
@@ -199,7 +202,7 @@ class Recorder(EventLog):
         self._range_kinds = {kind: value for kind, value in _RANGE_KINDS.items() if selection.takes_range(kind)}
         #: The hash of a text, which the log defines on first use; 0 for none.
         self.text: Callable[[str | None], int] = cache(self._define)
-        self._templates: dict[tuple[int, str], _Templates] = {}
+        self._heads: dict[tuple[int, str], _Heads] = {}
         #: Thread → the records of modules on it, what adds some, and the record of an end.
         self._modules: dict[int, tuple[dict[tuple[str, ...], bytes], Callable[[tuple[str, ...]], bytes], bytes]] = {}
         #: First number of a model's ops → how many of its ops in bodies are described.
@@ -453,16 +456,16 @@ class Recorder(EventLog):
 
     # Events → records
 
-    def _templates_of(
+    def _heads_of(
         self, store: EventStore, kind: str, used: Words, shapes: Words | None, plan: Sequence[Shape]
-    ) -> _Templates:
+    ) -> _Heads:
         """Return the heads of a kind of event, with those that events `use` defined in this capture."""
         heads, (fields, text_count) = store.heads[kind], HEADS[kind]
         key, count = (id(store), kind), len(heads)
-        known = self._templates.get(key)
+        known = self._heads.get(key)
         if known is None:
             none = new_records(kind, 0)
-            known = self._templates[key] = _Templates(none, none, np.zeros(0, np.bool_))
+            known = self._heads[key] = _Heads(none, none, np.zeros(0, np.bool_))
         if count > len(known.defined):
             new = np.zeros(count - len(known.defined), dtype_of(record(kind)))
             numbers = np.array([head[text_count:] for head in heads[len(known.defined) : count]], np.int64)
@@ -477,7 +480,8 @@ class Recorder(EventLog):
                     ends[name] = value
             known.begins, known.ends = join([known.begins, new]), join([known.ends, ends])
             known.defined = np.pad(known.defined, (0, len(new)))
-        if not known.defined.all():
+            known.all_defined, known.templates = False, None
+        if not known.all_defined:
             if shapes is not None:
                 used = np.concatenate(
                     [used[shapes == s] + part.inner for s, shape in enumerate(plan) for part in shape]
@@ -489,23 +493,25 @@ class Recorder(EventLog):
                 if kind == "api":
                     self.describe_new_thread(int(heads[head][1]))
                 known.defined[head] = True
+                known.templates = None
+            known.all_defined = bool(known.defined.all())
         return known
 
     def _write_events(self, kind: str, device_id: int | None, words: Words, store: EventStore) -> None:
         """Write the records of events of a kind."""
-        plan, shapes, ends = _PLANS[kind], None, None
+        plan, shapes = _PLANS[kind], None
         if kind in HEADS:
             heads = words[:, _HEAD_WORD.get(kind, -1)].copy()
             if kind == "api":
                 heads, shapes = heads >> 2, heads & 3
-            known = self._templates_of(store, kind, heads, shapes, plan)
-            begins, ends = known.begins, known.ends
+            known = self._heads_of(store, kind, heads, shapes, plan)
+            templates = known.templates = known.templates or Templates(plan, known.begins, known.ends)
         else:
-            heads, begins = np.zeros(len(words), np.int64), np.zeros(1, dtype_of(record(kind)))
+            heads, templates = np.zeros(len(words), np.int64), _templates(kind)
         if kind in _STEP_WORD and not self.selection.steps:
             words = words.copy()
             words[:, _STEP_WORD[kind]] = NONE32
-        self._append(kind, device_id, expand(words, heads, shapes, plan, begins, ends, self._room))
+        self._append(kind, device_id, expand(words, heads, shapes, templates, self._room))
 
     def _write_counters(self, device_id: int | None, words: Words, store: EventStore) -> None:
         """Write the hardware counters of tasks, which the device reports when they end."""
@@ -516,17 +522,21 @@ class Recorder(EventLog):
             values = np.array([self._counters[index] for index in indices.tolist()], np.uint64)
             for counter, column in zip(counters.names(self._metric_group), values.T, strict=False):
                 rows[counter] = column
-            self._counter_table = indices, rows
-        indices, rows = self._counter_table
+            self._counter_table = indices, Templates(_COUNTER_PLAN, rows)
+        indices, templates = self._counter_table
         if not len(indices):
             return
         heads = words[:, -1]
-        op_index = self._templates_of(store, "task", heads, None, _PLANS["task"]).begins["op_index"]
+        op_index = self._heads_of(store, "task", heads, None, _PLANS["task"]).begins["op_index"]
         places = np.minimum(np.searchsorted(indices, op_index), len(indices) - 1)
         without = (indices[places] != op_index).astype(np.int64)
-        self._append(
-            name, device_id, expand(words, places[heads], without[heads], _COUNTER_PLAN, rows, room=self._room)
-        )
+        self._append(name, device_id, expand(words, places[heads], without[heads], templates, self._room))
+
+
+@cache
+def _templates(kind: str) -> Templates:
+    """Return the template of a kind of event without heads."""
+    return Templates(_PLANS[kind], np.zeros(1, dtype_of(record(kind))))
 
 
 def _fusion_id(op: DeviceOp, op_base: int) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from traceconv.schema import RecordSchema
-from traceconv.schema.dtypes import RecordArray, dtype_of
+from traceconv.schema.dtypes import RecordArray, dtype_of, plain
 from traceconv.wire.frames import Block, encode_block_header
 
 
 def encode_block(schema: RecordSchema, records: RecordArray, sequence: int) -> tuple[bytes, memoryview]:
-    """Encode one block of `records`; the first has number `sequence` in its stream. Return its header and payload."""
-    payload = np.ascontiguousarray(records, dtype_of(schema)).view(np.uint8).data
+    """Encode one block of `records`, of the schema's dtype; the first has number `sequence` in its stream.
+
+    Return its header and payload.
+    """
+    payload = plain(records).view(np.uint8).data
     return encode_block_header(schema.tag, schema.size_bytes, sequence, payload), payload
 
 

@@ -164,9 +164,10 @@ class CaptureWriter:
         if stream.file is None:
             self._open_file(stream)
         assert stream.file is not None
-        with _as_output_error(self.folder / stream.path):
-            _write_all(stream.file, header)
-            _write_all(stream.file, payload)
+        try:
+            _write_all(stream.file, header, payload)
+        except OSError as error:
+            raise _output_error(self.folder / stream.path, error) from error
         stream.file_bytes += size
         stream.sequence += record_count
 
@@ -211,11 +212,14 @@ class CaptureWriter:
         )
 
 
-def _write_all(file: BinaryIO, data: bytes | memoryview) -> None:
+def _write_all(file: BinaryIO, *parts: bytes | memoryview) -> None:
     """Write all bytes: an unbuffered file may accept only a part, before it reports a full disk."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) :]
+    done = os.writev(file.fileno(), parts) if len(parts) > 1 and hasattr(os, "writev") else 0
+    for part in parts:
+        rest = memoryview(part)[done:]
+        done = max(0, done - len(part))
+        while rest:
+            rest = rest[file.write(rest) :]
 
 
 @contextmanager
@@ -223,5 +227,8 @@ def _as_output_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"can't write {path}: {error.strerror or error}; choose another folder or free disk space"
-        raise OutputError(message) from error
+        raise _output_error(path, error) from error
+
+
+def _output_error(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"can't write {path}: {error.strerror or error}; choose another folder or free disk space")
