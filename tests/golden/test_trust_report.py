@@ -233,6 +233,7 @@ def test_findings_of_a_few_tasks(make_store: MakeStore) -> None:
         import_log=[
             {"severity": "data_loss", "code": "damaged_event", "event_count": 3},
             {"severity": "info", "code": "nul_padding", "event_count": 5},
+            {"severity": "info", "code": "unclear_launch", "event_count": 2},
         ],
     )
     with open_store(store) as connection:
@@ -246,6 +247,7 @@ def test_findings_of_a_few_tasks(make_store: MakeStore) -> None:
             ("overlapping_tasks", None, 2, 5, 60),
             ("reordered_tasks", None, 2, 4, None),
             ("uncertain_delays", None, 1, 4, 7),
+            ("unclear_launches", None, 2, 5, None),
             ("unfinished_tasks", None, 1, 5, None),
             ("unknown_collectives", None, 1, 5, 50),
         ]

@@ -1,7 +1,7 @@
 -- title = "Launches of tasks"
 -- doc = "How long does each task wait between its launch and its start, and how many tasks wait with it? One row per task with a known launch, except events and waits (kind sync). Delays below the clock error are not certain."
 -- needs = ["task", "api"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and the calls that launch them."
+-- when_empty = "Launches are known from calls with the correlation IDs of tasks: in PyTorch with ProfilerActivity.CPU and CUDA; of a model with traceconv record MODEL -o DIR. The report trust counts launches that are unclear."
 -- order = ["run_id", "submit_ns", "id"]
 -- measure = "delay_ns"
 -- early = ["launch_delay"]

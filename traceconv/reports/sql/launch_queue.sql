@@ -1,7 +1,7 @@
 -- title = "Launch queues of streams"
 -- doc = "How many tasks wait on each stream, launched but not started? One row per stream. The length changes at each launch and each start, except those of events and waits (kind sync); launches come first at equal times. An empty queue means that the device is ahead of the host."
 -- needs = ["task"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and the calls that launch them."
+-- when_empty = "Launches are known from calls with the correlation IDs of tasks: in PyTorch with ProfilerActivity.CPU and CUDA; of a model with traceconv record MODEL -o DIR. The report trust counts launches that are unclear."
 -- order = ["run_id", "device_id", "stream_id"]
 -- measure = "max_length"
 -- shown = ["device_id", "stream_id", "task_count", "time_avg_length", "p50_length", "max_length", "empty_percent"]

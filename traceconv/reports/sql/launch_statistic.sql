@@ -1,7 +1,7 @@
 -- title = "Launches by task name"
 -- doc = "Which tasks start late after their launch, and which are too short to be worth one? One row per name and device, for tasks with a known launch, except events and waits (kind sync)."
 -- needs = ["task", "api"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and the calls that launch them."
+-- when_empty = "Launches are known from calls with the correlation IDs of tasks: in PyTorch with ProfilerActivity.CPU and CUDA; of a model with traceconv record MODEL -o DIR. The report trust counts launches that are unclear."
 -- order = ["run_id", "device_id", "total_delay_ns DESC", "kind", "name"]
 -- measure = "total_delay_ns"
 -- shown = ["device_id", "name", "count", "short_count", "total_call_ns", "total_ns", "p50_delay_ns", "max_delay_ns", "uncertain_count"]

@@ -1,7 +1,7 @@
 -- title = "Memory use at each op"
 -- doc = "How much memory was used and reserved when each op was executed? One row per execution, at its launch, when its outputs and scratch memory are allocated. Without tasks, one row per group of consecutive allocations of an op, at the last."
 -- needs = ["memory"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR) to log tasks, allocations and frees."
+-- when_empty = "It needs allocations and tasks, or allocations whose op is known; traceconv record MODEL -o DIR logs both of a model. The report memory-peak needs allocations only."
 -- order = ["run_id", "device_id", "at_ns", "id"]
 -- measure = "used_bytes"
 -- top_from = "task_memory"
