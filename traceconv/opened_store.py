@@ -398,18 +398,18 @@ class Store:
         The durations of the parts of a step add up to the step. Raises UsageError for an unknown run or step,
         InputError if the run has no tasks.
         """
-        from traceconv.analysis.critical_path import critical_path, save_path
+        from traceconv.analysis.critical_path import critical_path, find_steps, save_critical_path
         from traceconv.reports.run import RunChoice, given_steps, given_times, one_run
 
         window = given_steps(None if steps is None else str(steps))
         with self._cursor() as cursor:
             run_id, _ = one_run(cursor, _text(run), "a critical path")
             times = given_times(cursor, RunChoice((run_id,)), _text(from_ns), _text(to_ns))
-            found = critical_path(cursor, run_id, device=device, **window, **times)
-        if save and not self._is_made:
-            with self._released():
-                save_path(self.path, found)
-        return found
+            chosen = find_steps(cursor, run_id, device=device, **window, **times)
+            if not save or self._is_made:
+                return critical_path(cursor, run_id, chosen)
+        with self._released():
+            return save_critical_path(self.path, run_id, chosen)
 
     @checked
     def graph_replays(self, *, run: int | str | None = None, reference: int | str | None = None) -> GraphReplays:

@@ -61,7 +61,7 @@ def test_a_multiplied_run_ends_as_long_after_its_last_task(tmp_path: Path) -> No
 @pytest.mark.long
 def test_the_measurements_run_on_small_inputs(tmp_path: Path) -> None:
     bench = run.Bench(tmp_path, 20_000, 1)
-    bench.run(("start-up", "wire", "ingest", "reports", "analyses", "exports", "small-files", "nsys"), None)
+    bench.run(("start-up", "wire", "ingest", "reports", "exports", "small-files", "nsys"), None)
     assert not [one for one in bench.results if math.isnan(one.value)]
     assert {"ingest ÷ bulk insert", "export chrome", "what-if", "all reports, top 20"} <= {
         one.name for one in bench.results if one.ratio

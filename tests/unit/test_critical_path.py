@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import traceconv
-from traceconv.analysis import critical_path, slices
+from traceconv.analysis import critical_path, path_names, slices
 from traceconv.base.errors import InputError, UsageError
 from traceconv.cli.app import run
 from traceconv.export.chrome import export_chrome
@@ -370,19 +370,20 @@ def test_an_export_of_a_path_that_was_not_found_is_an_error(two_kernels: Path, t
 def test_kernels_of_one_template_have_different_labels() -> None:
     names = [f"void at::native::vectorized_elementwise_kernel<4, {functor}<float> >(int)" for functor in ("Add", "Mul")]
     ops = tuple(critical_path.Share(name, None, "compute", 5, 50.0) for name in names)
-    parts = pa.table({"dur_ns": [10], "dependency": ["recorded"]})
-    path = critical_path.CriticalPath(1, (critical_path.Step(1, 0, 0, 10),), parts, ops=ops)
+    path = critical_path.CriticalPath(1, (critical_path.Step(1, 0, 0, 10),), pa.table({}), 0, (), ops)
     shown = [line.split("  ")[0] for line in repr(path).splitlines() if "kernel" in line]
     assert shown == ["vectorized_elementwise_kernel<Add>", "vectorized_elementwise_kernel<Mul>"]
     assert path._repr_html_().startswith("<pre style")
 
 
-def test_names_with_equal_hashes_are_an_error(two_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        critical_path, "_NAMES", "SELECT 1::UBIGINT AS name_hash, name FROM (VALUES ('a'), ('b')) AS v (name)"
-    )
-    with traceconv.open_store(two_kernels) as store, pytest.raises(InputError, match="have the same hash"):
-        store.critical_path()
+def test_names_are_the_same_if_few_fit_in_memory(two_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(critical_path, "_GROUP_SLICES", 1)
+    with traceconv.open_store(two_kernels) as store:
+        whole = store.critical_path(save=False)
+        monkeypatch.setattr(path_names, "_MOST_KNOWN", 0)
+        again = store.critical_path(save=False)
+    assert again.parts.to_pylist() == whole.parts.to_pylist()
+    assert len({*whole.parts["name"].to_pylist()}) > 2
 
 
 @pytest.mark.parametrize("command", ["critical-path", "what-if --no-launch-cost", "graph-replays"])

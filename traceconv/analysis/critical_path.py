@@ -6,7 +6,7 @@ of the step. So the durations of its parts add up exactly to that of the step.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,17 +16,19 @@ from typing import TypeVar
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from traceconv.analysis import dependency_kinds as kinds_of
 from traceconv.analysis.dependency_graph import Graph, build_graph
 from traceconv.analysis.dependency_kinds import TASK_KINDS
+from traceconv.analysis.path_names import PathNames
 from traceconv.analysis.replay import chain
 from traceconv.analysis.slices import load_slices
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64
 from traceconv.reports.catalog import report_statements
+from traceconv.store.database import MEMORY_LIMIT
 from traceconv.store.writer import StoreWriter
 
 #: The table in the store.
@@ -77,42 +79,10 @@ SELECT NULL, NULL, min(least(submit_ns, start_ns)), max(TRY(start_ns + dur_ns))
 FROM task
 WHERE run_id = {run} AND ({device} IS NULL OR device_id = {device})
 """
-#: Names on paths by their hashes. Groups are made before hashes, because there are few.
-_NAMES = """
-SELECT name_hash, name
-FROM (
-  SELECT hash(any_value(name)) AS name_hash, any_value(name) AS name
-  FROM (
-    SELECT any_value(name) AS name FROM task WHERE run_id = {run} GROUP BY name
-    UNION ALL
-    SELECT any_value(name) FROM api WHERE run_id = {run} GROUP BY name
-    UNION ALL
-    SELECT any_value(name) FROM "range" WHERE run_id = {run} GROUP BY name
-  )
-  WHERE name IS NOT NULL
-  GROUP BY name
-)
-WHERE name_hash IN (SELECT name_hash FROM path_parts)
-"""
-_OPS = """
-SELECT op_id, any_value(name) AS name, any_value(op_type) AS op_type
-FROM op
-WHERE run_id = {run} AND op_id IN (SELECT op_id FROM path_parts)
-GROUP BY op_id
-"""
-_SHARES = """
-WITH sums AS MATERIALIZED (
-  SELECT kind, name, op_type, sum(dur_ns) AS total_ns FROM path_parts GROUP BY ALL
-)
-SELECT by_op, name, op_type, kind, sum(total_ns)::BIGINT AS total_ns,
-       100 * sum(total_ns)::DOUBLE / sum(sum(total_ns)) OVER (PARTITION BY by_op)
-FROM (
-  SELECT false AS by_op, kind AS name, NULL AS op_type, kind, total_ns FROM sums
-  UNION ALL
-  SELECT true, coalesce(op_type, name, kind), op_type, kind, total_ns FROM sums
-)
-GROUP BY by_op, name, op_type, kind
-ORDER BY 5 DESC, kind, name, op_type
+_SUMS = """
+SELECT kind, name, op_type, sum(dur_ns)::BIGINT, coalesce(sum(dur_ns) FILTER (dependency = 'inferred'), 0)::BIGINT
+FROM path_parts
+GROUP BY ALL
 """
 
 
@@ -148,19 +118,18 @@ class Share:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CriticalPath(TextDisplay):
-    """The critical paths of a run's steps. `parts` has the columns of the table critical_path without the run."""
+    """The critical paths of a run's steps.
+
+    parts        with the columns of the table critical_path without the run; empty if they are only in the store
+    inferred_ns  time on the paths between slices whose dependency is inferred
+    """
 
     run_id: int
     steps: tuple[Step, ...]
     parts: pa.Table
-    kinds: tuple[Share, ...] = ()
-    ops: tuple[Share, ...] = ()
-
-    @property
-    def inferred_ns(self) -> int:
-        """Time on the paths between slices whose dependency is inferred."""
-        inferred = self.parts["dur_ns"].filter(pc.equal(self.parts["dependency"], "inferred"))
-        return int(pc.sum(inferred).as_py() or 0)
+    inferred_ns: int
+    kinds: tuple[Share, ...]
+    ops: tuple[Share, ...]
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON document: steps, and the time of each kind and op."""
@@ -178,11 +147,11 @@ def find_steps(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
     *,
-    device: int | None,
-    first_step: int | None,
-    last_step: int | None,
-    from_ns: int | None,
-    to_ns: int | None,
+    device: int | None = None,
+    first_step: int | None = None,
+    last_step: int | None = None,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
 ) -> list[Step]:
     """Return the steps of a run in order, or a window as one. A run without steps is a window.
 
@@ -290,35 +259,126 @@ def columns_of(steps: Sequence[Step]) -> tuple[Int64, Int64, Int64]:
 def critical_path(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
+    steps: Sequence[Step],
     *,
-    device: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-    from_ns: int | None = None,
-    to_ns: int | None = None,
+    insert: Callable[[pa.Table], object] | None = None,
+    keep_parts: bool = True,
 ) -> CriticalPath:
-    """Return the critical paths of a run's steps, or of a window.
+    """Return the critical paths of steps of a run that `find_steps` found.
 
-    Raises UsageError for unknown steps, InputError without tasks.
+    insert      is passed some parts after others
+    keep_parts  return them all, too, which takes about 100 bytes of memory for each
     """
-    steps = find_steps(
-        connection, run_id, device=device, first_step=first_step, last_step=last_step, from_ns=from_ns, to_ns=to_ns
-    )
-    parts = pa.concat_tables(of_groups(connection, run_id, steps, _parts, with_names=True))
-    parts = _with_texts(connection, run_id, parts)
-    return CriticalPath(run_id, tuple(steps), parts, *_shares(connection, parts))
+    names, totals = PathNames(connection, run_id), _Totals(connection)
+    kept: list[pa.Table] = []
+    for found in of_groups(connection, run_id, steps, _parts, with_names=True):
+        parts = found.table(names)
+        totals.add(parts)
+        if insert is not None:
+            insert(parts)
+        kept.append(parts if keep_parts else parts.schema.empty_table())
+    return CriticalPath(run_id, tuple(steps), pa.concat_tables(kept), totals.inferred_ns, *totals.shares())
 
 
-def save_path(store: Path, path: CriticalPath) -> None:
-    """Write the paths to the store's table, instead of those that its run had. Raises StoreError."""
+def save_critical_path(store: Path, run_id: int, steps: Sequence[Step], *, keep_parts: bool = True) -> CriticalPath:
+    """Write the paths to the store's table as they are found, instead of those that the run had, and return them.
+
+    Raises StoreError if the store can't be written.
+    """
     with StoreWriter(store, report_statements) as writer:
-        writer.run_sql(f"DELETE FROM {TABLE} WHERE run_id = $run", {"run": path.run_id})  # noqa: S608 - our name
-        writer.insert(TABLE, path.run_id, iter(path.parts.to_batches()))
+        writer.run_sql(f"DELETE FROM {TABLE} WHERE run_id = $run", {"run": run_id})  # noqa: S608 - our name
+
+        def insert(parts: pa.Table) -> None:
+            writer.insert(TABLE, run_id, iter(parts.to_batches()))
+
+        with writer.cursor() as cursor:
+            # With the limit for loading, DuckDB would read what two groups need twice.
+            cursor.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+            path = critical_path(cursor, run_id, steps, insert=insert, keep_parts=keep_parts)
         writer.commit()
+    return path
 
 
-def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
-    """Return the parts of the steps' paths, in order: with hashes of names and IDs of ops instead of texts."""
+class _Totals:
+    """Sums of the parts' time by kind, name and op type."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._total_ns: Counter[tuple[str, str | None, str | None]] = Counter()
+        self.inferred_ns = 0
+
+    def add(self, parts: pa.Table) -> None:
+        self._connection.register("path_parts", parts)
+        try:
+            for kind, name, op_type, total_ns, inferred_ns in self._connection.execute(_SUMS).fetchall():
+                self._total_ns[kind, name, op_type] += total_ns
+                self.inferred_ns += inferred_ns
+        finally:
+            self._connection.unregister("path_parts")
+
+    def shares(self) -> tuple[tuple[Share, ...], tuple[Share, ...]]:
+        """Return the time of each kind, and of each kind and op, largest first."""
+        kinds: Counter[tuple[str, str | None, str]] = Counter()
+        ops: Counter[tuple[str, str | None, str]] = Counter()
+        for (kind, name, op_type), total_ns in self._total_ns.items():
+            kinds[kind, None, kind] += total_ns
+            ops[next(text for text in (op_type, name, kind) if text is not None), op_type, kind] += total_ns
+        whole_ns = kinds.total()
+        by_kind, by_op = (
+            tuple(
+                Share(*key, total_ns, 100 * total_ns / whole_ns)
+                for key, total_ns in sorted(
+                    sums.items(), key=lambda one: (-one[1], one[0][2], one[0][0], one[0][1] is None, one[0][1] or "")
+                )
+            )
+            for sums in (kinds, ops)
+        )
+        return by_kind, by_op
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Parts of steps' paths, in order.
+
+    of_step     the place of the part's step in `steps`
+    kinds       in KINDS
+    slices      IDs, -1: none; name_hashes: of their names; ops: IDs of ops, -1: none
+    starts, durations  in ns
+    inferred    1: the dependency is inferred
+    """
+
+    steps: Sequence[Step]
+    of_step: Int64
+    kinds: Int64
+    slices: Int64
+    name_hashes: NDArray[np.uint64]
+    ops: Int64
+    starts: Int64
+    durations: Int64
+    inferred: Int64
+
+    def table(self, names: PathNames) -> pa.Table:
+        """Return the columns of the table critical_path without the run."""
+        name, op_type = names.columns(self.slices, self.name_hashes, self.ops)
+        of_step = pa.array(self.of_step)
+        return pa.table(
+            {
+                "step_id": pa.array([step.step_id for step in self.steps], pa.int64()).take(of_step),
+                "device_id": pa.array([step.device_id for step in self.steps], pa.int64()).take(of_step),
+                "path_index": np.arange(len(of_step)) - np.searchsorted(self.of_step, self.of_step),
+                "kind": pa.DictionaryArray.from_arrays(self.kinds.astype(np.int8), list(KINDS)),
+                "slice_id": pa.array(self.slices, pa.int64(), mask=self.slices < 0),
+                "name": name,
+                "op_type": op_type,
+                "start_ns": self.starts,
+                "dur_ns": self.durations,
+                "dependency": pa.DictionaryArray.from_arrays(self.inferred.astype(np.int8), ["recorded", "inferred"]),
+            }
+        )
+
+
+def _parts(graph: Graph, steps: Sequence[Step]) -> _Parts:
+    """Return the parts of the steps' paths."""
     before = graph.delays.before(graph.cause)
     step_starts, step_ends, devices = columns_of(steps)
     first = np.searchsorted(graph.times, step_starts, "right")
@@ -374,57 +434,4 @@ def _parts(graph: Graph, steps: Sequence[Step]) -> pa.Table:
     hashes[known] = graph.name_hashes[slices[known]]
     is_task = known & (slices >= graph.host_count)
     ops[is_task] = graph.ops[slices[is_task] - graph.host_count]
-    return pa.table(
-        {
-            "step_id": pa.array([step.step_id for step in steps], pa.int64()).take(pa.array(of_step)),
-            "device_id": pa.array([step.device_id for step in steps], pa.int64()).take(pa.array(of_step)),
-            "path_index": np.arange(len(first)) - np.searchsorted(of_step, of_step),
-            "kind": pa.DictionaryArray.from_arrays(names.astype(np.int8), list(KINDS)),
-            "slice_id": pa.array(ids, pa.int64(), mask=~known),
-            "name_hash": pa.array(hashes, pa.uint64(), mask=~known),
-            "op_id": pa.array(ops, pa.int64(), mask=ops < 0),
-            "start_ns": starts,
-            "dur_ns": ends - starts,
-            "dependency": pa.DictionaryArray.from_arrays(inferred.astype(np.int8), ["recorded", "inferred"]),
-        }
-    )
-
-
-def _with_texts(connection: duckdb.DuckDBPyConnection, run_id: int, parts: pa.Table) -> pa.Table:
-    """Return the parts with texts instead of hashes of names and IDs of ops.
-
-    Raises InputError if two names have the same hash.
-    """
-    connection.register("path_parts", parts)
-    try:
-        named, ops = (connection.sql(query.format(run=run_id)).to_arrow_table() for query in (_NAMES, _OPS))
-    finally:
-        connection.unregister("path_parts")
-    if len(pc.unique(named["name_hash"])) < len(named):
-        raise InputError("two names of slices in the run have the same hash, so the names on the path are unknown")
-    at, op = (
-        pc.fill_null(pc.index_in(parts[key], table[key]), -1).to_numpy()
-        for key, table in (("name_hash", named), ("op_id", ops))
-    )
-    # A task without a name has that of its op.
-    at = np.where((at < 0) & (op >= 0), len(named) + op, at)
-    names = [*named["name"].chunks, *ops["name"].chunks]
-    for key, name, places, texts in (("name_hash", "name", at, names), ("op_id", "op_type", op, ops["op_type"].chunks)):
-        known_texts = pa.concat_arrays([*texts, pa.nulls(1, pa.string())])  # -1 is the last one
-        is_unknown = known_texts.is_null().to_numpy(zero_copy_only=False)[places]
-        column = pa.DictionaryArray.from_arrays(
-            pa.array(places, pa.int32(), mask=is_unknown), known_texts.fill_null("")
-        )
-        parts = parts.set_column(parts.schema.get_field_index(key), name, column)
-    return parts
-
-
-def _shares(connection: duckdb.DuckDBPyConnection, parts: pa.Table) -> tuple[tuple[Share, ...], tuple[Share, ...]]:
-    """Return the time of each kind, and of each kind and op, largest first."""
-    connection.register("path_parts", parts)
-    try:
-        rows = connection.execute(_SHARES).fetchall()
-    finally:
-        connection.unregister("path_parts")
-    by_kind, by_op = (tuple(Share(*row) for by_op, *row in rows if by_op == wanted) for wanted in (False, True))
-    return by_kind, by_op
+    return _Parts(steps, of_step, names, ids, hashes, ops, starts, ends - starts, inferred)

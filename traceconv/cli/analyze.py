@@ -67,7 +67,7 @@ def critical_path(
     """
     limit_arenas()
     from traceconv.analysis.critical_path import critical_path as find_path
-    from traceconv.analysis.critical_path import save_path
+    from traceconv.analysis.critical_path import find_steps, save_critical_path
     from traceconv.analysis.critical_path_text import SHOWN_OPS, path_dict, path_lines, path_table
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_rows, write_text
@@ -83,9 +83,11 @@ def critical_path(
             if note is not None:
                 print_message(note)
             times = given_times(connection, RunChoice((run_id,)), start, end)
-            path = find_path(connection, run_id, device=device, **window, **times)
+            found = find_steps(connection, run_id, device=device, **window, **times)
+            if not save or paths:
+                path = find_path(connection, run_id, found, keep_parts=chosen == "csv")
         if save and not paths:
-            save_path(store, path)
+            path = save_critical_path(store, run_id, found, keep_parts=chosen == "csv")
         if chosen == "json":
             write_text([json_text(path_dict(path)), "\n"], output)
         elif chosen == "csv":

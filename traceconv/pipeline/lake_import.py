@@ -58,7 +58,8 @@ def import_lake(
         results.append(IngestedRun(run_id, label, source_path, "ingested" if known is None else "replaced"))
     if copied.entries:
         writer.make_room(max(entry.longest_text_bytes for entry in copied.entries))
-        writer.attach_by(lambda connection: attach_lake(connection, copied, database))
+        with writer.cursor() as cursor:
+            attach_lake(cursor, copied, database)
         numbers = dict(enumerate(new_ids, start=1))
         # More tables may be computed since then.
         older = {n: numbers[n] for n, one in enumerate(copied.entries, start=1) if one.schema_version < SCHEMA_VERSION}

@@ -31,6 +31,7 @@ from traceconv.store.database import (
     attach_store,
     check_path,
     create_store,
+    new_cursor,
     open_own_file,
     open_store,
     raise_interrupt,
@@ -220,10 +221,11 @@ class StoreWriter:
         """Attach another store for `run_sql`, as the database `name`. Raises StoreError if it is not a valid store."""
         attach_store(self._connection, path, name)
 
-    def attach_by(self, attach: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
-        """Call `attach` to attach a database for `run_sql`, on a connection with a transaction of its own."""
-        with self._refusing(), self._connection.cursor() as cursor:
-            attach(cursor)
+    @contextlib.contextmanager
+    def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection to the store with transactions of its own, which can also attach databases."""
+        with self._refusing(), new_cursor(self._connection) as cursor:
+            yield cursor
 
     def make_room(self, text_bytes: int) -> None:
         """Prepare for strings of up to `text_bytes`, which DuckDB holds in contiguous memory."""
