@@ -217,7 +217,7 @@ class Bench:
         self._peak = peak
 
     def _reports(self) -> None:
-        """Reports and analyses of a store with the run repeated, until it has as many tasks as the capture has records."""
+        """Reports and analyses, on a store whose run is repeated until it has as many tasks as the capture records."""
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:  # the store is large
             store = Path(folder) / "tasks.duckdb"
             tasks = part("multiply", self._store(), store, str(self._records))["tasks"]

@@ -25,6 +25,8 @@ def lines_of(result: IngestedRuns) -> Iterator[str]:
     if len(result) <= _RUNS_WITH_ACCOUNTING:
         for run in result:
             yield from _with_accounting(run, shown)
+        if any(run.action != "kept" for run in result):
+            yield _rate(result)
     else:
         without_losses = 0
         for run in result:
@@ -38,7 +40,7 @@ def lines_of(result: IngestedRuns) -> Iterator[str]:
         added = sum(run.action != "kept" for run in result)
         kept = f", {len(result) - added:,} already in {shown}" if added < len(result) else ""
         yield f"{added:,} runs ingested{kept}"
-        yield _rate(sum(run.record_count for run in result), sum(run.size_bytes for run in result), result.seconds)
+        yield _rate(result)
     same = [f"run {run_id} has the same times and counts as run {other}" for run_id, other in result.same]
     yield from listed("possible duplicate: ", same)
     yield from listed("skipped: ", [f"{printable(str(one.path))} {_reason(one)}" for one in result.others])
@@ -93,13 +95,14 @@ def _with_accounting(run: IngestedRun, store: str) -> Iterator[str]:
     for record, account in sorted(run.accounts.by_record.items()):
         counts = (account.records, account.rows, account.paired, account.used, account.lost)
         yield f"  {printable(record, 22):<22}" + "".join(f"{count:>11,}" for count in counts)
-    yield _rate(run.record_count, run.size_bytes, run.seconds)
     yield from _losses(run)
 
 
-def _rate(records: int, size_bytes: int, seconds: float) -> str:
-    rate = records / seconds if seconds else 0
-    return f"  {records:,} records, {size_bytes / 1e6:,.1f} MB in {seconds:.2f} s ({rate:,.0f} records/s)"
+def _rate(result: IngestedRuns) -> str:
+    """Return the time of all runs, with the commit of their rows."""
+    records, seconds = sum(run.record_count for run in result), result.seconds
+    rate = f"({records / seconds:,.0f} records/s)" if seconds else ""
+    return f"  {records:,} records, {sum(run.size_bytes for run in result) / 1e6:,.1f} MB in {seconds:.2f} s {rate}"
 
 
 def _losses(run: IngestedRun) -> Iterator[str]:

@@ -56,7 +56,7 @@ class IngestedRun:
     """The result for one source.
 
     action     ingested, replaced, or kept (it was already in the store)
-    seconds    wall time
+    seconds    wall time of reading it; the commit of all runs comes later
     was_lossy  a run that was kept had losses when it was ingested
     rank, host, group_label  as in the table run; None: unknown
     given_label  the label that a run of this source would have; a kept run may be of another file with its content
@@ -93,7 +93,7 @@ class IngestedRuns(TextDisplay, list[IngestedRun]):
     """The ingested runs, and the files that gave none. Its repr is what the command prints.
 
     store     path of the store
-    seconds   wall time
+    seconds   wall time, until everything is stored
     unusable  files and folders that should have given a run
     others    files in folders that are not traces
     same      (run, earlier run that seems to have the same content)
