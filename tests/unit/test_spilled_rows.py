@@ -104,10 +104,11 @@ def test_rows_of_a_group_are_in_the_same_batches() -> None:
     spilled.close()
 
 
-def test_few_rows_keep_the_order_of_the_source() -> None:
+def test_few_rows_are_one_batch_group_by_group() -> None:
     spilled = SpilledRows(END_SCHEMA)
     for number in range(100):
         spilled.append((pa.array([number]), pa.array([number]), pa.array(["{}"])), number % 3)
     spilled.end()
-    assert [batch.column("id").to_pylist() for _, batch in spilled.batches()] == [list(range(100))]
+    groups = [number for group in range(3) for number in range(group, 100, 3)]
+    assert [batch.column("id").to_pylist() for _, batch in spilled.batches()] == [groups]
     spilled.close()

@@ -34,6 +34,8 @@ TOO_LONG = -(2**63)
 ABSENT = Raw(b"")
 
 LABEL_FIELDS = ("name", "ph", "cat", "pid", "tid", "bp", "s", "scope")
+#: Rows of a text column that are numbered in Python.
+_FEW_ROWS = 128
 RAW_FIELDS = ("ts", "dur", "args", "id", "tts", "tdur")
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 
@@ -81,6 +83,8 @@ class Coded(Sequence[Any]):
 
     def text(self, places: NDArray[np.intp]) -> pa.DictionaryArray:
         """Return a text column of some rows."""
+        if len(places) <= _FEW_ROWS:
+            return self._text_of_few(self.codes[places].tolist())
         if self._texts is None:
             # Arrow can't combine dictionaries that contain NULL.
             self._texts = pa.array(["" if value is None else value for value in self.distinct], pa.string())
@@ -91,6 +95,17 @@ class Coded(Sequence[Any]):
             used, places_in_used = np.unique(codes, return_inverse=True)
             codes, texts = places_in_used.astype(np.int32), texts.take(pa.array(used))
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=null), texts)
+
+    def _text_of_few(self, codes: list[int]) -> pa.DictionaryArray:
+        """Return a text column with these codes. For few rows, calls of numpy and Arrow would take longer."""
+        known = {code: place for place, code in enumerate(dict.fromkeys(codes))}
+        texts = [self.distinct[code] for code in known]
+        places = np.array([known[code] for code in codes], np.int32)
+        null = None
+        if None in texts:
+            null = np.array([text is None for text in texts], np.bool_)[places]
+            texts = ["" if text is None else text for text in texts]
+        return pa.DictionaryArray.from_arrays(pa.array(places, mask=null), pa.array(texts, pa.string()))
 
 
 def coded(values: Sequence[Any] | pa.Array, *, typed: bool = False) -> Coded:

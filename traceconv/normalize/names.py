@@ -12,6 +12,7 @@ from traceconv.schema import Field
 
 #: Larger dictionaries are reduced to the texts that a batch uses, since each batch has its own.
 _SMALL = 4096
+_NO_TEXTS = pa.array([], pa.string())
 _UINT64 = NDArray[np.uint64]
 
 
@@ -79,7 +80,7 @@ class EnumColumn:
 def constant(text: str | None, count: int) -> pa.DictionaryArray:
     """Return a text column with the same text in each of `count` rows."""
     if text is None:
-        return pa.DictionaryArray.from_arrays(pa.nulls(count, pa.int32()), pa.array([], pa.string()))
+        return pa.DictionaryArray.from_arrays(pa.nulls(count, pa.int32()), _NO_TEXTS)
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text], pa.string()))
 
 

@@ -63,13 +63,14 @@ def _schema(table: str, names: tuple[str, ...], plain: tuple[bool, ...]) -> pa.S
 
 
 def rows_from_tuples(table: str, names: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> pa.RecordBatch:
-    """Return a batch from Python tuples, for tables with few rows."""
-    places, plain_types, schema = _layout(table, names)
+    """Return a batch from Python tuples, for tables with few rows. Text is plain: a dictionary would take longer."""
+    places, kinds, schema = _layout(table, names)
     values = list(zip(*rows, strict=True)) or [()] * len(names)
     arrays = []
-    for place, plain, field in zip(places, plain_types, schema, strict=True):
-        array = pa.array(values[place], plain)
-        arrays.append(array if array.type == field.type else array.dictionary_encode())
+    for place, kind in zip(places, kinds, strict=True):
+        column = values[place]
+        is_null = column.count(None) == len(column)  # as many columns of a track or an op
+        arrays.append(pa.nulls(len(column), kind) if is_null else pa.array(column, kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -77,9 +78,12 @@ def rows_from_tuples(table: str, names: tuple[str, ...], rows: Iterable[tuple[ob
 def _layout(table: str, names: tuple[str, ...]) -> tuple[list[int], list[pa.DataType], pa.Schema]:
     """Return the place in `names` of each column in the table's order, its type without dictionary, and the schema."""
     by_name = {name: place for place, name in enumerate(names)}
-    kinds = {name: kind for name, kind in _kinds(table).items() if name in by_name}
-    plain = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds.values()]
-    return [by_name[name] for name in kinds], plain, pa.schema(list(kinds.items()))
+    plain = {
+        name: kind.value_type if pa.types.is_dictionary(kind) else kind
+        for name, kind in _kinds(table).items()
+        if name in by_name
+    }
+    return [by_name[name] for name in plain], list(plain.values()), pa.schema(list(plain.items()))
 
 
 def _array(data: ColumnData, kind: pa.DataType) -> pa.Array:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from traceconv import native
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, join_columns
+from traceconv.formats.chrome_json.compiled import scanned_columns
 from traceconv.formats.chrome_json.decode import BLANKS, Decoded
 from traceconv.formats.chrome_json.recovery import MANY_FAILURES, Piece, Recovery, RecoveryState
 from traceconv.formats.chrome_json.scan import (
@@ -34,6 +36,10 @@ _EVENTS_KEY = "traceEvents"
 _KEY_BYTES = 256
 #: Minimum size of text that is searched for the events of one array.
 _LEAST_REACH = 4 << 10
+#: Text of which all events are decoded at once, without a search for the last one.
+_SHORT_BYTES = 64 << 10
+#: The end of the events, and what may follow it.
+_ARRAY_END = re.compile(rb"\][ \t\r\n]*(?:\}|,[ \t\r\n]*\"|\Z)")
 _BLANK_RUN = re.compile(rb"[ \t\r\n,]*")
 _NUL_RUN = re.compile(rb"[\0 \t\r\n]*")
 
@@ -299,6 +305,8 @@ class TraceParser:
             return True
         if not final and len(self._text) - self._at < CHUNK_BYTES // 2:
             return False
+        if final and self._take_short():
+            return True
         while True:
             # Another document may follow a small one: look only at text that is likely to belong to this one.
             stop = min(len(self._text), self._at + self._reach)
@@ -309,6 +317,24 @@ class TraceParser:
             self._reach = max(_LEAST_REACH, 4 * taken) if ended else self._reach * 8
             if is_all or taken or ended:
                 return went_on or not is_all
+
+    def _take_short(self) -> bool:
+        """Take all events of a short text at once, if they are sound and their array ends after them."""
+        state = self._recovery
+        if not native.AVAILABLE or len(self._text) - self._at > _SHORT_BYTES or state.failures or state.lines:
+            return False
+        end = self._text.rfind(b"]", self._at)
+        if end < self._at or _ARRAY_END.match(self._text, end) is None:
+            return False
+        text = self._text[self._at : end].rstrip(b" \t\r\n")
+        if not text.isascii():
+            return False
+        columns = scanned_columns(text, lines=False)
+        if columns is None:
+            return False
+        self._put(Piece(Decoded(columns), Segment(self._base + self._at, text, columns.count)))
+        self._at = end
+        return True
 
     def _events_until(self, stop: int, final: bool) -> tuple[bool, bool]:
         """Take the events before `stop`; return whether there may be more to do, and whether the array ended."""

@@ -20,6 +20,8 @@ from traceconv.schema.dtypes import gather
 
 #: A name that fewer rows have on average is shared by few.
 _FEW_SHARE = 8
+#: Slices for which columns for each group would take longer.
+_FEW_ROWS = 1024
 
 
 def slices(events: EventBatch) -> None:
@@ -152,8 +154,8 @@ def _spill_slices(events: EventBatch, dur_known: Mask) -> None:
     order = np.argsort(group_of_row, kind="stable")
     at, rows = at[order], rows[order]
     bounds = np.concatenate([[0], np.cumsum(np.bincount(group_of_row))])
-    # Names that few rows share are put into separate columns for each group, others into columns for all.
-    together = len(events.names.distinct) * _FEW_SHARE < len(at)
+    # Names that few rows share are put into separate columns for each group, others, or few rows, into columns for all.
+    together = len(events.names.distinct) * _FEW_SHARE < len(at) or len(at) <= _FEW_ROWS
     columns = _columns(events, at, rows, dur_known) if together else []
     for group, (start, stop) in enumerate(pairwise(bounds.tolist())):
         if start == stop:

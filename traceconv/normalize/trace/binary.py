@@ -31,6 +31,13 @@ def as_text(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(column), column.buffers(), column.null_count, column.offset)
 
 
+def codes_of(column: pa.DictionaryArray, null: int = -1) -> NDArray[np.int32]:
+    """Return the place of each row's text in the dictionary; `null` for NULL."""
+    indices = column.indices
+    found: NDArray[np.int32] = (indices.fill_null(null) if indices.null_count else indices).to_numpy()
+    return found
+
+
 def parsed_integers(column: pa.Array) -> Int64 | None:
     """Parse integers in canonical notation; None if any value of the column is something else."""
     if native.AVAILABLE:

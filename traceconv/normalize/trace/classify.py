@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.events.items import Items
+from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.distinct import distinct_of
 
 TABLES = ("task", "api", "range")
@@ -123,6 +125,10 @@ class HostArg:
     name: str | None = None
 
 
+#: For slices without a rule.
+DEFAULT = Rule("range", set={"kind": "annotation"})
+
+
 @dataclass(frozen=True)
 class RuleSet:
     """The rules for one writer.
@@ -147,6 +153,22 @@ class RuleSet:
     items: tuple[Items, ...] = ()
     hosts: tuple[HostArg, ...] = ()
     step_ends: StepEnds | None = None
+
+    @cached_property
+    def filled_columns(self) -> Mapping[str, tuple[str, ...]]:
+        """The columns of each table that these rules, or DEFAULT, fill."""
+        found: dict[str, set[str]] = {table: set() for table in TABLES}
+        found["task"].update(OP_COLUMNS)
+        for rule in (*self.rules, DEFAULT):
+            own = found[rule.table]
+            own |= (
+                rule.set.keys() | rule.set_if_no_args.keys() | rule.args.keys() | rule.track_groups | rule.name_groups
+            )
+            if "name" in rule.name_groups:
+                own.add("source_name")
+            if rule.table == "task":
+                own.add("kind_source")
+        return {table: tuple(sorted(columns)) for table, columns in found.items()}
 
     def type_in(self, name: str) -> str:
         """Return the type of an op by its name."""
@@ -222,9 +244,9 @@ class Classifier:
         if not self._rules or not len(track):
             return codes
         texts = [*categories.dictionary.to_pylist(), None]
-        category = categories.indices.fill_null(len(texts) - 1).to_numpy().astype(np.int64)
+        category = codes_of(categories, len(texts) - 1).astype(np.int64)
         name_texts = [*names.dictionary.to_pylist(), ""]
-        name = names.indices.fill_null(len(name_texts) - 1).to_numpy()
+        name = codes_of(names, len(name_texts) - 1)
         firsts, pairs = distinct_of(track * np.int64(len(texts)) + category, (int(track.max()) + 1) * len(texts))
         for number, row in enumerate(firsts.tolist()):
             candidates = self._candidates(int(track[row]), texts[category[row]])

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traceconv.base.int64 import Int64
-
 Places = NDArray[np.intp]
 
+#: Rows that are numbered in Python.
+_FEW_ROWS = 128
 
-def distinct_of(keys: Int64, limit: int) -> tuple[Places, Places]:
+
+def distinct_of(keys: NDArray[np.signedinteger[Any]], limit: int) -> tuple[Places, Places]:
     """Return the first row of each distinct key, in order, and the number of each row's key. Keys are below `limit`."""
     if limit > 4 * len(keys) + 1024:
         _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
@@ -29,9 +30,20 @@ def distinct_of(keys: Int64, limit: int) -> tuple[Places, Places]:
     return firsts, number[keys]
 
 
+def _of_few(*columns: NDArray[np.signedinteger[Any]]) -> tuple[Places, Places]:
+    """Do it for few rows, for which a dozen calls of numpy would take longer."""
+    keys = zip(*(one.tolist() for one in columns), strict=True)
+    first_of: dict[tuple[int, ...], int] = {}
+    firsts = [first_of.setdefault(key, row) for row, key in enumerate(keys)]
+    number = {row: place for place, row in enumerate(first_of.values())}
+    return np.array(list(number), np.intp), np.array([number[row] for row in firsts], np.intp)
+
+
 def distinct_rows(*columns: NDArray[np.signedinteger[Any]]) -> tuple[Places, Places]:
     """The first row of each distinct combination of the columns' numbers, in order; the number of each row's."""
     count = len(columns[0])
+    if count <= _FEW_ROWS:
+        return _of_few(*columns)
     word, width = np.zeros(count, np.int64), 1
     for column in columns if count else ():
         low, high = int(column.min()), int(column.max())

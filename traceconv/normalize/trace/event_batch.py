@@ -15,7 +15,7 @@ from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import Coded, Extras, TraceBatch
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import Members, args_column, members_of, with_members
-from traceconv.normalize.trace.binary import as_text, parsed_integers, taken
+from traceconv.normalize.trace.binary import as_text, offsets_of, parsed_integers, taken
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.metadata import id2_parts
 from traceconv.normalize.trace.times import Times, exact_ns
@@ -180,7 +180,9 @@ class EventBatch:
         raw = self.raw(field, places) if where.any() else None
         if raw is None or not pa.types.is_binary(raw.type):
             return None
-        rows = np.flatnonzero(where & (pc.binary_length(raw).to_numpy(zero_copy_only=False) > 0))
+        rows = np.flatnonzero(where & (np.diff(offsets_of(raw)) > 0))
+        if not len(rows):
+            return None
         return Members(rows, pc.binary_join_element_wise(f'"{field}":', as_text(taken(raw, rows)), ""))
 
     def _label_members(
@@ -195,6 +197,8 @@ class EventBatch:
             return None
         codes = values.codes[places]
         rows = np.flatnonzero(where & np.array([bool(text) for text in texts], np.bool_)[codes])
+        if not len(rows):
+            return None
         return Members(rows, pa.array(texts, pa.string()).take(pa.array(codes[rows])))
 
     def _row_of(self, places: Places) -> Places:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.normalize.rows import Nullable, row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
+from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NO_PARENT
 from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.schema.dtypes import RecordArray, gather
@@ -172,5 +173,5 @@ def _kinds(categories: pa.DictionaryArray, launches: Collection[str]) -> pa.Dict
     """Return the kinds of flows of these categories."""
     # Flows without a category use the last code.
     is_launch = np.array([*(category in launches for category in categories.dictionary.to_pylist()), False], np.int32)
-    codes = is_launch[categories.indices.fill_null(len(is_launch) - 1).to_numpy()]
+    codes = is_launch[codes_of(categories, len(is_launch) - 1)]
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(["other", "launch"]))

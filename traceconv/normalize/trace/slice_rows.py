@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from operator import attrgetter
 
@@ -20,7 +20,8 @@ from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.args import has_none, merged
-from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, Op, Rule, RuleSet
+from traceconv.normalize.trace.binary import codes_of
+from traceconv.normalize.trace.classify import DEFAULT, OP_COLUMNS, Op, Rule, RuleSet
 from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Numbers, Rows, Values, new_column, same
 from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNFINISHED, UNKNOWN
 from traceconv.normalize.trace.distinct import distinct_rows
@@ -35,7 +36,6 @@ from traceconv.schema.dtypes import RecordArray
 
 #: A step number with more digits does not fit its column: such a slice is not a step.
 _STEP_DIGITS = 18
-_DEFAULT = Rule("range", set={"kind": "annotation"})
 #: Of a task.
 _LAUNCH_COLUMNS = ("submit_ns", "api_id", "call_ns")
 _SHAPES = attrgetter(*OP_COLUMNS[1:])
@@ -47,11 +47,11 @@ class SliceRows:
     def __init__(self, first: FirstPass, rules: RuleSet, nested: Spool, codes: Spool) -> None:
         self._first = first
         self._set = rules
-        self._rules = [*rules.rules, _DEFAULT]
+        self._rules = [*rules.rules, DEFAULT]
         self._tracks = first.tracks
         self._nested = nested
         self._codes = codes
-        self._fills = {name: _filled_columns(name, self._rules) for name in TABLES}
+        self._fills = rules.filled_columns
         self._steps: Steps | EndedSteps = Steps()
         self.launches = Launches(first.tracks.process_id_of)
         self._step_devices: set[tuple[int, int | None]] = set()
@@ -177,16 +177,27 @@ class SliceRows:
     def _spilled_for(
         self, table: str, *columns: str
     ) -> Generator[tuple[pa.RecordBatch, NDArray[np.int16]], None, None]:
-        """Yield the slices of a table (only these columns; none: all), and the rule of each."""
+        """Yield the slices of a table (only these columns, with `row`; none: all), and the rule of each.
+
+        The slices of a batch are in the order of the source.
+        """
         own = np.array([rule.table == table for rule in self._rules], np.bool_)
         for first_row, count, read in self._first.slices.parts():
             codes = self._rule_codes(first_row, count)
             wanted = own[codes]
-            if wanted.all():
-                yield read(*columns), codes
-            elif wanted.any():
-                rows = np.flatnonzero(wanted)
-                yield read(*columns).take(pa.array(rows)), codes[rows]
+            rows = np.flatnonzero(wanted)
+            if not len(rows):
+                continue
+            batch = read(*columns)
+            places = batch.column("row").to_numpy()[rows]
+            if not np.all(places[1:] > places[:-1]):  # a batch of several groups
+                rows = rows[np.argsort(places)]
+                yield batch.take(pa.array(rows)), codes[rows]
+            elif rows[-1] - rows[0] + 1 == len(rows):
+                first, stop = int(rows[0]), int(rows[-1]) + 1
+                yield batch.slice(first, stop - first), codes[first:stop]
+            else:
+                yield batch.take(pa.array(rows)), codes[rows]
 
     def _columns(
         self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16], nested: RecordArray
@@ -198,7 +209,7 @@ class SliceRows:
         parent, self_ns = (np.ascontiguousarray(nested[name]) for name in ("parent_id", "self_ns"))
         columns: dict[str, ColumnData] = {
             "id": batch.column("id"),
-            "track_id": batch.column("track_id").cast(pa.int64()),
+            "track_id": batch.column("track_id").to_numpy().astype(np.int64),
             "parent_id": Nullable(parent, parent == NO_PARENT),
             "depth": np.ascontiguousarray(nested["depth"]),
             "category": batch.column("category"),
@@ -265,8 +276,7 @@ class SliceRows:
         columns = {name: new_column(types[name], count) for name in self._fills[table]}
         if "name" in columns:
             names = _dictionary(batch.column("name"))
-            own_names = names.indices.fill_null(-1).to_numpy().astype(np.int32)
-            columns["name"].put(None, Values(own_names, names.dictionary.to_pylist()))
+            columns["name"].put(None, Values(codes_of(names), names.dictionary.to_pylist()))
         tracks = batch.column("track_id").to_numpy()
         for number in np.unique(codes).tolist():
             rule = self._rules[number]
@@ -391,7 +401,7 @@ class SliceRows:
         assert isinstance(ids, pa.Array) and isinstance(op_ids, Nullable)
         is_row = ~op_ids.mask
         if isinstance(kind, pa.DictionaryArray) and "collective" in (kinds := kind.dictionary.to_pylist()):
-            is_row |= kind.indices.fill_null(-1).to_numpy() == kinds.index("collective")
+            is_row |= codes_of(kind) == kinds.index("collective")
         wait, unknown = np.zeros(len(start), np.int64), np.ones(len(start), np.bool_)
         device, known = _known(columns.get("device_id"), len(start))
         firsts, number = distinct_rows(device, known)
@@ -409,9 +419,9 @@ class SliceRows:
         if len(rows):
             columns = (batch.column("name"), *(filled[column] for column in OP_COLUMNS))
             texts = [_dictionary(column) for column in columns]
-            firsts, number = distinct_rows(*(column.indices.fill_null(-1).to_numpy()[rows] for column in texts))
-            places = pa.array(rows[firsts])
-            keys = zip(*(column.take(places).dictionary_decode().to_pylist() for column in texts), strict=True)
+            of_texts = [codes_of(column)[rows] for column in texts]
+            firsts, number = distinct_rows(*of_texts)
+            keys = zip(*(_texts(column, own[firsts]) for column, own in zip(texts, of_texts, strict=True)), strict=True)
             ids[rows] = np.array([self._ops.number(key, *key) for key in keys], np.int64)[number]
         return Nullable(ids, ~is_op)
 
@@ -466,7 +476,7 @@ def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iter
         return
     coded = _dictionary(names)
     texts = coded.dictionary.to_pylist()
-    used, codes = np.unique(coded.indices.fill_null(len(texts)).to_numpy()[rows], return_inverse=True)
+    used, codes = np.unique(codes_of(coded, len(texts))[rows], return_inverse=True)
     own = [*texts, None]
     found = [rule.name.fullmatch(own[code] or "") for code in used.tolist()]
     for group in groups:
@@ -479,23 +489,11 @@ def _durations(batch: pa.RecordBatch, nested: RecordArray) -> tuple[Int64, Mask]
     """Return the durations of slices, and which are unknown."""
     dur = batch.column("dur_ns")
     paired = nested["link"] >= 0
-    unknown = dur.is_null().to_numpy(zero_copy_only=False) & ~paired | (nested["kind"] == UNFINISHED)
-    return np.where(paired, nested["dur_ns"], dur.fill_null(0).to_numpy()), unknown
-
-
-def _filled_columns(table: str, rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Return the columns that rules for this table fill."""
-    found: set[str] = set(OP_COLUMNS) if table == "task" else set()
-    for rule in rules:
-        if rule.table == table:
-            found |= (
-                rule.set.keys() | rule.set_if_no_args.keys() | rule.args.keys() | rule.track_groups | rule.name_groups
-            )
-            if "name" in rule.name_groups:
-                found.add("source_name")
-            if table == "task":
-                found.add("kind_source")
-    return tuple(sorted(found))
+    unknown = nested["kind"] == UNFINISHED
+    if dur.null_count:
+        unknown |= dur.is_null().to_numpy(zero_copy_only=False) & ~paired
+        dur = dur.fill_null(0)
+    return np.where(paired, nested["dur_ns"], dur.to_numpy()), unknown
 
 
 def _known(column: ColumnData | None, count: int) -> tuple[Int64, Int64]:
@@ -504,6 +502,17 @@ def _known(column: ColumnData | None, count: int) -> tuple[Int64, Int64]:
         return np.zeros(count, np.int64), np.zeros(count, np.int64)
     known = ~column.mask
     return np.where(known, column.values, 0).astype(np.int64), known.astype(np.int64)
+
+
+def _texts(column: pa.DictionaryArray, codes: NDArray[np.int32]) -> list[str | None]:
+    """Return the texts with these codes."""
+    if not len(column.dictionary):
+        return [None] * len(codes)
+    texts = column.dictionary
+    if len(texts) > 4 * len(codes):
+        return texts.take(pa.array(codes, mask=codes < 0)).to_pylist()  # type: ignore[no-any-return]
+    known = [*texts.to_pylist(), None]
+    return [known[code] for code in codes.tolist()]
 
 
 def _dictionary(column: pa.Array) -> pa.Array:

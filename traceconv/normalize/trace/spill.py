@@ -105,7 +105,7 @@ class SpilledRows:
     """Rows of one schema. For groups and `find`, its first column must be a rising ID.
 
     Rows may be added in groups: a batch has rows of one group, and only within a group are IDs in order.
-    If there are few rows, all of them are in order.
+    If there are few rows, one batch has all of them, group by group.
     """
 
     def __init__(self, schema: pa.Schema, workers: Workers | None = None) -> None:
@@ -153,16 +153,14 @@ class SpilledRows:
         self.count += batch.num_rows
 
     def end(self) -> None:
-        """Finish writing. If there are few rows, they are all put in the order of their IDs."""
+        """Finish writing. If there are few rows, they are all put into one batch."""
         self._behind.wait()
         buffered = [buffer.batches for buffer in self._buffers.values()]
         kept_bytes = sum(buffer.size_bytes + buffer.retained_bytes for buffer in self._buffers.values())
         is_small = not self.count and kept_bytes < _KEPT_BYTES
         self._buffers = {}
         if not self.count and len(buffered) > 1:
-            rows = pa.Table.from_batches(list(chain.from_iterable(buffered))).combine_chunks()
-            order = np.argsort(rows.column(0).to_numpy(), kind="stable")
-            buffered = [rows.take(pa.array(order)).to_batches()]
+            buffered = [list(chain.from_iterable(buffered))]
         if is_small:
             self._kept = list(chain.from_iterable(map(_joined, buffered)))
             for batch in self._kept:
