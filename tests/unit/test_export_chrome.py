@@ -15,6 +15,7 @@ import pytest
 from chrome_reader import ChromeReader, Event, Row, load
 from store_builder import build_store
 
+from traceconv.cli.app import run
 from traceconv.export import windows
 from traceconv.export.chrome import export_chrome
 from traceconv.pipeline.ingest import ingest
@@ -207,6 +208,15 @@ def test_time_windows_change_only_the_order(everything: Path, monkeypatch: pytes
     assert_all_rows(everything, cut)
     assert_wellformed(cut)
     assert sorted(map(repr, cut["traceEvents"])) == sorted(map(repr, whole["traceEvents"]))
+
+
+def test_a_lake_gives_the_same_trace(everything: Path, tmp_path: Path) -> None:
+    """The tables of a lake are views, whose rows have no positions."""
+    assert run(["export", "parquet", "--db", str(everything), "-o", str(tmp_path / "lake")]) == 0
+    traces = [tmp_path / "of-store.json", tmp_path / "of-lake.json"]
+    for source, trace in zip((everything, tmp_path / "lake"), traces, strict=True):
+        assert run(["export", "chrome", "--db", str(source), "-o", str(trace)]) == 0
+    assert traces[0].read_bytes() == traces[1].read_bytes()
 
 
 def test_timestamps_are_exact_as_doubles(everything: Path) -> None:

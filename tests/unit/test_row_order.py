@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from traceconv.export import row_order
-from traceconv.export.row_order import has_no_overlaps, order_of
+from traceconv.export.row_order import has_no_overlaps, order_of, slice_order, time_ordered
+from traceconv.export.sorted_runs import one_thread
 from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
@@ -41,10 +42,44 @@ def slices(*places: tuple[int, int, int, int | None]) -> list[Slice]:
     ]
 
 
+@pytest.mark.parametrize("size", [1, 8, 60, 5000])
+@pytest.mark.parametrize("runs", [1, 2, 3, 6])
+def test_runs_are_merged_in_time_order(make_store: MakeStore, runs: int, size: int) -> None:
+    """Rows of several runs, with gaps, equal times and late rows, as threads write them."""
+    rng = random.Random(runs * size)
+    places = []
+    for _ in range(runs):
+        starts = sorted(rng.randrange(1000) for _ in range(rng.randrange(1, 120)))
+        starts = [start for start in starts if start // 100 % 2 or rng.random() < 0.2]
+        for _ in range(3):
+            at = rng.randrange(len(starts) + 1)
+            starts[at : at + 2] = starts[at : at + 2][::-1]
+        places += [(1, rng.randrange(3), start, rng.choice([None, 0, 5])) for start in starts]
+    rows = slices(*places)
+    store = make_store(track=[{"track_id": 1, "kind": "thread", "device_id": None}], api=rows)
+    source = "(SELECT rowid AS _row, * FROM api WHERE run_id = 1)"
+    columns = ("start_ns", "dur_ns", "depth", "id")
+    query = f"SELECT {', '.join(columns)} FROM {source} AS s WHERE"
+    found: list[int] = []
+    with open_store(store) as connection, one_thread(connection):
+        for batch, order in time_ordered(
+            connection, source, "start_ns", lambda where: f"{query} {where}",
+            lambda rows: slice_order(*map(rows.column, columns)), size, {},
+        ):  # fmt: skip
+            ids = batch.column("id").to_numpy()
+            found += (ids if order is None else ids[order]).tolist()
+    unknown = 2**63
+    expected = sorted(
+        (start, -(unknown if dur is None else dur), depth, number)
+        for number, (_, depth, start, dur) in enumerate(places)
+    )
+    assert found == [number for *_, number in expected]
+
+
 def overlaps_absent(make_store: MakeStore, rows: list[Slice]) -> bool:
     store = make_store(track=[{"track_id": n, "kind": "thread", "device_id": None} for n in (1, 2)], api=rows)
     with open_store(store) as connection:
-        return has_no_overlaps(connection, "(SELECT * FROM api WHERE run_id = 1)")
+        return has_no_overlaps(connection, "(SELECT rowid AS _row, * FROM api WHERE run_id = 1)")
 
 
 @pytest.mark.parametrize("window", [1, 2, 1000])

@@ -8,7 +8,6 @@ Every row of the exported tables can be read back from the file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,11 +47,12 @@ from traceconv.export.row_arrays import row_arrays
 from traceconv.export.row_order import (
     BATCH_ROWS,
     order_of,
-    ordered_batches,
     rows_of_window,
     slice_order,
     small_batches,
+    time_ordered,
 )
+from traceconv.export.sorted_runs import copied_tables, one_thread
 from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.normalize.trace.own_columns import FORM, TIMELESS
@@ -175,28 +175,19 @@ def _write_rows(connection: duckdb.DuckDBPyConnection, file: RecordFile, events:
     """Write all events of one kind; return their number. Raises StoreError if the store has more of them."""
     has_args = events.table in (*SLICE_TABLES, "marker")
     size = rows_of_window(connection, events.source) if has_args else WINDOW_ROWS
-    if events.order:
-        written = 0
-        for window in time_windows(connection, events.source, events.time, size):
-            query = events.query(condition(f"s.{events.time}", window))
-            batches = ordered_batches(connection, query, lambda rows: slice_order(*map(rows.column, events.order)))
-            written += sum(file.rows(events.template, batch, places) for batch, places in batches)
-    else:
-        with _one_thread(connection):
+    with one_thread(connection):
+        if events.order:
+            written = 0
+            for batch, places in time_ordered(
+                connection, events.source, events.time, events.query,
+                lambda rows: slice_order(*map(rows.column, events.order)), size,
+                copied_tables(connection, ("export_thread", "export_lane", "export_op")),
+            ):  # fmt: skip
+                written += file.rows(events.template, batch, places)
+        else:
             written = file.query(connection, events.template, events.query(f"s.{events.time} IS NOT NULL"), size)
     check_written(connection, events.table, events.source, written)
     return written
-
-
-@contextmanager
-def _one_thread(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Let DuckDB use one thread: with more, the rows of a join are in another order each time."""
-    [(threads,)] = connection.execute("SELECT current_setting('threads')").fetchall()
-    connection.execute("SET threads = 1")
-    try:
-        yield
-    finally:
-        connection.execute(f"SET threads = {threads}")
 
 
 def check_written(connection: duckdb.DuckDBPyConnection, table: str, source: str, written: int) -> None:

@@ -31,9 +31,10 @@ from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.records import Kind, RecordFile, Template, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_arrays import row_arrays
-from traceconv.export.row_order import Places, ordered_batches, rows_of_window, slice_order, small_batches
+from traceconv.export.row_order import Places, rows_of_window, slice_order, small_batches, time_ordered
+from traceconv.export.sorted_runs import copied_tables, one_thread
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
-from traceconv.export.windows import condition, time_windows
+from traceconv.export.windows import WINDOW_ROWS
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.own_export import HEADER, ROWS, SHIFT, TABLE
 from traceconv.normalize.trace.own_columns import (
@@ -205,17 +206,19 @@ class _Export:
         joins = f"LEFT JOIN export_lane AS l ON l.source = '{name}' AND l.id = s.id" if moved else ""
         chosen = f"s.id, s.track_id, {lane} AS lane, s.name, {category} AS category, s.start_ns, s.dur_ns, s.depth"
         query = f"SELECT {', '.join([chosen, *(listed if self.with_args else [])])} FROM {source} AS s {joins}"
-        rows = rows_of_window(self.connection, source)
-        for window in time_windows(self.connection, source, "start_ns", rows):
-            where = condition("s.start_ns", window)
-            flow_ends: EventFlows | None = None
+        rows = rows_of_window(self.connection, source) if self.with_args else WINDOW_ROWS
+        flow_ends: EventFlows | None = None
 
-            def order_of_slices(found: pa.Table) -> Places | None:
-                nonlocal flow_ends
-                flow_ends = self.flows.of_events(found.column("id").to_numpy())
-                return slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
+        def order_of_slices(found: pa.Table) -> Places | None:
+            nonlocal flow_ends
+            flow_ends = self.flows.of_events(found.column("id").to_numpy())
+            return slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
 
-            for batch, order in ordered_batches(self.connection, f"{query} WHERE {where}", order_of_slices):
+        with one_thread(self.connection):
+            for batch, order in time_ordered(
+                self.connection, source, "start_ns", lambda where: f"{query} WHERE {where}", order_of_slices, rows,
+                copied_tables(self.connection, ("export_lane",)),
+            ):  # fmt: skip
                 column = dict(zip(batch.schema.names, batch.columns, strict=True))
                 tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
                 self._slice_batch(name, column, self._notes(column), tracks, flow_ends, order)

@@ -6,7 +6,7 @@ a window function over all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import duckdb
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.export.sorted_runs import find_runs, merged, one_thread
 from traceconv.export.windows import condition, time_windows
 
 Int64 = NDArray[np.int64]
@@ -29,6 +30,8 @@ _WINDOW_BYTES = 12 << 20
 _ROW_BYTES = 200
 _WINDOW_ROWS = 131_072
 _SAMPLE_ROWS = 2048
+#: Rows after which an earlier row begins another run, at most.
+_MOST_LATE = 4096
 
 
 def order_of(keys: Sequence[NDArray[np.signedinteger]]) -> Places | None:
@@ -62,6 +65,33 @@ def slice_order(
     return order_of([start_ns.to_numpy(), -lengths, depth.fill_null(0).to_numpy(), ids.to_numpy()])
 
 
+def time_ordered(
+    connection: duckdb.DuckDBPyConnection,
+    source: str,
+    time: str,
+    query: Callable[[str], str],
+    order: Callable[[pa.Table], Places | None],
+    size: int,
+    tables: Mapping[str, pa.Table] | None = None,
+) -> Iterator[tuple[pa.RecordBatch, Places | None]]:
+    """Yield the rows of a source in time order, in batches, each with the order of its rows (None: as they are).
+
+    `source` is a FROM clause with the column ROW. `query` returns a SELECT for a condition on the source, which it
+    calls `s`, and `order` the order of the rows of a window, which has up to about `size` of them. `tables` are the
+    temporary tables that the query refers to; None: they are too large to be copied. DuckDB must use one thread.
+    """
+    late = max(min(_MOST_LATE, size // 8), 1)
+    runs = None if tables is None else find_runs(connection, source, time, late)
+    if runs is None or tables is None:
+        for window in time_windows(connection, source, time, size):
+            yield from ordered_batches(connection, query(condition(f"s.{time}", window)), order)
+    else:
+        for found in merged(connection, runs, time, query, late, size // 2, tables):
+            batches = _in_order(found, order(found))
+            del found  # which would keep what the batches may be copies of
+            yield from batches
+
+
 def ordered_batches(
     connection: duckdb.DuckDBPyConnection, query: str, order: Callable[[pa.Table], Places | None]
 ) -> Iterator[tuple[pa.RecordBatch, Places | None]]:
@@ -70,7 +100,10 @@ def ordered_batches(
     `order` returns that of all rows.
     """
     found = connection.sql(query).to_arrow_table(BATCH_ROWS)
-    places = order(found)
+    yield from _in_order(found, order(found))
+
+
+def _in_order(found: pa.Table, places: Places | None) -> Iterator[tuple[pa.RecordBatch, Places | None]]:
     if places is None:
         yield from ((batch, None) for batch in found.to_batches() if batch.num_rows)
         return
@@ -119,9 +152,10 @@ def _any_falls(keys: Sequence[NDArray[np.signedinteger]], same: NDArray[np.bool_
 
 
 def has_no_overlaps(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
-    """Whether every slice of `source`, a FROM clause, starts after the previous one of its track and depth ended.
+    """Whether every slice of `source` starts after the previous one of its track and depth ended.
 
-    Also False if that can't be checked cheaply: values are NULL, or there are too many tracks or depths.
+    `source` is a FROM clause with the column ROW. Also False if that can't be checked cheaply: values are NULL, or
+    there are too many tracks or depths.
     """
     found = connection.execute(
         "SELECT min(track_id), max(track_id), min(depth), max(depth), count(*), count(track_id), count(depth), "
@@ -136,16 +170,21 @@ def has_no_overlaps(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
     if (last_track - first_track + 1) * depths > _MOST_LINES:
         return False
     last = np.full((last_track - first_track + 1) * depths, -(2**63), np.int64)
-    query = (
-        f"SELECT (track_id - ({first_track})) * {depths} + (depth - ({first_depth})) AS line, start_ns, "
-        f"start_ns + coalesce(dur_ns, 0) AS end_ns FROM {source}"
-    )
-    for window in time_windows(connection, source, "start_ns", _NUMBERS_ROWS):
-        batch = connection.sql(f"{query} WHERE {condition('start_ns', window)}").to_arrow_table()
-        line, start, end = (column.to_numpy() for column in batch.columns)
-        order = order_of([start, end])
-        if not _are_apart(line, start, end, np.arange(len(line)) if order is None else order, last):
-            return False
+
+    def query(where: str) -> str:
+        return (
+            f"SELECT (track_id - ({first_track})) * {depths} + (depth - ({first_depth})) AS line, start_ns, "
+            f"start_ns + coalesce(dur_ns, 0) AS end_ns FROM {source} AS s WHERE {where}"
+        )
+
+    def order(found: pa.Table) -> Places | None:
+        return order_of([found.column(name).to_numpy() for name in ("start_ns", "end_ns")])
+
+    with one_thread(connection):
+        for batch, places in time_ordered(connection, source, "start_ns", query, order, _NUMBERS_ROWS, {}):
+            line, start, end = (column.to_numpy() for column in batch.columns)
+            if not _are_apart(line, start, end, np.arange(len(line)) if places is None else places, last):
+                return False
     return True
 
 

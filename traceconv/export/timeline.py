@@ -10,6 +10,7 @@ import duckdb
 from traceconv.base.errors import InputError, StoreError, printable
 from traceconv.export.overlap import add_lanes, create_lanes
 from traceconv.export.row_order import has_no_overlaps
+from traceconv.export.sorted_runs import ROW
 from traceconv.normalize.trace.own_columns import PATH_FLOW
 
 #: Tables of slices on tracks.
@@ -58,7 +59,7 @@ def _is_static(connection: duckdb.DuckDBPyConnection, run_id: int) -> bool:
 
 
 def row_sources(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None) -> dict[str, str]:
-    """Return a FROM clause for each table: the rows of the run, of one device if `device` is given.
+    """Return a FROM clause for each table: the rows of the run, of one device if `device` is given, and the column ROW.
 
     The tasks of a static profile, which have no start, follow one another from 0 in the order of their ops.
     """
@@ -69,7 +70,10 @@ def row_sources(connection: duckdb.DuckDBPyConnection, run_id: int, device: int 
             conditions[name] += f" AND device_id = {device}"
         for name in ("api", "range", "counter", "marker"):
             conditions[name] += f" AND track_id NOT IN {other}"
-    sources = {name: f'(SELECT * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
+    # The tables of a lake are views, without positions.
+    stored = "SELECT 1 FROM duckdb_tables() WHERE database_name = current_database() AND table_name = 'task'"
+    row = "rowid" if connection.execute(stored).fetchall() else "NULL::BIGINT"
+    sources = {name: f'(SELECT {row} AS {ROW}, * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
     if _is_static(connection, run_id):
         before = "sum(dur_ns) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         sources["task"] = f"(SELECT * REPLACE (coalesce({before}, 0)::BIGINT AS start_ns) FROM {sources['task']})"
