@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from traceconv.base.errors import UsageError
 from traceconv.reports.run import find_report
 from traceconv.store.database import open_store
 
@@ -111,3 +114,5 @@ def test_ranges_of_a_run_without_tasks_and_operators(make_store: MakeStore) -> N
 
 def test_its_short_name() -> None:
     assert find_report("summary").name == "run_summary"
+    with pytest.raises(UsageError, match="Did you mean 'summary'"):
+        find_report("sumary")

@@ -84,7 +84,7 @@ def find_report(name: str) -> Report:
         if sql_name in {*tables(), *views()}:
             query = option(f'traceconv query "FROM {sql_name}"', f'Store.query("FROM {sql_name}")')
             raise UsageError(f"{sql_name} is not a report but a table or view; read it with: {query}")
-        dashed = [key.replace("_", "-") for key in known]
+        dashed = ["summary", *(key.replace("_", "-") for key in known)]
         near = suggestion(name.replace("_", "-"), dashed)
         listing = option("traceconv report --list", "Store.reports()")
         raise UsageError(f"unknown report '{printable(name)}'.{near} List them with: {listing}")
