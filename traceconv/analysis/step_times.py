@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from traceconv.base.errors import IncomparableError, UsageError, option
+from traceconv.base.errors import IncomparableError, UsageError, option, printable
 from traceconv.base.int64 import Int64
 
 #: Windows are grouped into at most this many samples of consecutive steps.
@@ -204,7 +204,11 @@ def _measured(
             and connection.execute("SELECT 1 FROM task WHERE run_id = ? LIMIT 1", [run_id]).fetchone()
         ):
             raise UsageError(f"run {run_id} has no tasks of {option('--device')} {device}")
-        raise IncomparableError([f"run {run_id} has no tasks of a device"])
+        label = connection.execute("SELECT label FROM run WHERE run_id = ?", [run_id]).fetchall()[0][0]
+        advice = option("traceconv report range-statistic", 'Store.report("range-statistic")')
+        raise IncomparableError(
+            [f"{printable(str(label), 60)} has no tasks of a device"], f"; {advice} has the host times of each"
+        )
     unit, steps, left_out, windows = _windows(connection, run_id, first_step, last_step, warmup)
     _create_keys(connection, run_id, tasks)
     texts = connection.execute(_KEY_TEXTS.format(run=f"{run_id:d}")).fetchall()
