@@ -52,6 +52,17 @@ _ANALYSES = {
 _ANALYSIS_SECONDS = 1.0
 #: Fixed work, with whose time others are compared where nothing else is comparable.
 _YARDSTICK = "import json; text = json.dumps(list(range(400_000))); [json.loads(text) for _ in range(20)]"
+#: What the libraries alone take for two rows in a store, and for a report of one.
+_ROWS_ALONE = """
+import sys, duckdb, numpy, pyarrow
+connection = duckdb.connect(sys.argv[1])
+connection.execute("INSERT INTO run (run_id, label) VALUES (2, 'b'); INSERT INTO task (run_id, id) VALUES (2, 1)")
+connection.close()
+"""
+_REPORT_ALONE = """
+import sys, duckdb
+print(duckdb.connect(sys.argv[1], read_only=True).execute("FROM op_statistic LIMIT 20").fetchall())
+"""
 #: Targets in CPU time: of an event of the report, of all small files, and events of the Perfetto trace per second.
 _NSYS_SECONDS, _SMALL_FILES_SECONDS, _PERFETTO_RATE = 4e-6, 8, 500_000
 #: Targets for trace JSON: 1.5 times the rate of Perfetto's trace_processor, in multiples of json.load without garbage
@@ -140,6 +151,9 @@ class Bench:
         seconds = _best_of(5, lambda: self._ingest_new(event, self._folder / "event.duckdb").seconds)
         shown = f"{seconds:.2f} s = {seconds / nothing:.1f} × {nothing * 1e3:.0f} ms"
         self._add("ingest of one event", seconds, shown, "≤ 0.3 s", seconds <= 0.3, nothing / seconds)
+        store = self._folder / "event.duckdb"
+        alone = _best_of(5, lambda: run([sys.executable, "-c", _ROWS_ALONE, store]).seconds)
+        self._add("two rows, libraries alone", alone, f"{alone:.2f} s")
 
     def _overhead(self) -> None:
         """Profiling overhead."""
@@ -231,6 +245,8 @@ class Bench:
         self._add(
             "open + op-statistic, warm", warm, f"{warm:.2f} s ({million})", "≤ 0.3 s", warm <= 0.3 if full else None
         )
+        alone = statistics.median(run([sys.executable, "-c", _REPORT_ALONE, store]).seconds for _ in range(5))
+        self._add("open + op-statistic, DuckDB alone", alone, f"{alone:.2f} s ({million})")
         if drop_caches():
             # Starting the program itself is also cold: --version shows its share.
             empty = _cold(["--version"])
