@@ -12,7 +12,7 @@ from traceconv.schema import Field
 
 #: Larger dictionaries are reduced to the texts that a batch uses, since each batch has its own.
 _SMALL = 4096
-_NO_TEXTS = pa.array([], pa.string())
+_NO_TEXTS = pa.nulls(0, pa.string())  # an array from a list would import pandas
 _UINT64 = NDArray[np.uint64]
 
 
