@@ -96,6 +96,40 @@ def test_any_split_yields_the_same_events(
         assert json.loads(text[offset : offset + size])["ph"] == ph
 
 
+ENDINGS = (
+    "]}",
+    "\n ]\n}",
+    ",\n]}",
+    "]",
+    "",
+    ",",
+    "]]",
+    '],"other":[1]}',
+    '],"ph":1}',
+    ']}\n[{"ph":"X"}]',
+    "] 7",
+    "\0]",
+    "}]",
+    '],"a',
+)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@settings(max_examples=15)
+@given(EVENTS)
+def test_short_text_yields_the_same_events_as_long_text(ending: str, events: list[dict[str, object]]) -> None:
+    text = ('{"traceEvents":[' + ",".join(map(json.dumps, events)) + ending).encode()
+    found = []
+    for most in (parser._SHORT_BYTES, -1):
+        log = ImportLog()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parser, "_SHORT_BYTES", most)
+            batches = read([text], log)
+        ranges = [(batch.byte_offset, batch.byte_count) for batch in batches]
+        found.append((events_of(batches), ranges, list(log)))
+    assert found[0] == found[1]
+
+
 def pass_through(text: bytes, log: ImportLog, accounts: Accounts) -> dict[str, int]:
     """Both passes; the number of rows of each table."""
     first = FirstPass(log, accounts, 1, 40, ())
