@@ -267,7 +267,7 @@ def test_a_run_with_steps_is_not_compared_with_one_without(make_store: MakeStore
     base, new = model(1, {"Conv_a": [5]}), model(2, {"Conv_a": [5]})
     with pytest.raises(traceconv.IncomparableError, match="run-2 has no steps, the other run has"):
         traceconv.compare(1, 2, db=both(make_store, base, {**new, "step": []}), anyway=True)
-    with pytest.raises(traceconv.IncomparableError, match="run-2 has no tasks of a device; .*range-stat"):
+    with pytest.raises(traceconv.IncomparableError, match=r"run-2 has no tasks of a device; .*range-stat"):
         traceconv.compare(1, 2, db=both(make_store, base, {**new, "task": []}))
 
 

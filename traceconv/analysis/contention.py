@@ -8,10 +8,10 @@ records their numbers of cores, as in captures of the NPU.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-import duckdb
 import numpy as np
 
 from traceconv import native
@@ -66,7 +66,7 @@ _BLOCKS = {"cube": (0, 1), "vector": (2, 3), "cpu": (4,)}
 _MIX_BLOCKS = {"cube": (2,), "vector": (1,), "cpu": ()}
 
 
-def _needs(connection: duckdb.DuckDBPyConnection, run_id: int, low_ns: int, high_ns: int) -> Columns | None:
+def _needs(read: Callable[[str], Columns], run_id: int, low_ns: int, high_ns: int) -> Columns | None:
     """Return what each task that starts in a window needs; None if no device's numbers of cores are known.
 
     id
@@ -74,15 +74,15 @@ def _needs(connection: duckdb.DuckDBPyConnection, run_id: int, low_ns: int, high
     memory_ns          how long its bytes take at the peak of the memory
     l2_ns              how long the pipes that read through L2 are busy, on average over the cores
     """
-    devices = Columns.read(connection, _DEVICES.format(run=run_id))
+    devices = read(_DEVICES.format(run=run_id))
     if not len(devices):
         return None
-    tasks = Columns.read(connection, _TASKS.format(run=run_id, low=low_ns, high=high_ns))
+    tasks = read(_TASKS.format(run=run_id, low=low_ns, high=high_ns))
     at = find(devices["device"], tasks["device"])
     tasks, at = tasks.rows(at >= 0), at[at >= 0]
     ids = tasks["id"]
     window = {"first": ids.min(initial=np.iinfo(np.int64).max), "last": ids.max(initial=-1)}
-    cycles = Columns.read(connection, _CYCLES.format(run=run_id, **window))
+    cycles = read(_CYCLES.format(run=run_id, **window))
     measured = find(ids, cycles["id"])
     cycles, measured = cycles.rows(measured >= 0), measured[measured >= 0]
     busy = np.zeros(len(ids), np.int64)
@@ -213,8 +213,11 @@ def replays_of(given_ns: Int64, *replays: tuple[Delays, Contention]) -> list[Int
     return found
 
 
-def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph) -> Contention | None:
-    """Return the tasks of a graph that share devices; None if it is unknown what those that run at once need."""
+def contention(read: Callable[[str], Columns], run_id: int, graph: Graph) -> Contention | None:
+    """Return the tasks of a graph that share devices; None if it is unknown what those that run at once need.
+
+    read  executes a query of the store
+    """
     ends = np.flatnonzero((graph.kinds == RUN) & (np.diff(graph.delays.offsets) == 0) & (graph.delays.previous >= 0))
     starts = graph.delays.previous[ends]
     dur_ns = graph.times[ends] - graph.times[starts]
@@ -222,7 +225,7 @@ def contention(connection: duckdb.DuckDBPyConnection, run_id: int, graph: Graph)
     ends, starts = ends[fits], starts[fits]
     if not 1 < _at_once(len(graph.times), starts, ends) <= _MOST_AT_ONCE:
         return None
-    needs = _needs(connection, run_id, graph.times[0], graph.times[-1])
+    needs = _needs(read, run_id, graph.times[0], graph.times[-1])
     if needs is None:
         return None
     rows = find(needs["id"], graph.ids[graph.slices[ends]])

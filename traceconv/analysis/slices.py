@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import duckdb
@@ -100,8 +99,6 @@ _NAMES = {
     "host_names": ", hash(t.name) AS name_hash",
     "task_names": ", hash(t.name) AS name_hash, coalesce(t.op_id, -1) AS op",
 }
-#: Slices are loaded while others are analysed, for which a connection may be needed, too.
-_ONE_QUERY = Lock()
 
 
 class Columns(dict[str, Any]):
@@ -110,8 +107,7 @@ class Columns(dict[str, Any]):
     @classmethod
     def read(cls, connection: duckdb.DuckDBPyConnection, sql: str) -> Columns:
         """Execute a query."""
-        with _ONE_QUERY:
-            rows = connection.sql(sql).to_arrow_table()
+        rows = connection.sql(sql).to_arrow_table()
         return cls((name, column.to_numpy()) for name, column in zip(rows.column_names, rows.columns, strict=True))
 
     def __len__(self) -> int:
@@ -184,8 +180,7 @@ def load_slices(
             f"(SELECT count(*) FROM {name} AS t WHERE {window})"  # noqa: S608 - our own texts
             for name in ("task", "api", '"range"')
         )
-        with _ONE_QUERY:
-            count = connection.execute(f"SELECT {more_rows}").fetchall()[0][0] + sum(map(len, kept.values()))
+        count = connection.execute(f"SELECT {more_rows}").fetchall()[0][0] + sum(map(len, kept.values()))
         if count > MOST_SLICES:
             raise InputError(
                 f"the window has {count:,} slices, of which {MOST_SLICES:,} can be analysed at once; "

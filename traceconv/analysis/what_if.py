@@ -18,9 +18,11 @@ from traceconv.analysis.critical_path import Step, columns_of, find_steps, of_gr
 from traceconv.analysis.dependency_graph import Graph
 from traceconv.analysis.dependency_kinds import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS
 from traceconv.analysis.replay import Delays
+from traceconv.analysis.slices import Columns
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.base.int64 import Int64, Mask
+from traceconv.store.database import new_cursor
 
 #: Delay of a dependency that is gone.
 _NEVER = -(2**61)
@@ -179,9 +181,14 @@ def what_if(
             near = suggestion(change.op_type, known)
             raise UsageError(f"the run has no op of type '{printable(change.op_type, 60)}'.{near}")
 
+    def read(sql: str) -> Columns:
+        # Two threads replay, and query, while the next slices are loaded.
+        with new_cursor(connection) as cursor:
+            return Columns.read(cursor, sql)
+
     def replay(graph: Graph, group: list[Step]) -> tuple[list[list[tuple[int, int]]], bool]:
         """Return the starts and ends of the steps without and with the change, and whether tasks compete."""
-        shared = contention(connection, run_id, graph)
+        shared = contention(read, run_id, graph)
         is_matching = np.isin(graph.ids, matching)
         delays = changed_delays(graph, change, is_matching)
         if shared is None:
