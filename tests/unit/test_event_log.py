@@ -200,7 +200,12 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
         for op, move in moves_between([("a", "a/b"), ("a", "a/c"), ()]).items():
             change(*move)
             dispatch(op, partial(handed.append, op))
-        host.launch_log()(5, 6, 8, 4 * recorder.call_heads(LAUNCH, 2, 3) + CALL_IN_CALL, 7)
+        assert host.call_log is not None
+        host.call_log.enter()
+        number = host.call_log.launched(1_234, 4 * recorder.call_heads(LAUNCH, 2, 3) + CALL_IN_CALL, 7)
+        with host.call(host.worker, "runtime", "EventRecord", step_id=8) as other, pytest.raises(KeyError):
+            raise KeyError
+        assert (number, other) == (7, 10)
         host.drain()
         host.stop()
         recorder.close({})

@@ -10,6 +10,7 @@ import os
 
 try:
     from traceconv.native._native import (
+        CallLog,
         Clock,
         Nester,
         Paths,
@@ -17,13 +18,11 @@ try:
         SpanLog,
         apart,
         append,
-        append_launch,
         append_memory,
         append_tasks,
         causes,
         change_modules,
         delays,
-        dispatch,
         end_of_bracketed,
         events,
         expand,
@@ -57,6 +56,7 @@ else:
 
 __all__ = [
     "AVAILABLE",
+    "CallLog",
     "Clock",
     "Nester",
     "Paths",
@@ -64,13 +64,11 @@ __all__ = [
     "SpanLog",
     "apart",
     "append",
-    "append_launch",
     "append_memory",
     "append_tasks",
     "causes",
     "change_modules",
     "delays",
-    "dispatch",
     "end_of_bracketed",
     "events",
     "expand",

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
@@ -14,9 +15,6 @@ ModuleTarget: TypeAlias = tuple[
 ]
 
 def append(buffer: bytearray, /, *words: int) -> None: ...
-def append_launch(
-    buffer: bytearray, clock: Clock, begin_ns: int, submit_ns: int, number: int, word: int, step_id: int, /
-) -> None: ...
 def append_memory(buffer: bytearray, heads: dict[Any, int], /, *fields: object) -> None: ...
 def append_tasks(buffer: bytearray, waits: bytearray, tasks: list[Any], heads: dict[Any, int], /) -> None: ...
 def apart(
@@ -52,18 +50,6 @@ def change_modules(
     targets: tuple[ModuleTarget, ...],
     leave: int,
     paths: tuple[str, ...],
-    /,
-) -> None: ...
-def dispatch(
-    buffer: bytearray,
-    clock: Clock,
-    numbers: Iterator[int],
-    put: Callable[[Any], object],
-    words: dict[int, int],
-    add_word: Callable[[int], int],
-    step_id: int,
-    op_index: int,
-    work: object,
     /,
 ) -> None: ...
 def end_of_bracketed(text: bytes, at: int, stop: int, /) -> int | None: ...
@@ -197,6 +183,22 @@ def work(
     /,
 ) -> None: ...
 def integers(offsets: Bytes, data: Bytes, /) -> bytes | None: ...
+
+class CallLog:
+    def __init__(self, buffer: bytearray, clock: Clock, numbers: Iterator[int], /) -> None: ...
+    def call(self, word: int, step_id: int, /) -> AbstractContextManager[int]: ...
+    def dispatch(
+        self,
+        put: Callable[[Any], object],
+        words: dict[int, int],
+        add_word: Callable[[int], int],
+        step_id: int,
+        op_index: int,
+        work: Any,
+        /,
+    ) -> None: ...
+    def enter(self) -> None: ...
+    def launched(self, submit_ns: int, word: int, step_id: int, /) -> int: ...
 
 class Clock:
     source: Callable[[], int] | None

@@ -1,29 +1,13 @@
-/* Events of the runtime as machine words: one call per event instead of one to pack it and one to append it, with the
-   readings of the clock where they belong to it, and one for all tasks of a run. traceconv/runtime/event_log.py has the
-   order of the words. */
+/* Events of the runtime as machine words: one call per event instead of one to pack it and one to append it, and one for
+   all tasks of a run. traceconv/runtime/event_log.py has the order of the words. */
 
 #define PY_SSIZE_T_CLEAN
-#include "clock.h"
+#include "module.h"
+#include "words.h"
 
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MOST_WORDS = 16 };
-
-/* Append all words, or none and return -1. */
-static int append_words(PyObject *buffer, const int64_t *words, size_t count)
-{
-    Py_ssize_t before = PyByteArray_Size(buffer), size = (Py_ssize_t)(count * sizeof *words);
-    if (before > PY_SSIZE_T_MAX - size) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    if (PyByteArray_Resize(buffer, before + size) < 0)
-        return -1;
-    memcpy(PyByteArray_AsString(buffer) + before, words, (size_t)size);
-    return 0;
-}
 
 PyObject *native_append(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -52,13 +36,6 @@ static int head_of(PyObject *heads, PyObject *key, int64_t *head)
         return PyErr_Occurred() ? -1 : 0;
     *head = PyLong_AsLongLong(found);
     return PyErr_Occurred() ? -1 : 1;
-}
-
-/* An argument as a word; 0: error. */
-static int word_of(PyObject *number, int64_t *word)
-{
-    *word = PyLong_AsLongLong(number);
-    return !(*word == -1 && PyErr_Occurred());
 }
 
 /* The number of a head in a dictionary, which adds a new one. 0: error. */
@@ -144,58 +121,6 @@ PyObject *native_append_memory(PyObject *module, PyObject *const *args, Py_ssize
     if (!known_head(args[HEADS], args[FIELDS + MEMORY_WORDS - 1], &words[MEMORY_WORDS - 1]))
         return NULL;
     return append_words(args[BUFFER], words, MEMORY_WORDS) < 0 ? NULL : Py_NewRef(Py_None);
-}
-
-enum { CALL_WORDS = 6 };
-
-/* The next number of a call; 0: error. */
-static int next_number(PyObject *numbers, int64_t *number)
-{
-    PyObject *next = PyIter_Next(numbers);
-    if (next == NULL && !PyErr_Occurred())
-        PyErr_SetString(PyExc_StopIteration, "no more numbers of calls");
-    *number = next == NULL ? -1 : PyLong_AsLongLong(next);
-    Py_XDECREF(next);
-    return !PyErr_Occurred();
-}
-
-PyObject *native_dispatch(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    enum { BUFFER, CLOCK, NUMBERS, PUT, WORDS, ADD_WORD, STEP, OP, WORK, ARGS };
-    int64_t words[CALL_WORDS] = {0};
-    (void)module;
-    if (count != ARGS || !PyByteArray_Check(args[BUFFER]) || !is_clock(args[CLOCK]) || !PyIter_Check(args[NUMBERS])
-        || !PyDict_Check(args[WORDS]))
-        return PyErr_Format(PyExc_TypeError, "dispatch() takes a bytearray, a clock, numbers, a function and words");
-    if (!clock_read(args[CLOCK], &words[0]))
-        return NULL;
-    PyObject *done = PyObject_CallFunctionObjArgs(args[PUT], args[WORK], NULL);
-    Py_XDECREF(done);
-    if (done == NULL || !clock_read(args[CLOCK], &words[1]) || !next_number(args[NUMBERS], &words[3]))
-        return NULL;
-    PyObject *word = PyDict_GetItemWithError(args[WORDS], args[OP]);
-    Py_XINCREF(word);
-    if (word == NULL && !PyErr_Occurred())
-        word = PyObject_CallFunctionObjArgs(args[ADD_WORD], args[OP], NULL);
-    int is_word = word != NULL && word_of(word, &words[4]);
-    Py_XDECREF(word);
-    if (!is_word || !word_of(args[STEP], &words[5]) || append_words(args[BUFFER], words, CALL_WORDS) < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-PyObject *native_append_launch(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    enum { BUFFER, CLOCK, BEGIN_NS, SUBMIT_NS, NUMBER, WORD, STEP, ARGS };
-    int64_t words[CALL_WORDS];
-    (void)module;
-    if (count != ARGS || !PyByteArray_Check(args[BUFFER]) || !is_clock(args[CLOCK]))
-        return PyErr_Format(PyExc_TypeError, "append_launch() takes a bytearray, a clock, and five words");
-    if (!word_of(args[BEGIN_NS], &words[0]) || !word_of(args[SUBMIT_NS], &words[1]) || !clock_read(args[CLOCK], &words[2])
-        || !word_of(args[NUMBER], &words[3]) || !word_of(args[WORD], &words[4]) || !word_of(args[STEP], &words[5])
-        || append_words(args[BUFFER], words, CALL_WORDS) < 0)
-        return NULL;
-    Py_RETURN_NONE;
 }
 
 /* Append the words of tasks and of their waits. */

@@ -9,8 +9,6 @@ static PyMethodDef methods[] = {
         "append(buffer, *words): append up to 16 words of 64 bits to a bytearray in one step."},
     {"apart", native_apart, METH_VARARGS,
         "apart(lines, starts, ends, order, last): whether each slice starts after the last one of its line ended."},
-    {"append_launch", (PyCFunction)(void (*)(void))native_append_launch, METH_FASTCALL,
-        "append_launch(buffer, clock, begin_ns, submit_ns, number, word, step_id): append the words of a launch that ends now."},
     {"append_memory", (PyCFunction)(void (*)(void))native_append_memory, METH_FASTCALL,
         "append_memory(buffer, heads, *fields): append the words of a change of memory."},
     {"append_tasks", native_append_tasks, METH_VARARGS,
@@ -21,9 +19,6 @@ static PyMethodDef methods[] = {
         "line_ns, edge_ns): sort a graph's edges, and set the usual delays."},
     {"change_modules", (PyCFunction)(void (*)(void))native_change_modules, METH_FASTCALL,
         "change_modules(clock, ids, open, parent, targets, leave, paths): leave and enter modules of a model."},
-    {"dispatch", (PyCFunction)(void (*)(void))native_dispatch, METH_FASTCALL,
-        "dispatch(buffer, clock, numbers, put, words, add_word, step_id, op_index, work): put(work), and append the words of "
-        "this call."},
     {"end_of_bracketed", native_end_of_bracketed, METH_VARARGS,
         "end_of_bracketed(text, at, stop): the end of an object or array, or None."},
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
@@ -83,7 +78,8 @@ PyMODINIT_FUNC PyInit__native(void)
 {
     PyObject *module = seed_distinct() < 0 ? NULL : PyModule_Create(&definition);
     if (module != NULL
-        && (add_clock(module) < 0 || add_type(module, "Nester", &native_nester) < 0
+        && (add_clock(module) < 0 || add_call() < 0 || add_type(module, "CallLog", &native_call_log) < 0
+            || add_type(module, "Nester", &native_nester) < 0
             || add_type(module, "Paths", &native_paths) < 0 || add_type(module, "Span", &native_span) < 0
             || add_type(module, "SpanLog", &native_span_log) < 0))
         Py_CLEAR(module);

@@ -12,14 +12,12 @@
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 
 PyObject *native_append(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *native_append_launch(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_append_memory(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_append_tasks(PyObject *module, PyObject *args);
 PyObject *native_apart(PyObject *module, PyObject *args);
 PyObject *native_causes(PyObject *module, PyObject *args);
 PyObject *native_delays(PyObject *module, PyObject *args);
 PyObject *native_change_modules(PyObject *module, PyObject *const *args, Py_ssize_t count);
-PyObject *native_dispatch(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_expand(PyObject *module, PyObject *args);
@@ -46,6 +44,7 @@ PyObject *native_track_events(PyObject *module, PyObject *args);
 PyObject *native_integers(PyObject *module, PyObject *args);
 PyObject *native_work(PyObject *module, PyObject *args);
 
-extern PyType_Spec native_nester, native_paths, native_span, native_span_log;
+int add_call(void);
+extern PyType_Spec native_call_log, native_nester, native_paths, native_span, native_span_log;
 
 #endif

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 
-from traceconv import native
+from traceconv.runtime.calls import call_log
 from traceconv.runtime.clock import HostThread, LiveClock, LiveThread, ModelledThread, Random
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import (
@@ -87,6 +87,8 @@ class Host:
         self.is_live = clock is not None
         #: Live calls have even numbers: see `CaptureIds`.
         self.correlations = correlations or (itertools.count(2, 2) if self.is_live else itertools.count(1))
+        #: The log of live calls.
+        self.call_log = None if clock is None else call_log(recorder.calls, clock, self.correlations)
         #: Channel thread → index of an op → head and shape of its dispatch, as one word.
         self._dispatch_words: dict[int, dict[int, int]] = {}
         #: False: the host does not wait for the device. Only for measuring the host alone.
@@ -112,8 +114,11 @@ class Host:
         self, thread: HostThread, level: str, name: str, *, op_index: int = NONE32, step_id: int = NONE32
     ) -> AbstractContextManager[int]:
         """A call around a `with` block, which gets the call's correlation_id for its launches."""
-        if self.clock is not None and not self.recorder.store.calls_on:
-            return nullcontext(0)  # modelled time needs the call's price anyway
+        if self.call_log is not None:
+            if not self.recorder.store.calls_on:
+                return nullcontext(0)  # modelled time needs the call's price anyway
+            head = self.recorder.call_head(name, thread.thread_id, op_index, level)
+            return self.call_log.call(4 * head, step_id)
         return Call(self.recorder, thread, level, name, op_index, step_id, next(self.correlations))
 
     @contextmanager
@@ -134,41 +139,16 @@ class Host:
         """Return a function that hands over the launch of an op (index, work), as a call on the channel."""
         if self._thread is None:
             return partial(self._dispatch, step_id)
-        put = self._queue.put
-        if not self.recorder.store.calls_on:
+        put, thread_id, log = self._queue.put, self.channel.thread_id, self.recorder
+        if self.call_log is None or not log.store.calls_on:
             return lambda _, work: put(work)
-        thread_id, log = self.channel.thread_id, self.recorder
-        now, numbers, calls = self.channel.now, self.correlations, log.calls
         words = self._dispatch_words.setdefault(thread_id, {})
 
         def add_word(op_index: int) -> int:
             word = words[op_index] = 4 * log.call_head("OpDispatch", thread_id, op_index, "node") + WHOLE_CALL
             return word
 
-        if native.AVAILABLE and self.clock is not None:
-            return partial(native.dispatch, calls, self.clock, numbers, put, words, add_word, step_id)
-
-        def dispatch(op_index: int, work: Callable[[], None]) -> None:
-            begin_ns = now()
-            put(work)
-            end_ns = now()
-            append(calls, begin_ns, end_ns, 0, next(numbers), words.get(op_index) or add_word(op_index), step_id)
-
-        return dispatch
-
-    def launch_log(self) -> Callable[[int, int, int, int, int], None]:
-        """Return a function that logs a launch that ends now.
-
-        It takes its begin and submission, in ns, its correlation_id, 4 · head + shape, and step_id.
-        """
-        calls, now = self.recorder.calls, self.worker.now
-        if native.AVAILABLE and self.clock is not None:
-            return partial(native.append_launch, calls, self.clock)
-
-        def log(begin_ns: int, submit_ns: int, correlation_id: int, word: int, step_id: int) -> None:
-            append(calls, begin_ns, submit_ns, now(), correlation_id, word, step_id)
-
-        return log
+        return partial(self.call_log.dispatch, put, words, add_word, step_id)
 
     def _dispatch(self, step_id: int, op_index: int, work: Callable[[], None]) -> None:
         with self.call(self.channel, "node", "OpDispatch", op_index=op_index, step_id=step_id):
@@ -331,7 +311,7 @@ def _live_reading(device: Device, thread: LiveThread) -> tuple[int, int, int]:
 
 
 class Call:
-    """A call that begins and ends with its `with` block."""
+    """A call in modelled time that begins and ends with its `with` block."""
 
     __slots__ = ("_after_ns", "_before_ns", "_calls", "_correlation_id", "_head", "_step_id", "_thread")
 

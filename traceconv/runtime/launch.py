@@ -167,7 +167,6 @@ class Launcher:
         # A modelled capture defines its texts in the order in which tasks finish on all devices, and the truth needs
         # to know the previous task, which a finished task forgets.
         self._when_done = self._finished.append if host.is_live and truth is None else self._log_one
-        self._log_launch = host.launch_log()
         self._next_sample = 0
         #: Memory in use is sampled after this many ops; 0: by device time.
         self.sample_rate = 0
@@ -236,20 +235,20 @@ class Launcher:
     def _launch(self, launch: _Launch, run: Run) -> tuple[Task, Block | None]:
         """Launch an op; return its task and workspace. With live clocks, both calls are logged at once, for speed."""
         host, now = self._host, self._host.worker.now
-        if not host.is_live:
+        calls = host.call_log
+        if calls is None:
             with host.call(host.worker, "node", "launch", op_index=launch.origin.op_index, step_id=run.step_id):
                 scratch = self._take(launch, run)
                 return self._submit("LaunchKernel", launch, run), scratch
         if not self._store.calls_on:
             scratch = self._take(launch, run)
             return self._enqueue(now(), 0, launch, run), scratch
-        begin_ns = now()
+        calls.enter()
         scratch = self._take(launch, run)
-        correlation_id = next(host.correlations)
         submit_ns = now()
-        task = self._enqueue(submit_ns, correlation_id - 1, launch, run)
-        word = launch.word or self._launch_word(launch)
-        self._log_launch(begin_ns, submit_ns, correlation_id, word, run.step_id)
+        task = self._device.submit(launch.stream, submit_ns, launch.work)
+        correlation_id = calls.launched(submit_ns, launch.word or self._launch_word(launch), run.step_id)
+        self._note(task, correlation_id, launch, run)
         return task, scratch
 
     def _launch_word(self, launch: _Launch) -> int:
@@ -358,16 +357,20 @@ class Launcher:
         event: Task | None = None,
         rendezvous: Rendezvous | None = None,
     ) -> Task:
-        """Submit a task to its stream. If tasks are recorded at its submission, it is logged when it is done."""
-        execution = run.execution if run.executions else None
+        """Submit a task to its stream."""
         task = self._device.submit(launch.stream, submit_ns, launch.work, event=event, rendezvous=rendezvous)
+        self._note(task, correlation_id, launch, run)
+        return task
+
+    def _note(self, task: Task, correlation_id: int, launch: _Launch, run: Run) -> None:
+        """Add a submitted task to the execution. If tasks are recorded now, it is logged when it is done."""
+        execution = run.executions[-1] if run.executions else None
         if self._store.tasks_on or self._truth is not None:
             execution_id = execution.execution_id if execution else NONE32
             task.done = self._when_done
             task.note = launch.origin, launch.size_bytes, correlation_id, run.step_id, execution_id
         if execution is not None and not run.ahead:
             execution.tasks.append(task)
-        return task
 
     def log_done(self) -> None:
         """Log the tasks that the device has finished: a run's tasks at once, which takes half the time."""
