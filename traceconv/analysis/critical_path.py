@@ -27,6 +27,7 @@ from traceconv.analysis.slices import load_slices
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64
+from traceconv.base.workers import Workers
 from traceconv.reports.catalog import report_statements
 from traceconv.store.database import MEMORY_LIMIT
 from traceconv.store.writer import StoreWriter
@@ -226,23 +227,24 @@ def vertices_at(graph: Graph, ns: Int64, devices: Int64, *, end: bool) -> Int64:
     ns, devices  [step]; device -1: any
     If there are none at this time, it is the last one before; -1: there are none before.
     """
-    found = np.searchsorted(graph.times, ns, "right") - 1
-    chosen = np.flatnonzero(graph.is_end == end)
-    tasks = chosen[graph.slices[chosen] >= graph.host_count]
-    task_devices = graph.task_devices[graph.slices[tasks] - graph.host_count]
-    known = np.unique(devices[devices >= 0]).tolist()
-    own = ((tasks[task_devices == device], np.flatnonzero(devices == device)) for device in known)
-    # What is preferred comes last.
-    every = np.arange(len(ns))
-    for vertices, steps in ((chosen, every), (tasks, every), *own):
-        if not len(vertices):
-            continue
-        times = graph.times[vertices]
-        places = np.searchsorted(times, ns[steps], "right") - 1 if end else np.searchsorted(times, ns[steps])
-        vertex = vertices[np.clip(places, 0, len(vertices) - 1)]
-        at = graph.times[vertex] == ns[steps]
-        found[steps[at]] = vertex[at]
-    return found
+    (at_ns, of_device), same = np.unique(np.stack((ns, devices)), axis=1, return_inverse=True)
+    first, after = (np.searchsorted(graph.times, at_ns, side) for side in ("left", "right"))
+    found = after - 1
+    counts = after - first
+    places = np.repeat(np.arange(len(at_ns)), counts)
+    vertices = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+    fits = graph.is_end[vertices] == end
+    places, vertices = places[fits], vertices[fits]
+    task = graph.slices[vertices] - graph.host_count
+    is_task = task >= 0
+    preference = is_task.astype(np.int64)
+    preference[is_task] += graph.task_devices[task[is_task]] == of_device[places[is_task]]
+    # The last one of each place is what is wanted: the last of equal ends, the first of equal starts.
+    order = np.lexsort((vertices if end else -vertices, preference, places))
+    last = np.flatnonzero(np.diff(places[order], append=-1))
+    found[places[order][last]] = vertices[order][last]
+    wanted: Int64 = found[same.reshape(-1)]
+    return wanted
 
 
 def columns_of(steps: Sequence[Step]) -> tuple[Int64, Int64, Int64]:
@@ -288,13 +290,19 @@ def save_critical_path(store: Path, run_id: int, steps: Sequence[Step], *, keep_
     with StoreWriter(store, report_statements) as writer:
         writer.run_sql(f"DELETE FROM {TABLE} WHERE run_id = $run", {"run": run_id})  # noqa: S608 - our name
 
-        def insert(parts: pa.Table) -> None:
-            writer.insert(TABLE, run_id, iter(parts.to_batches()))
+        stored: deque[Future[int]] = deque()
 
-        with writer.cursor() as cursor:
+        def insert(parts: pa.Table) -> None:
+            # In another thread, while the next slices are loaded.
+            if stored:
+                stored.popleft().result()
+            stored.append(pool.submit(writer.insert, TABLE, run_id, iter(parts.to_batches())))
+
+        with Workers(1, "traceconv-path") as pool, writer.cursor() as cursor:
             # With the limit for loading, DuckDB would read what two groups need twice.
             cursor.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
             path = critical_path(cursor, run_id, steps, insert=insert, keep_parts=keep_parts)
+            stored.popleft().result()
         writer.commit()
     return path
 
