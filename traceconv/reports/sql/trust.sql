@@ -19,15 +19,10 @@
 WITH called_word AS MATERIALIZED (
   -- A bit for each of 64 consecutive IDs: joining single IDs takes twenty times as long.
   SELECT a.run_id, a.name, a.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (a.correlation_id & 63)::UBIGINT) AS bits,
-         min(a.start_ns) AS first_ns, max(a.start_ns) AS last_ns
+         max(a.start_ns) AS last_ns
   FROM api AS a
   WHERE a.correlation_id IS NOT NULL AND a.start_ns IS NOT NULL AND (run IS NULL OR a.run_id = run)
   GROUP BY ALL
-), api_track AS MATERIALIZED (
-  SELECT a.run_id, a.track_id, max(a.start_ns) AS until_ns, max(TRY(a.start_ns + a.dur_ns)) AS end_ns
-  FROM api AS a
-  WHERE run IS NULL OR a.run_id = run
-  GROUP BY a.run_id, a.track_id
 ), with_task AS (
   SELECT t.run_id, t.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (t.correlation_id & 63)::UBIGINT) AS bits
   FROM task AS t
@@ -99,11 +94,10 @@ WITH called_word AS MATERIALIZED (
   WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.start_ns < w.submit_ns
   GROUP BY w.run_id
 ), by_name AS MATERIALIZED (
-  SELECT w.run_id, w.name, w.kind IS NOT DISTINCT FROM 'collective' AS is_collective, count(*) AS tasks,
-         min(w.id) AS first_id, sum(w.dur_ns) AS total
+  SELECT w.run_id, w.name, count(*) AS tasks, min(CASE WHEN w.kind IS DISTINCT FROM 'collective' THEN w.id END) AS other_id
   FROM task AS w
   WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
-  GROUP BY w.run_id, w.name, is_collective
+  GROUP BY w.run_id, w.name
 ), delay AS (
   -- Those up to the largest error of a device, before the join with each one's own.
   SELECT w.run_id, w.device_id, w.start_ns - w.submit_ns AS delay_ns
@@ -115,22 +109,25 @@ WITH called_word AS MATERIALIZED (
   FROM delay AS w
   JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id AND w.delay_ns <= d.clock_error_ns
   GROUP BY w.run_id
-), unknown_collective AS (
-  SELECT n.run_id, sum(n.tasks) AS tasks, sum(n.total) AS total
+), like_collective AS (
+  SELECT n.run_id, n.name
   FROM by_name AS n
-  LEFT JOIN task AS t ON t.run_id = n.run_id AND t.id = n.first_id
-  WHERE NOT n.is_collective
-    AND (regexp_matches(n.name, '(?i)(nccl|rccl|hccl|hcom_|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)')
-         OR regexp_matches(t.args, '"(Collective name|Process Group Name)" *:'))
-  GROUP BY n.run_id
+  JOIN task AS t ON t.run_id = n.run_id AND t.id = n.other_id
+  WHERE regexp_matches(n.name, '(?i)(nccl|rccl|hccl|hcom_|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)')
+     OR regexp_matches(t.args, '"(Collective name|Process Group Name)" *:')
+), unknown_collective AS (
+  SELECT w.run_id, count(*) AS tasks, sum(w.dur_ns) AS total
+  FROM task AS w
+  JOIN like_collective AS n ON n.run_id = w.run_id AND n.name IS NOT DISTINCT FROM w.name
+  WHERE w.kind IS DISTINCT FROM 'sync' AND w.kind IS DISTINCT FROM 'collective'
+  GROUP BY w.run_id
 ), long_name AS (
   -- Profilers cut names at powers of 2, with or without the terminating NUL.
   SELECT n.run_id, sum(n.tasks) AS tasks
   FROM (
-    SELECT run_id, name, length(name) AS size, sum(tasks) AS tasks, max(length(name)) OVER (PARTITION BY run_id) AS longest
+    SELECT run_id, length(name) AS size, tasks, max(length(name)) OVER (PARTITION BY run_id) AS longest
     FROM by_name
     WHERE name IS NOT NULL
-    GROUP BY run_id, name
   ) AS n
   WHERE n.size = n.longest AND n.longest IN (31, 32, 63, 64, 127, 128, 255, 256, 511, 512, 1023, 1024, 2047, 2048, 4095, 4096)
   GROUP BY n.run_id
@@ -179,35 +176,49 @@ WITH called_word AS MATERIALIZED (
   WHERE w.kind IS DISTINCT FROM 'sync' AND w.start_ns::HUGEINT + w.dur_ns > s.end_ns::HUGEINT + coalesce(d.clock_error_ns, 0)
   GROUP BY w.run_id
 ), numbered AS (
-  -- A range of this width has 64 IDs of recorded calls on average. Each process has its own IDs.
+  -- A range of this width has 64 IDs of recorded calls on average.
   SELECT c.run_id, sum(bit_count(c.bits)) AS calls,
          ((max(c.word)::HUGEINT - min(c.word) + 1) * 64 // sum(bit_count(c.bits)) + 1)::BIGINT AS width
   FROM called_word AS c
-  WHERE c.run_id IN (
-    SELECT k.run_id
-    FROM api_track AS a
-    JOIN track AS k ON k.run_id = a.run_id AND k.track_id = a.track_id
-    GROUP BY k.run_id
-    HAVING count(DISTINCT coalesce(k.process_id, -1)) = 1
-  )
   GROUP BY c.run_id
   HAVING sum(bit_count(c.bits)) >= 1024
 ), hole AS (
-  SELECT n.run_id, any_value(n.calls) AS calls, c.word // n.width AS place,
-         place - lag(place) OVER in_order - 1 AS empty,
-         min(c.first_ns)::HUGEINT - lag(max(c.last_ns)) OVER in_order AS lasts,
+  SELECT n.run_id, any_value(n.calls) AS calls, any_value(n.width) AS width, c.word // n.width AS place,
+         lag(place) OVER (PARTITION BY n.run_id ORDER BY place) AS previous, place - previous - 1 AS empty,
          count(*) OVER (PARTITION BY n.run_id) AS used
   FROM called_word AS c
   JOIN numbered AS n ON n.run_id = c.run_id
   GROUP BY n.run_id, place
-  WINDOW in_order AS (PARTITION BY n.run_id ORDER BY place)
-), lost_call AS (
-  SELECT run_id, count(*) AS holes, any_value(calls) AS calls, sum(greatest(lasts, 0)) AS lasts
+), holed AS (
+  SELECT run_id, count(*) AS holes, any_value(calls) AS calls, any_value(width) AS width
   FROM hole
   WHERE empty > 0
   GROUP BY run_id
   -- IDs that leave out more than they use are not consecutive.
   HAVING sum(empty) <= any_value(used)
+), around_hole AS (
+  -- Calls are read again for the few runs with holes only.
+  SELECT g.run_id, (a.correlation_id >> 6) // g.width AS place, min(a.start_ns) AS first_ns, max(a.start_ns) AS last_ns
+  FROM api AS a
+  JOIN holed AS g ON g.run_id = a.run_id
+  WHERE a.correlation_id IS NOT NULL
+  GROUP BY g.run_id, place
+), lost_call AS (
+  SELECT g.run_id, any_value(g.holes) AS holes, any_value(g.calls) AS calls,
+         sum(greatest(n.first_ns::HUGEINT - p.last_ns, 0)) AS lasts
+  FROM holed AS g
+  JOIN hole AS h ON h.run_id = g.run_id AND h.empty > 0
+  JOIN around_hole AS p ON p.run_id = h.run_id AND p.place = h.previous
+  JOIN around_hole AS n ON n.run_id = h.run_id AND n.place = h.place
+  -- Each process has its own IDs.
+  WHERE g.run_id IN (
+    SELECT k.run_id
+    FROM (SELECT DISTINCT a.run_id, a.track_id FROM api AS a SEMI JOIN holed AS o ON o.run_id = a.run_id) AS u
+    JOIN track AS k ON k.run_id = u.run_id AND k.track_id = u.track_id
+    GROUP BY k.run_id
+    HAVING count(DISTINCT coalesce(k.process_id, -1)) = 1
+  )
+  GROUP BY g.run_id
 ), bound AS (
   SELECT run_id, step_id, min(coalesce(start_ns, fp_start_ns)) AS start_ns, max(end_ns) AS end_ns,
          bool_or(end_ns IS NULL OR coalesce(start_ns, fp_start_ns) IS NULL) AS is_cut, count(*) AS rows,
@@ -259,16 +270,26 @@ WITH called_word AS MATERIALIZED (
   WHERE e.ts_ns < g.start_ns OR e.ts_ns >= g.end_ns
   GROUP BY g.run_id, g.usual, place
   HAVING count(*) * 10 >= g.usual
+), last_call AS (
+  SELECT run_id, max(last_ns) AS start_ns FROM called_word GROUP BY run_id
+), quiet AS (
+  -- Runs in which tasks and calls with IDs end early. Only these can end in silence, so only their other events are read.
+  SELECT r.run_id, t.until_ns
+  FROM run AS r
+  JOIN tested AS t ON t.run_id = r.run_id
+  LEFT JOIN last_call AS c ON c.run_id = r.run_id
+  WHERE ((r.end_ns::HUGEINT - greatest(t.until_ns, c.start_ns)) * 10 > r.end_ns::HUGEINT - r.start_ns) IS NOT FALSE
 ), last_event AS (
   SELECT run_id, max(until_ns) AS until_ns, max(end_ns) AS end_ns
   FROM (
-    SELECT run_id, until_ns, NULL AS end_ns FROM tested
+    SELECT run_id, until_ns, NULL AS end_ns FROM quiet
     UNION ALL
-    SELECT run_id, until_ns, end_ns FROM api_track
+    SELECT a.run_id, max(a.start_ns), max(TRY(a.start_ns + a.dur_ns))
+    FROM api AS a SEMI JOIN quiet AS q ON q.run_id = a.run_id GROUP BY a.run_id
     UNION ALL
-    SELECT r.run_id, max(r.start_ns), max(TRY(r.start_ns + r.dur_ns)) FROM "range" AS r GROUP BY r.run_id
+    SELECT r.run_id, max(r.start_ns), max(TRY(r.start_ns + r.dur_ns))
+    FROM "range" AS r SEMI JOIN quiet AS q ON q.run_id = r.run_id GROUP BY r.run_id
   )
-  WHERE run IS NULL OR run_id = run
   GROUP BY run_id
 ), found AS (
   SELECT run_id, finding, place, sum(count) AS count, any_value(items) AS total, sum(affected) AS affected
@@ -330,7 +351,6 @@ WITH called_word AS MATERIALIZED (
   FROM last_event AS l
   JOIN run AS r ON r.run_id = l.run_id
   WHERE (l.end_ns::HUGEINT - l.until_ns) * 10 > l.end_ns::HUGEINT - r.start_ns
-    AND l.run_id IN (SELECT t.run_id FROM tested AS t)
   UNION ALL
   SELECT l.run_id, 'unclear_launches', NULL, sum(l.event_count), any_value(t.tasks), NULL
   FROM import_log AS l
