@@ -46,7 +46,7 @@ FIRST_ANSWER_BYTES = 5_000_000_000
 #: Analyses, and the seconds that a million tasks may take.
 _ANALYSES = {
     "critical-path": ("analyze", "critical-path"),
-    "what-if": ("analyze", "what-if", "--no-launch-cost"),
+    "what-if": ("analyze", "what-if", "--op-type", "MatMul", "--speed-up", "2"),
     "advise": ("advise",),
 }
 _ANALYSIS_SECONDS = 1.0

@@ -80,13 +80,6 @@ SELECT NULL, NULL, min(least(submit_ns, start_ns)), max(TRY(start_ns + dur_ns))
 FROM task
 WHERE run_id = {run} AND ({device} IS NULL OR device_id = {device})
 """
-_SUMS = """
-SELECT kind, name, op_type, sum(dur_ns)::BIGINT, coalesce(sum(dur_ns) FILTER (dependency = 'inferred'), 0)::BIGINT
-FROM path_parts
-GROUP BY ALL
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step on a device until the end of its last task, or the time from a run's first launch to its last task.
@@ -271,7 +264,7 @@ def critical_path(
     insert      is passed some parts after others
     keep_parts  return them all, too, which takes about 100 bytes of memory for each
     """
-    names, totals = PathNames(connection, run_id), _Totals(connection)
+    names, totals = PathNames(connection, run_id), _Totals()
     kept: list[pa.Table] = []
     for found in of_groups(connection, run_id, steps, _parts, with_names=True):
         parts = found.table(names)
@@ -310,19 +303,17 @@ def save_critical_path(store: Path, run_id: int, steps: Sequence[Step], *, keep_
 class _Totals:
     """Sums of the parts' time by kind, name and op type."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
+    def __init__(self) -> None:
         self._total_ns: Counter[tuple[str, str | None, str | None]] = Counter()
         self.inferred_ns = 0
 
     def add(self, parts: pa.Table) -> None:
-        self._connection.register("path_parts", parts)
-        try:
-            for kind, name, op_type, total_ns, inferred_ns in self._connection.execute(_SUMS).fetchall():
-                self._total_ns[kind, name, op_type] += total_ns
-                self.inferred_ns += inferred_ns
-        finally:
-            self._connection.unregister("path_parts")
+        keys = ("kind", "name", "op_type", "dependency")
+        sums = parts.group_by(keys, use_threads=False).aggregate([("dur_ns", "sum")])
+        texts = (sums.column(name).cast(pa.string()).to_pylist() for name in keys)
+        for kind, name, op_type, dependency, total_ns in zip(*texts, sums.column("dur_ns_sum").to_pylist(), strict=True):
+            self._total_ns[kind, name, op_type] += total_ns
+            self.inferred_ns += total_ns if dependency == "inferred" else 0
 
     def shares(self) -> tuple[tuple[Share, ...], tuple[Share, ...]]:
         """Return the time of each kind, and of each kind and op, largest first."""

@@ -46,10 +46,12 @@ class PathNames:
         ids, ops  -1: none
         """
         known = np.flatnonzero(ids >= 0)
-        distinct, first, at = np.unique(hashes[known], return_index=True, return_inverse=True)
-        names = self._names_of(distinct.tolist(), ids[known][first].tolist())
-        distinct_ops, op_at = np.unique(ops, return_inverse=True)
-        found = self._ops_of(distinct_ops.tolist())
+        distinct, at = _coded(hashes[known])
+        some = np.empty(len(distinct), np.int64)
+        some[at] = ids[known]
+        names = self._names_of(distinct, some.tolist())
+        distinct_ops, op_at = _coded(ops)
+        found = self._ops_of(distinct_ops)
         is_named = np.array([name is not None for name in names] + [False])
         places = np.full(len(ids), -1)
         places[known] = at
@@ -81,6 +83,12 @@ class PathNames:
         if len(self._ops) > _MOST_KNOWN:
             self._ops = {-1: (None, None)}
         return found
+
+
+def _coded(values: NDArray[np.uint64] | Int64) -> tuple[list[int], Int64]:
+    """Return the distinct values, and the place of each value among them."""
+    coded = pa.array(values).dictionary_encode()
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
 
 def _texts(places: Int64, texts: list[str | None]) -> pa.DictionaryArray:

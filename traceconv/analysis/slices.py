@@ -16,8 +16,8 @@ MOST_SLICES = 4_000_000
 #: Durations beyond this are ignored, so that no sum exceeds 64 bits.
 _LONGEST_NS = 2**60
 
-#: Records of what a call waited for, on a stream in the source, are no work on it.
-_IS_RECORD = "coalesce(t.category = 'cuda_sync', false)"
+#: Category of records of what a call waited for: they are on a stream in the source, but no work on it.
+_RECORD = "'cuda_sync'"
 _DEPTH = f"coalesce(t.depth, {np.iinfo(np.int32).max}) AS depth"
 
 
@@ -37,7 +37,7 @@ SELECT t.id, {_DEPTH}, coalesce(t.track_id, -1) AS line, t.start_ns AS start, t.
             WHEN {_contains("t.task_type", "event_wait", "eventwait", "notify_wait", "notifywait")} THEN 2
             ELSE 0 END::TINYINT AS event{{task_names}}
 FROM task AS t
-WHERE {{window}} AND NOT {_IS_RECORD}
+WHERE {{window}} AND t.category IS DISTINCT FROM {_RECORD}
 """  # noqa: S608 - our own texts
 _HOST = f"""
 SELECT s.*
@@ -74,7 +74,7 @@ SELECT t.id, t.start_ns AS start, t.start_ns + t.dur_ns AS end,
        coalesce(TRY_CAST(t.args ->> '$.wait_on_stream' AS BIGINT), -1) AS event_stream,
        coalesce(TRY_CAST(t.args ->> '$.wait_on_cuda_event_record_corr_id' AS BIGINT), -1) AS event_correlation
 FROM task AS t
-WHERE {{window}} AND {_IS_RECORD} AND t.correlation_id IS NOT NULL
+WHERE {{window}} AND t.category = {_RECORD} AND t.correlation_id IS NOT NULL
 """  # noqa: S608 - our own texts
 #: Waits of streams with a record of their event.
 _EVENTS = """
@@ -87,6 +87,11 @@ _WINDOW = (
     "t.run_id = {run} AND t.start_ns > {after} AND t.start_ns <= {high} AND t.dur_ns <= {longest} "
     "AND TRY(t.start_ns + t.dur_ns) >= {low}"
 )
+#: Whether a run has records, and events of waits. Planning a query takes a millisecond or two in each window.
+_HAS = f"""
+SELECT EXISTS (FROM task AS t WHERE t.run_id = $run AND t.category = {_RECORD}),
+       EXISTS (FROM event_wait WHERE run_id = $run)
+"""  # noqa: S608 - our own texts
 #: Rows that are kept for later windows, and their order.
 _KEPT = {
     "host": (_HOST, ("start", "depth", "id")),
@@ -122,13 +127,16 @@ class Columns(dict[str, Any]):
     def in_order(self, first: str, *ties: str) -> Columns:
         """Return the rows in the order of columns. Stores have most tables in order of time already."""
         values = self[first]
-        is_sorted = (values[1:] >= values[:-1]).all()
-        order = np.arange(len(values)) if is_sorted else np.argsort(values, kind="stable")
-        is_same = np.diff(values[order]) == 0
-        tied = np.flatnonzero(np.append(is_same, False) | np.insert(is_same, 0, False)) if len(order) else order
-        rows = order[tied]
-        order[tied] = rows[np.lexsort([self[name][rows] for name in (*ties[::-1], first)])]
-        return self if is_sorted and (order[tied] == tied).all() else self.rows(order)
+        if not (values[1:] >= values[:-1]).all():
+            return self.rows(np.argsort(values, kind="stable")).in_order(first, *ties)
+        same = np.flatnonzero(values[1:] == values[:-1])
+        tied = np.union1d(same, same + 1)
+        order = tied[np.lexsort([self[name][tied] for name in (*ties[::-1], first)])]
+        if (order == tied).all():
+            return self
+        rows = np.arange(len(values))
+        rows[tied] = order
+        return self.rows(rows)
 
     def followed_by(self, more: Columns) -> Columns:
         if not len(self):
@@ -165,6 +173,8 @@ def load_slices(
     Rows that a later window needs, too, are kept, so that each is read once.
     """
     kept: dict[str, Columns] = {}
+    [(has_records, has_events)] = connection.execute(_HAS, {"run": run_id}).fetchall()
+    events: Columns | None = None
     names = _NAMES if with_names else dict.fromkeys(_NAMES, "")
     after_ns = -_LONGEST_NS * 4
     for place, (low_ns, high_ns) in enumerate(windows):
@@ -188,15 +198,16 @@ def load_slices(
             )
         found = {}
         for name, (sql, order) in _KEPT.items():
-            rows = Columns.read(connection, sql.format(run=run_id, window=window, **names)).in_order(*order)
-            kept[name] = kept[name].followed_by(rows) if name in kept else rows
+            if name not in kept or name != "records" or has_records:
+                rows = Columns.read(connection, sql.format(run=run_id, window=window, **names)).in_order(*order)
+                kept[name] = kept[name].followed_by(rows) if name in kept else rows
             found[name] = kept[name].rows((kept[name]["start"] <= high_ns) & (kept[name]["end"] >= low_ns))
         after_ns = max(after_ns, high_ns)
         next_ns = min((low for low, _ in windows[place + 1 :]), default=None)
         kept = {name: rows.rows(rows["end"] >= next_ns) for name, rows in kept.items()} if next_ns is not None else {}
-        ids = found["tasks"]["id"]
         flows = Columns.read(connection, _FLOWS.format(run=run_id, low=low_ns, high=high_ns))
-        events = _EVENTS.format(run=run_id, first=ids.min(initial=np.iinfo(np.int64).max), last=ids.max(initial=-1))
-        yield Slices(
-            low_ns, high_ns, flows=flows.in_order("dst_ns", "flow_id"), events=Columns.read(connection, events), **found
-        )
+        if events is None or has_events:
+            ids = found["tasks"]["id"]
+            first, last = ids.min(initial=np.iinfo(np.int64).max), ids.max(initial=-1)
+            events = Columns.read(connection, _EVENTS.format(run=run_id, first=first, last=last))
+        yield Slices(low_ns, high_ns, flows=flows.in_order("dst_ns", "flow_id"), events=events, **found)

@@ -189,7 +189,7 @@ def what_if(
     def replay(graph: Graph, group: list[Step]) -> tuple[list[list[tuple[int, int]]], bool]:
         """Return the starts and ends of the steps without and with the change, and whether tasks compete."""
         shared = contention(read, run_id, graph)
-        is_matching = np.isin(graph.ids, matching)
+        is_matching = _tasks_among(graph, matching)
         delays = changed_delays(graph, change, is_matching)
         if shared is None:
             replays = [graph.delays.times(graph.times), delays.times(graph.times)]
@@ -211,6 +211,16 @@ def what_if(
         totals = [total + _total(spans) for total, spans in zip(totals, (measured, replayed, predicted), strict=True)]
     measured_ns, replayed_ns, predicted_ns = totals
     return WhatIf(run_id, change, tuple(found), measured_ns, replayed_ns, predicted_ns, shares_device)
+
+
+def _tasks_among(graph: Graph, ids: Int64) -> Mask:
+    """Return which slices are tasks with one of these IDs, which are in order: few of a run's are near those of a graph."""
+    found = np.zeros(len(graph.ids), bool)
+    tasks = graph.ids[graph.host_count :]
+    if len(tasks):
+        first, after = np.searchsorted(ids, tasks.min()), np.searchsorted(ids, tasks.max(), "right")
+        found[graph.host_count :] = np.isin(tasks, ids[first:after])
+    return found
 
 
 def changed_delays(graph: Graph, change: Change, matching: Mask) -> Delays:
