@@ -162,11 +162,13 @@ def test_sums_of_chains(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.skipif(not native.AVAILABLE, reason="the statements in SQL have no limit")
 @pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("chunk_rows", [1, 3, 5, 1000])
 def test_names_beyond_the_limit_are_summed_as_one(
-    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, order: int
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, order: int, chunk_rows: int
 ) -> None:
     """No time is lost: a run with very many chains keeps the first ones, in the order of time, and sums the others."""
     monkeypatch.setattr(path_tables, "_MOST_PATHS", 4)
+    monkeypatch.setattr(path_tables, "_CHUNK_ROWS", chunk_rows)
     ranges = []
     for n in range(6):
         outer = {"track_id": 1, "name": f"request {n}", "start_ns": 100 * n, "dur_ns": 50, "self_ns": 43}

@@ -34,10 +34,16 @@ AT(Sum, path, 0); AT(Sum, device_id, 8); AT(Sum, step_id, 16); AT(Sum, range_cou
 AT(Sum, host_total_ns, 40); AT(Sum, host_self_ns, 48); AT(Sum, task_count, 56); AT(Sum, task_ns, 64);
 
 typedef struct {
-    int64_t run_id, id, parent_id, name, kind, step_id, end_ns, dur_ns, self_ns;
+    int64_t run_id, id, parent_id, name, kind, step_id, start_ns, end_ns, dur_ns, self_ns;
     uint32_t path;
     uint8_t state, class;
 } Slice;
+
+/* The place of a slice, to be sorted. */
+typedef struct {
+    int64_t start_ns, id;
+    size_t place;
+} Start;
 
 /* A hash table of places in an array plus one. */
 typedef struct {
@@ -55,6 +61,7 @@ typedef struct {
     size_t slice_count, placed_count, slice_room, path_count, path_room, sum_count, sum_room, missing_count, missing_room, stack_room;
     Index of_slices, of_paths, of_sums;
     int64_t most_paths;
+    int is_full; /* whether a run has had new names after most_paths */
 } Paths;
 
 static inline int64_t item(const Py_buffer *numbers, size_t place)
@@ -135,8 +142,10 @@ static int64_t path_of(Paths *paths, int64_t parent, int64_t name, int64_t run_i
     }
     if (parent >= 0) {
         int64_t root = path_of(paths, -1, run_id, run_id);
-        if (name != OTHER && paths->paths[root].kind >= paths->most_paths)
+        if (name != OTHER && paths->paths[root].kind >= paths->most_paths) {
+            paths->is_full = 1;
             return path_of(paths, parent, OTHER, run_id);
+        }
         paths->paths[root].kind++;
     }
     if (!room_for_one(&paths->paths, paths->path_count, &paths->path_room, sizeof *paths->paths, 256))
@@ -270,9 +279,76 @@ static int take_slices(Paths *paths, const Py_buffer *columns, size_t count)
         if (!room_for_one(&paths->slices, paths->slice_count, &paths->slice_room, sizeof *paths->slices, 4096))
             return 0;
         paths->slices[paths->slice_count++] = (Slice){item(&columns[0], row), item(&columns[1], row), item(&columns[2], row),
-            item(&columns[3], row), item(&columns[4], row), item(&columns[5], row), end, dur, item(&columns[8], row), 0, WAITING, 0};
+            item(&columns[3], row), item(&columns[4], row), item(&columns[5], row), start, end, dur,
+            item(&columns[8], row), 0, WAITING, 0};
     }
     return 1;
+}
+
+/* Place the slices from this one on, in the order in which they were taken or (`order`) in another one. */
+static int place_from(Paths *paths, size_t first, const Start *order)
+{
+    for (size_t row = first; row < paths->slice_count; row++) {
+        size_t at = order == NULL ? row : order[row - first].place;
+        if (paths->slices[at].state == WAITING && !place_all_around(paths, at))
+            return 0;
+    }
+    return 1;
+}
+
+/* Undo the placing of the slices from this one on, by which the number of paths rose from `path_count`. What they
+   changed in the paths before stays: they will be in the same ones. */
+static void unplace_from(Paths *paths, size_t first, size_t path_count)
+{
+    for (size_t row = first; row < paths->slice_count; row++)
+        paths->slices[row].state = WAITING;
+    while (paths->path_count > path_count) {
+        const Path *path = &paths->paths[--paths->path_count];
+        if (path->parent >= 0)
+            paths->paths[root_of(paths, path->run_id)].kind--;
+    }
+    free(paths->of_paths.slots);
+    paths->of_paths = (Index){NULL, 0};
+}
+static int compare_starts(const void *one, const void *other)
+{
+    const Start *a = one, *b = other;
+    if (a->start_ns != b->start_ns)
+        return a->start_ns < b->start_ns ? -1 : 1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+/* The slices from this one on in the order of their starts; NULL if out of memory. */
+static Start *by_start(const Paths *paths, size_t first)
+{
+    size_t count = paths->slice_count - first;
+    Start *order = malloc((count + 1) * sizeof *order);
+    if (order == NULL)
+        return NULL;
+    for (size_t row = 0; row < count; row++) {
+        const Slice *slice = &paths->slices[first + row];
+        order[row] = (Start){slice->start_ns, slice->id, first + row};
+    }
+    qsort(order, count, sizeof *order, compare_starts);
+    return order;
+}
+
+/* Place the slices from this one on. Once a run is full, which names become OTHER depends on the order of starts. */
+static int place_all(Paths *paths, size_t first)
+{
+    size_t path_count = paths->path_count, missing_count = paths->missing_count;
+    if (!paths->is_full) {
+        if (!place_from(paths, first, NULL))
+            return 0;
+        if (!paths->is_full)
+            return 1;
+        unplace_from(paths, first, path_count);
+        paths->missing_count = missing_count;
+    }
+    Start *order = by_start(paths, first);
+    int is_sound = order != NULL && place_from(paths, first, order);
+    free(order);
+    return is_sound;
 }
 
 /* Forget the slices that ended before this time; place those that were taken since, and add them to the sums. */
@@ -283,10 +359,10 @@ static int place_new(Paths *paths, int64_t start_ns)
         return 0;
     for (size_t row = 0; row < paths->slice_count; row++)
         put(&paths->of_slices, hash_of_slice(paths->slices[row].run_id, paths->slices[row].id), row);
+    if (!place_all(paths, paths->placed_count))
+        return 0;
     for (; paths->placed_count < paths->slice_count; paths->placed_count++) {
         const Slice *slice = &paths->slices[paths->placed_count];
-        if (slice->state == WAITING && !place_all_around(paths, paths->placed_count))
-            return 0;
         if (slice->state != PLACED || slice->kind == CALL || !(slice->kind & IS_HOST))
             continue;
         Sum part = {slice->path, null, slice->step_id, 1, slice->dur_ns != null, slice->dur_ns == null ? 0 : slice->dur_ns,

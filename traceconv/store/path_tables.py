@@ -239,15 +239,12 @@ def _groups(connection: duckdb.DuckDBPyConnection, runs: list[int]) -> Iterator[
 
 
 class _Pass:
-    """One pass over slices and tasks in the order of time.
+    """One pass over slices and tasks, range of time by range of time.
 
-    within    the runs, and those with ranges, for conditions of SQL
-    in_order  whether the slices of a range of time are read in order, too
+    within  the runs, and those with ranges, for conditions of SQL
     """
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, within: dict[str, str], *, in_order: bool = False
-    ) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, within: dict[str, str]) -> None:
         self._connection = connection
         self._kinds = [kind for (kind,) in connection.execute(_KINDS.format(**within)).fetchall()]
         cases = " ".join(f"WHEN {quote_text(kind)} THEN {_bits(kind, n)}" for n, kind in enumerate(self._kinds, 1))
@@ -256,27 +253,19 @@ class _Pass:
         self._paths = native.Paths()
         self._paths.limit(_MOST_PATHS)
         self._sums = Spool(_SUM_DTYPE)
-        self._in_order = in_order
 
     def insert(self) -> bool:
         """Insert the rows of both tables; return False, without having inserted any, for what the pass can't do."""
         try:
             if self._connection.execute(_COLLISION.format(**self._within)).fetchall() or not self._read():
                 return False
-            if self._needs_order:
-                return _Pass(self._connection, self._within, in_order=True).insert()
             self._insert()
         finally:
             self._sums.close()
         return True
 
-    @property
-    def _needs_order(self) -> bool:
-        """Whether names are summed as one, and which ones depends on an order that slices were not read in."""
-        return not self._in_order and self._paths.counts[1] > _MOST_PATHS
-
     def _read(self) -> bool:
-        """Read all rows, or until they need order; return whether the places of all slices are found."""
+        """Read all rows; return whether the places of all slices are found."""
         if self._has_linked:
             for name in ("range_place", "call_place"):
                 self._connection.execute(
@@ -291,8 +280,6 @@ class _Pass:
                 for name, column in (("started", "r.start_ns"), ("submitted", "r.submit_ns"))
             }
             self._take(max(start, -LARGEST), self._within | within)
-            if self._needs_order:
-                return True
             slices, _, sums, missing = self._paths.counts
             if slices > _MOST_OPEN + 2 * _CHUNK_ROWS or missing > _MOST_MISSING:
                 return False
@@ -305,10 +292,7 @@ class _Pass:
 
     def _take(self, start: int, within: dict[str, str]) -> None:
         """Take the slices and tasks of a range of time."""
-        slices = _SLICES.format(**within)
-        if self._in_order:
-            slices = f"FROM ({slices}) ORDER BY start_ns, id"
-        for columns in self._batches(slices):
+        for columns in self._batches(_SLICES.format(**within)):
             self._paths.feed(*columns)
         self._paths.place(start)
         tasks = f"({_TASKS.format(**within)}) AS r"
