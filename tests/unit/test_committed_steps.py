@@ -5,10 +5,13 @@ A thread fills some of these tables.
 
 from __future__ import annotations
 
+import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from ingest_checks import all_rows
+from test_graph_replays import LAYER, Trace, eager
 
 from benchmarks.chrome_json import write
 from traceconv.pipeline.ingest import ingest
@@ -33,17 +36,33 @@ def commit_each_step(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(operator_tables, "_PART_ROWS", 64)
 
 
+@dataclass
+class Claim:
+    """A lock that only the main thread or only others get."""
+
+    by_main: bool
+
+    def acquire(self, *, blocking: bool) -> bool:
+        assert not blocking
+        return (threading.current_thread() is threading.main_thread()) == self.by_main
+
+
 @pytest.mark.parametrize("with_operators", [True, False])
 def test_commits_between_steps_change_no_row(
     with_operators: bool, tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sources = [trace, CAPTURE] if with_operators else [CAPTURE]
+    replays = Trace()
+    replays._add("user_annotation", "decode", 1000)
+    eager(replays, "Linear_0").graph(*LAYER)
+    sources = [trace, replays.write(tmp_path / "replays.json"), CAPTURE] if with_operators else [CAPTURE]
     ingest(sources, tmp_path / "in_one.duckdb")
     commit_each_step(monkeypatch)
+    # The thread fills the paths that replays are looked up in.
+    monkeypatch.setattr(derived_tables, "Lock", lambda: Claim(by_main=not with_operators))
     ingest(sources, tmp_path / "in_steps.duckdb")
     rows = all_rows(tmp_path / "in_steps.duckdb")
     assert rows == all_rows(tmp_path / "in_one.duckdb")
-    assert bool(rows["task_operator"]) == with_operators
+    assert bool(rows["task_operator"]) == bool(rows["graph_replay"]) == with_operators
     assert all(rows[table] for table in ("device_busy", "device_gap", "range_path", "task_memory", "task_queue"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
 from functools import partial
+from threading import Lock
 from typing import TypeAlias
 
 import duckdb
@@ -35,8 +36,9 @@ def derived_rows(
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
-    at_once    compute gaps and busy times in a thread with a connection of its own, which commits what it inserts. The
-               transaction has no changes so far, and nobody else sees the store
+    at_once    compute gaps and busy times in a thread with a connection of its own, which commits what it inserts, and
+               paths there or here, where there is time first. The transaction has no changes so far, and nobody else
+               sees the store
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
@@ -45,10 +47,11 @@ def derived_rows(
         return
     filled = _FILLED.format(runs=", ".join(f"{run_id:d}" for run_id in runs))
     [(has_tasks, has_ranges, has_memory)] = connection.execute(filled).fetchall()
-    points = partial(_points, runs=runs)
-    with in_thread(connection, points) if at_once and has_tasks else nullcontext() as found:
+    paths, linked = Lock(), False  # whoever acquires it fills paths
+    beside = partial(_points_and_paths, runs=runs, paths=paths)
+    with in_thread(connection, beside) if at_once and has_tasks else nullcontext() as found:
         if found is None and has_tasks:
-            yield from points(connection)
+            yield from _points(connection, runs)
             step_done()
         if has_memory:
             from traceconv.store.memory_tables import memory_rows
@@ -60,24 +63,34 @@ def derived_rows(
 
             yield from queue_rows(connection, runs)
             step_done()
-        if has_ranges or has_tasks:
+        if (has_ranges or has_tasks) and paths.acquire(blocking=False):
             link_tasks(connection, runs)
             fill_paths(connection, runs)
             step_done()
+            linked = True
         if has_ranges and has_tasks:
             from traceconv.store.operator_tables import fill_operators
 
-            fill_operators(connection, runs, step_done)
+            fill_operators(connection, runs, step_done, linked=linked)
         connection.execute("DROP TABLE IF EXISTS temp.linked")
-        step_done()
         if found is not None:
             yield from found.result()
+        step_done()  # from here on, the transaction sees what the thread has inserted
     if has_tasks:
         from traceconv.store.collective_table import fill_collectives
         from traceconv.store.replay_tables import fill_replays
 
         fill_replays(connection, runs)
         fill_collectives(connection, runs)
+
+
+def _points_and_paths(connection: duckdb.DuckDBPyConnection, runs: Sequence[int], paths: Lock) -> list[_Rows]:
+    """The same as `_points`; then fill paths, unless `paths` was acquired."""
+    rows = _points(connection, runs)
+    if paths.acquire(blocking=False):
+        link_tasks(connection, runs)
+        fill_paths(connection, runs)
+    return rows
 
 
 def _points(connection: duckdb.DuckDBPyConnection, runs: Sequence[int]) -> list[_Rows]:

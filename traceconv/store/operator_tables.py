@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import duckdb
@@ -17,6 +17,7 @@ from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.store.arrow_rows import execute_with
 from traceconv.store.catalogue import define
+from traceconv.store.path_tables import link_tasks
 
 #: Keys of the arguments in an event's args; older versions of PyTorch write the second.
 _KEYS = """['$."Input Dims"', '$."Input dims"', '$."Input type"', '$."Concrete Inputs"']"""
@@ -217,13 +218,23 @@ _TEMPORARY = (
 
 
 def fill_operators(
-    connection: duckdb.DuckDBPyConnection, runs: Iterable[int], step_done: Callable[[], None] = lambda: None
+    connection: duckdb.DuckDBPyConnection,
+    runs: Sequence[int],
+    step_done: Callable[[], None] = lambda: None,
+    *,
+    linked: bool,
 ) -> None:
-    """Fill both tables for runs that have no rows in them, after link_tasks. `step_done`: as in derived_rows."""
+    """Fill both tables for runs that have no rows in them.
+
+    step_done  as in derived_rows
+    linked     whether link_tasks was called for these runs
+    """
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     with_shapes = connection.execute(_RUNS.format(runs=chosen)).fetchall() if chosen else []
     if not with_shapes:
         return
+    if not linked:
+        link_tasks(connection, runs)
     within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes), "rank": TASK_RANK}
     # DuckDB would compare the texts of a list with each name, one after another.
     formulas = pa.table({"name": pa.array(names_with_formula(), pa.string())})
