@@ -80,6 +80,8 @@ SELECT NULL, NULL, min(least(submit_ns, start_ns)), max(TRY(start_ns + dur_ns))
 FROM task
 WHERE run_id = {run} AND ({device} IS NULL OR device_id = {device})
 """
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step on a device until the end of its last task, or the time from a run's first launch to its last task.
@@ -311,7 +313,9 @@ class _Totals:
         keys = ("kind", "name", "op_type", "dependency")
         sums = parts.group_by(keys, use_threads=False).aggregate([("dur_ns", "sum")])
         texts = (sums.column(name).cast(pa.string()).to_pylist() for name in keys)
-        for kind, name, op_type, dependency, total_ns in zip(*texts, sums.column("dur_ns_sum").to_pylist(), strict=True):
+        for kind, name, op_type, dependency, total_ns in zip(
+            *texts, sums.column("dur_ns_sum").to_pylist(), strict=True
+        ):
             self._total_ns[kind, name, op_type] += total_ns
             self.inferred_ns += total_ns if dependency == "inferred" else 0
 

@@ -91,7 +91,7 @@ _WINDOW = (
 _HAS = f"""
 SELECT EXISTS (FROM task AS t WHERE t.run_id = $run AND t.category = {_RECORD}),
        EXISTS (FROM event_wait WHERE run_id = $run)
-"""  # noqa: S608 - our own texts
+"""
 #: Rows that are kept for later windows, and their order.
 _KEPT = {
     "host": (_HOST, ("start", "depth", "id")),

@@ -214,7 +214,7 @@ def what_if(
 
 
 def _tasks_among(graph: Graph, ids: Int64) -> Mask:
-    """Return which slices are tasks with one of these IDs, which are in order: few of a run's are near those of a graph."""
+    """Return which slices are tasks with one of these IDs, in order: few of a run's are near those of a graph."""
     found = np.zeros(len(graph.ids), bool)
     tasks = graph.ids[graph.host_count :]
     if len(tasks):
