@@ -99,10 +99,11 @@ def report_unknown(context: RunContext, kind: str, enums: dict[str, EnumColumn])
 
 def json_objects(texts: pa.DictionaryArray) -> pa.Array:
     """Return args as plain text; text that is not a JSON object is kept under the key `text`."""
-    distinct = [json_object(text) for text in texts.dictionary.to_pylist()]
+    used = texts.dictionary_decode().dictionary_encode()  # without the texts of all other columns
+    distinct = [json_object(text) for text in used.dictionary.to_pylist()]
     if not distinct:
         return pa.nulls(len(texts), pa.string())
-    return pa.DictionaryArray.from_arrays(texts.indices, pa.array(distinct, pa.string())).dictionary_decode()
+    return pa.DictionaryArray.from_arrays(used.indices, pa.array(distinct, pa.string())).dictionary_decode()
 
 
 def json_object(text: str | None) -> str | None:
