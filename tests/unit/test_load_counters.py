@@ -16,7 +16,7 @@ import pytest
 import traceconv
 from traceconv.base.errors import StoreError
 from traceconv.export import load_counters
-from traceconv.export.load_counters import running_sums
+from traceconv.export.load_counters import Timed, running_sums
 
 
 def test_counters_of_a_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,10 +81,22 @@ def covered(intervals: list[tuple[int, int]]) -> int:
 
 def test_sums_of_changes() -> None:
     connection = duckdb.connect()
-    found = list(
-        running_sums(connection, "SELECT * FROM (VALUES (3, 2), (1, 5), (3, -2), (4, -5)) AS t(ts_ns, change)")
-    )
-    times, sums, differs = (np.concatenate(columns).tolist() for columns in zip(*found, strict=True))
-    assert (times, sums, differs) == ([1, 3, 4], [5, 5, 0], [True, False, True])
+    changes = "(VALUES (3, 2), (1, 5), (3, -2), (4, -5), (NULL, 1)) AS t(ts_ns, change)"
+    [found] = running_sums(connection, [Timed(changes, "ts_ns", ("change", "1"))])
+    assert [column.tolist() for column in found] == [[1, 3, 4], [5, 5, 0], [1, 3, 4]]
     with pytest.raises(StoreError, match="64 bits"):
-        list(running_sums(connection, f"SELECT n AS ts_ns, {2**62} AS change FROM range(3) AS r(n)"))
+        list(running_sums(connection, [Timed("range(3) AS r(n)", "n", (f"{2**62}",))]))
+
+
+@pytest.mark.parametrize("most_rows", [1, 2, 100])
+def test_sums_of_changes_in_chunks(monkeypatch: pytest.MonkeyPatch, most_rows: int) -> None:
+    """Changes at one time are in one chunk, also if they come from several SELECTs and are many."""
+    monkeypatch.setattr("traceconv.export.load_counters._CHUNK_ROWS", most_rows)
+    connection = duckdb.connect()
+    blocks = "(SELECT n AS first, n + 5 AS until FROM range(-10, 10) AS r(n))"
+    parts = [Timed(blocks, "first", ("1",)), Timed(blocks, "until", ("-1",))]
+    times, sums = (np.concatenate(columns).tolist() for columns in zip(*running_sums(connection, parts), strict=True))
+    assert dict(zip(times, sums, strict=True)) == {
+        t: sum(n <= t < n + 5 for n in range(-10, 10)) for t in range(-10, 15)
+    }
+    assert times == sorted(times)

@@ -143,8 +143,8 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
         for name, source in rows.items():
             _write_table(connection, file, name, source)
     counts = {events.table: _write_rows(connection, file, events) for events in _tables(connection, trace)}
-    query, event = memory_counter_events(connection, trace.run_id, sources["memory"], shared)
-    file.query(connection, event, query)
+    for event, batch in memory_counter_events(connection, trace.run_id, sources["memory"], shared, trace.layout):
+        file.rows(event, batch)
     for counter, thread in load_counters(connection, trace.run_id, sources, trace.layout, str(shared.base_ns)):
         event = load_counter_event(counter, thread, shared)
         for batch in counter.samples(connection, double("value")):

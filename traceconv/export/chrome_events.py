@@ -6,7 +6,7 @@ the layout, `export_op` the ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.export.json_sql import double, json_text
-from traceconv.export.load_counters import LoadCounter
+from traceconv.export.load_counters import LoadCounter, allocations, running_sums
 from traceconv.export.records import JSON_KINDS, Kind, Template
 from traceconv.export.row_arrays import selected_column
 from traceconv.export.row_lookup import look_up
-from traceconv.export.timeline import device_memory, memory_changes
+from traceconv.export.timeline import device_memory
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY, TASK_TABLES
 from traceconv.schema import table
 
@@ -228,36 +228,39 @@ _MEMORY_PLACED = frozenset({"run_id", "device_id", "alloc_ns"})
 
 
 def memory_counter_events(
-    connection: duckdb.DuckDBPyConnection, run_id: int, source: str, shared: Shared
-) -> tuple[str, Template]:
-    """Return the SELECT of the bytes in blocks and segments of each device at every change, and their template.
+    connection: duckdb.DuckDBPyConnection, run_id: int, source: str, shared: Shared, layout: Layout
+) -> Iterator[tuple[Template, pa.RecordBatch]]:
+    """Yield the bytes in blocks and segments of each device at every change, with their template.
 
     Memory allocated before the recording counts from the start. Without segments the series `reserved` is omitted, and
-    devices whose source has these counters itself are skipped.
+    devices whose source has these counters itself are skipped. Raises StoreError if a sum exceeds 64 bits.
     """
-    series = ", ".join(
-        f"sum(change) FILTER (kind = '{kind}') AS {name}" for kind, name in (("block", "used"), ("segment", "reserved"))
-    )
-    running = ", ".join(
-        f"sum({name}) OVER (PARTITION BY device_id ORDER BY ts_ns) AS {name}" for name in ("used", "reserved")
-    )
-    totals = (
-        f"(SELECT device_id, ts_ns, {running} FROM (SELECT device_id, ts_ns, {series} FROM "
-        f"({memory_changes(device_memory(run_id, source), str(shared.base_ns))}) GROUP BY device_id, ts_ns))"
-    )
-    event = shared.template().literal("C")
-    shared.at(event, "ts_ns").literal(',"name":"Memory (byte)","args":{')
-    event.put(Kind.RAW, "used", ',"used":').put(Kind.RAW, "reserved", ',"reserved":').literal("}}")
-    columns = "t.tid AS _tid, s.ts_ns, s.used::VARCHAR AS used, s.reserved::VARCHAR AS reserved"
-    joins = _join_thread(connection, "memory", "device_id")
-    return f"SELECT {columns} FROM {totals} AS s {joins} ORDER BY t.tid, s.ts_ns", event
+    memory = device_memory(run_id, source)
+    threads = {thread.track_id: thread for thread in layout.threads if thread.source == "memory"}
+    found = connection.execute(f"SELECT device_id, list(DISTINCT kind) FROM {memory} GROUP BY 1 ORDER BY 1").fetchall()
+    for device, kinds in found:
+        shown = {title: kind for title, kind in (("used", "block"), ("reserved", "segment")) if kind in kinds}
+        event = _counter_event(threads[device], shared, "Memory (byte)")
+        for title in shown:
+            event.put(Kind.INTEGER, title, f',"{title}":', number=1)
+        event.literal("}}")
+        sizes = tuple(f"CASE WHEN kind = '{kind}' THEN size_bytes ELSE 0 END" for kind in shown.values())
+        own = f"(SELECT * FROM {memory} WHERE device_id {'IS NULL' if device is None else f'= {device}'})"
+        for times, *sums in running_sums(connection, allocations(own, sizes, str(shared.base_ns))):
+            columns = {"ts_ns": times, **dict(zip(shown, sums, strict=True))}
+            yield event, pa.RecordBatch.from_pydict(columns)
 
 
 def load_counter_event(counter: LoadCounter, thread: Thread, shared: Shared) -> Template:
     """Return the template of the samples of a counter, on a thread of its device; doubles are text."""
+    event = _counter_event(thread, shared, f"{counter.name} ({counter.unit})")
+    return event.put(Kind.INTEGER if counter.is_whole else Kind.RAW, "value", ',"value":', number=1).literal("}}")
+
+
+def _counter_event(thread: Thread, shared: Shared, name: str) -> Template:
+    """Return the template of the samples of a counter on a thread, up to its values."""
     event = Template().literal(f',\n{{"pid":{thread.pid},"tid":{thread.tid},"ph":"C')
-    shared.at(event, "ts_ns").literal(f',"name":{json_text(f"{counter.name} ({counter.unit})")},"args":{{"value":')
-    return event.put(Kind.INTEGER if counter.is_whole else Kind.RAW, "value", number=1).literal("}}")
+    return shared.at(event, "ts_ns").literal(f',"name":{json_text(name)},"args":{{')
 
 
 def flow_events(shared: Shared, source: str, *, args: bool) -> Events:

@@ -7,7 +7,7 @@ time from its first task to the end of its last, cut into 100 equal parts; a sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -17,23 +17,35 @@ from numpy.typing import NDArray
 
 from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import Layout, Thread
+from traceconv.store.time_chunks import time_chunks
 
 _WINDOWS = 100
 _BATCH_ROWS = 1 << 16
+#: Rows that are sorted at once.
+_CHUNK_ROWS = 1 << 18
 Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Rows with a time, of which those without one are left out: a FROM clause, a column of it, and SQL of BIGINTs."""
+
+    source: str
+    time: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadCounter:
     """A counter of one device, and the table it belongs to.
 
-    `sql` is a SELECT in any order: for counts, of ts_ns and change; for utilisation, of the start and end of tasks.
+    rows  for counts, the changes; for utilisation, the ends of tasks at their starts
     """
 
     name: str
     unit: str
     source: str
-    sql: str
+    rows: tuple[Timed, ...]
 
     @property
     def is_whole(self) -> bool:
@@ -43,45 +55,53 @@ class LoadCounter:
     def samples(self, connection: duckdb.DuckDBPyConnection, value: str = "value") -> Iterator[pa.RecordBatch]:
         """Yield ts_ns and value, in order. `value`: SQL of a double."""
         if self.is_whole:
-            for times, sums, differs in running_sums(connection, self.sql):
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(times[differs], pa.int64()), pa.array(sums[differs], pa.int64())], ["ts_ns", "value"]
-                )
+            level = 0
+            for times, sums in running_sums(connection, self.rows):
+                differs = np.diff(sums, prepend=np.int64(level)) != 0
+                yield pa.RecordBatch.from_pydict({"ts_ns": times[differs], "value": sums[differs]})
+                level = int(sums[-1])
         else:
-            edges, percents = _utilisation(connection, self.sql)
+            edges, percents = _utilisation(connection, *self.rows)
             samples = "SELECT unnest($1::BIGINT[]) AS ts_ns, unnest($2::DOUBLE[]) AS value"
             query = f"SELECT ts_ns, {value} AS value FROM ({samples})"
             yield from connection.sql(query, params=[edges, percents]).to_arrow_reader(_BATCH_ROWS)
 
 
-def running_sums(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[tuple[Int64, Int64, NDArray[np.bool_]]]:
-    """Yield the times of changes in order, the sum at each, and whether it differs from the previous one.
+def in_time_order(connection: duckdb.DuckDBPyConnection, parts: Sequence[Timed]) -> Iterator[tuple[Int64, ...]]:
+    """Yield times in order and their values, as one array each, in chunks with all rows of a time.
 
-    `sql` is a SELECT of ts_ns and change. Raises StoreError if a sum exceeds 64 bits.
+    DuckDB fails to sort rows that are about as large as its memory limit, if they come from several SELECTs.
     """
-    query = f"SELECT ts_ns, change::BIGINT AS change FROM ({sql}) ORDER BY ts_ns"
-    # The last time of a batch may go on in the next one.
-    level, last_time, last_change = 0, np.zeros(0, np.int64), np.zeros(0, np.int64)
-    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-        if not batch.num_rows:
-            continue
-        times = np.concatenate([last_time, batch.column(0).to_numpy()])
-        changes = np.concatenate([last_change, batch.column(1).to_numpy()])
-        sums = level + np.cumsum(changes)
-        if bool(((sums ^ (sums - changes)) & (sums ^ changes) < 0).any()):
-            raise StoreError("the sum of sizes in table memory exceeds 64 bits; the store is damaged")
-        ends = np.flatnonzero(times[1:] != times[:-1])
-        yield times[ends], sums[ends], _differs(sums[ends], level)
-        level = int(sums[ends[-1]]) if len(ends) else level
-        last_time, last_change = times[-1:], sums[-1:] - level
-    sums = level + last_change
-    yield last_time, sums, _differs(sums, level)
+    times = _union(f"SELECT {part.time} AS ts_ns FROM {part.source} WHERE {part.time} IS NOT NULL" for part in parts)
+    for start, end in time_chunks(connection, times, _CHUNK_ROWS):
+        query = _union(
+            f"SELECT {part.time}, {', '.join(f'({value})::BIGINT' for value in part.values)} FROM {part.source} "
+            f"WHERE {part.time} BETWEEN ({start}) AND ({end - 1})"
+            for part in parts
+        )
+        found = [column.to_numpy() for column in connection.sql(query).to_arrow_table().columns]
+        order = np.argsort(found[0], kind="stable")
+        yield tuple(column[order] for column in found)
 
 
-def _differs(sums: Int64, level: int) -> NDArray[np.bool_]:
-    """Return whether each sum differs from the previous one. `level`: the one before the first."""
-    differs: NDArray[np.bool_] = np.diff(sums, prepend=np.int64(level)) != 0
-    return differs
+def _union(selects: Iterable[str]) -> str:
+    return " UNION ALL ".join(selects)
+
+
+def running_sums(connection: duckdb.DuckDBPyConnection, parts: Sequence[Timed]) -> Iterator[tuple[Int64, ...]]:
+    """Yield the times of changes in order, and the sum of each value at them.
+
+    Raises StoreError if a sum exceeds 64 bits.
+    """
+    levels = [0] * len(parts[0].values)
+    for times, *values in in_time_order(connection, parts):
+        ends = np.flatnonzero(np.append(times[1:] != times[:-1], True))
+        sums = [level + np.cumsum(changes) for level, changes in zip(levels, values, strict=True)]
+        for one, changes in zip(sums, values, strict=True):
+            if bool(((one ^ (one - changes)) & (one ^ changes) < 0).any()):
+                raise StoreError("the sum of sizes in table memory exceeds 64 bits; the store is damaged")
+        yield times[ends], *(one[ends] for one in sums)
+        levels = [int(one[-1]) for one in sums]
 
 
 def load_counters(
@@ -109,30 +129,39 @@ def _of_device(sources: Mapping[str, str], device_id: int, first: str) -> list[L
     ops = f"(SELECT * FROM {tasks} WHERE op_id IS NOT NULL AND submit_ns IS NOT NULL)"
     # The clocks of host and device differ by their error.
     pending = (
-        f"SELECT submit_ns AS ts_ns, 1 AS change FROM {ops} "
-        f"UNION ALL SELECT greatest(start_ns, submit_ns) AS ts_ns, -1 AS change FROM {ops}"
+        Timed(ops, "submit_ns", ("1",)),
+        Timed(f"(SELECT * FROM {ops} WHERE start_ns >= submit_ns)", "start_ns", ("-1",)),
+        Timed(f"(SELECT * FROM {ops} WHERE start_ns < submit_ns)", "submit_ns", ("-1",)),
     )
-    work = (
-        f"SELECT start_ns, start_ns + dur_ns AS end_ns FROM {tasks} WHERE kind IS DISTINCT FROM 'sync' AND dur_ns > 0"
-    )
+    work = f"(SELECT * FROM {tasks} WHERE kind IS DISTINCT FROM 'sync' AND dur_ns > 0)"
     tensors = f"(SELECT * FROM {sources['memory']} WHERE device_id = {device_id} AND kind = 'block' AND {_IS_TENSOR})"
-    live = (
-        f"SELECT coalesce(alloc_ns, {first}) AS ts_ns, 1 AS change FROM {tensors} "
-        f"UNION ALL SELECT free_ns, -1 FROM {tensors} WHERE free_ns IS NOT NULL"
-    )
+    live = allocations(tensors, ("1",), first)
     return [
-        LoadCounter("Utilisation", "%", "task", work),
+        LoadCounter("Utilisation", "%", "task", (Timed(work, "start_ns", ("start_ns + dur_ns",)),)),
         LoadCounter("Pending ops", "count", "task", pending),
         LoadCounter("Live tensors", "count", "memory", live),
     ]
 
 
+def allocations(source: str, sizes: tuple[str, ...], first: str) -> tuple[Timed, ...]:
+    """Return how blocks or segments change sums, by SQL of each one's `sizes`.
+
+    Those allocated before the recording count from `first`, an SQL expression.
+    """
+    return (
+        Timed(source, "alloc_ns", sizes),
+        Timed(source, "free_ns", tuple(f"-({size})" for size in sizes)),
+        Timed(f"(SELECT {first} AS first_ns, * FROM {source} WHERE alloc_ns IS NULL)", "first_ns", sizes),
+    )
+
+
 _IS_TENSOR = "purpose IN ('weight', 'input', 'output', 'activation')"
 
 
-def _utilisation(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[int], list[float]]:
-    """Return the times and values of utilisation in percent. `sql` is a SELECT of start_ns and end_ns, not empty."""
-    [(first, length)] = connection.execute(f"SELECT min(start_ns), max(end_ns) - min(start_ns) FROM ({sql})").fetchall()
+def _utilisation(connection: duckdb.DuckDBPyConnection, tasks: Timed) -> tuple[list[int], list[float]]:
+    """Return the times and values of utilisation in percent."""
+    span = f"min({tasks.time}), max({tasks.values[0]}) - min({tasks.time})"
+    [(first, length)] = connection.execute(f"SELECT {span} FROM {tasks.source}").fetchall()
     if first is None:
         return [], []
     width = -(-length // _WINDOWS)
@@ -141,8 +170,7 @@ def _utilisation(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[
     # Nanoseconds before each edge in which a task runs.
     busy = np.zeros(len(edges), np.int64)
     last_end = first
-    for batch in connection.sql(f"{sql} ORDER BY start_ns").to_arrow_reader(_BATCH_ROWS):
-        start, end = (column.to_numpy() for column in batch.columns)
+    for start, end in in_time_order(connection, [tasks]):
         ends = np.maximum.accumulate(np.append(last_end, end))
         last_end = ends[-1]
         # The time of each task after the end of all tasks before it; what is after an edge is covered by one task.

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import DEVICE_TABLES, Layout, Thread, make_layout
-from traceconv.export.load_counters import LoadCounter, load_counters, running_sums
+from traceconv.export.load_counters import LoadCounter, allocations, load_counters, running_sums
 from traceconv.export.perfetto_records import bytes_field, number_field
-from traceconv.export.timeline import SLICE_TABLES, device_memory, memory_changes
+from traceconv.export.timeline import SLICE_TABLES, device_memory
 
 #: Maximum size of the lookup table for tracks of slices.
 _MOST_PLACES = 1 << 27
@@ -77,12 +77,11 @@ class TrackPlan:
         """Yield the bytes in blocks (used) and segments (reserved) of devices over time: tracks, times, values."""
         for (device, title), uuid in self._memory.items():
             kind = "block" if title == "used" else "segment"
-            changes = memory_changes(source, f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {source})")
             same = "IS NULL" if device is None else f"= {device}"
-            shown = f"SELECT * FROM ({changes}) WHERE ts_ns IS NOT NULL AND kind = '{kind}' AND device_id {same}"
-            for times, used, _ in running_sums(connection, shown):
-                if len(times):
-                    yield np.full(len(times), uuid, np.int64), times, used
+            blocks = f"(SELECT * FROM {source} WHERE kind = '{kind}' AND device_id {same})"
+            first = f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {source})"
+            for times, used in running_sums(connection, allocations(blocks, ("size_bytes",), first)):
+                yield np.full(len(times), uuid, np.int64), times, used
 
     def load(self, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64, pa.Array]]:
         """Yield the counters of the devices' load: tracks, times, values (integers or doubles)."""

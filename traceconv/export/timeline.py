@@ -115,17 +115,6 @@ def device_memory(run_id: int, source: str) -> str:
     )
 
 
-def memory_changes(source: str, first: str) -> str:
-    """Return the SELECT of all changes of allocated bytes: device_id, kind, ts_ns, change.
-
-    Memory allocated before the recording counts from `first`, an SQL expression.
-    """
-    return (
-        f"SELECT device_id, kind, coalesce(alloc_ns, {first}) AS ts_ns, size_bytes AS change FROM {source} "
-        f"UNION ALL SELECT device_id, kind, free_ns, -size_bytes FROM {source} WHERE free_ns IS NOT NULL"
-    )
-
-
 def find_lanes(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
     """Assign lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
     create_lanes(connection)
