@@ -18,6 +18,7 @@ from traceconv.reports.filters import Value
 from traceconv.reports.run import Question, fetch, reading, recorded_groups, statement
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.documented_sql import SqlColumn
+from traceconv.store.memory_limit import sorted_on_disk
 
 #: msprof's Model ID of ops without a model.
 _NO_MODEL = 2**32 - 1
@@ -82,9 +83,13 @@ def _longest(connection: duckdb.DuckDBPyConnection, question: Question, lists: S
 
 def _texts(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value]) -> Iterator[str]:
     """Yield the only column of a query, a text column, joined in batches."""
-    with reading():
+
+    def ask() -> Iterator[str]:
         for batch in connection.sql(sql, params=list(values)).to_arrow_reader(_BATCH_LINES):
             yield "".join(batch.column(0).to_pylist())
+
+    with reading():
+        yield from sorted_on_disk(connection, ask)
 
 
 def _cell(value: str, column: SqlColumn) -> str:

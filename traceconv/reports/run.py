@@ -19,6 +19,7 @@ from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import views
 from traceconv.store.documented_sql import OrderTerm, SqlColumn
+from traceconv.store.memory_limit import sorted_on_disk
 
 #: Rows fetched at once.
 BATCH_ROWS = 4096
@@ -256,10 +257,14 @@ def answer(connection: duckdb.DuckDBPyConnection, question: Question) -> Iterato
 
 def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value]) -> Iterator[Sequence[Row]]:
     """Run a statement and yield its rows in batches; only one batch is in memory."""
-    with reading():
+
+    def ask() -> Iterator[Sequence[Row]]:
         connection.execute(sql, list(values))
         while batch := connection.fetchmany(BATCH_ROWS):
             yield batch
+
+    with reading():
+        yield from sorted_on_disk(connection, ask)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from traceconv.normalize.sort.spool import Spool
 from traceconv.schema.ddl import quote_text
 from traceconv.store.arrow_rows import execute_with
 from traceconv.store.catalogue import define
+from traceconv.store.memory_limit import limit_changed
 from traceconv.store.time_chunks import time_chunks
 
 #: Slices and tasks that are read at once.
@@ -129,7 +130,6 @@ _LONG_NS = 1 << 36
 #: What DuckDB's limit of memory rises by for them. Measured: in all, 740,000 slices need 160 to 200 MB, 12.5 million
 #: 1.7 GB.
 _BYTES_PER_SLICE = 200
-_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SLICE_COUNT = """
 SELECT (SELECT count(*) FROM range WHERE run_id IN ({runs})) + (SELECT count(*) FROM api WHERE run_id IN ({runs}))
 """
@@ -211,16 +211,10 @@ def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> No
 def _fill_in_sql(connection: duckdb.DuckDBPyConnection, within: dict[str, str]) -> None:
     """Insert the rows by statements, whose recursion needs memory for all slices."""
     [(count,)] = connection.execute(_SLICE_COUNT.format(**within)).fetchall()
-    [(limit,)] = connection.execute("SELECT current_setting('memory_limit')").fetchall()
-    number, unit = limit.split()
-    raised = int(float(number) * _UNITS[unit]) + _BYTES_PER_SLICE * count
-    connection.execute(f"SET memory_limit = '{raised:d}B'")
-    try:
+    with limit_changed(connection, lambda limit: limit + _BYTES_PER_SLICE * count):
         define(connection, "enclosing_range")
         for statement in (_SLOW_PLACES, _SLOW_PATHS, _INSERT_PATHS, _SLOW_TIMES):
             connection.execute(statement.format(**within))
-    finally:
-        connection.execute(f"SET memory_limit = {quote_text(limit)}")
 
 
 def _groups(connection: duckdb.DuckDBPyConnection, runs: list[int]) -> Iterator[list[tuple[int, int]]]:
