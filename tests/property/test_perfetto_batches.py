@@ -17,11 +17,29 @@ from traceconv.base.errors import InputError
 from traceconv.events.trace import LABEL_FIELDS, TraceBatch
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.perfetto_proto import translate
+from traceconv.formats.perfetto_proto.events import TrackEvents
 from traceconv.formats.perfetto_proto.reader import PerfettoReader
 
 perfetto_trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 BASE = 1_720_000_000_123_456_789
 WORDS = ["", "a", "b", 'quo"te\n', "é", "text " * 20]
+JSON_TEXTS = [
+    "0",
+    "-0",
+    "null",
+    "true",
+    '"é"',
+    '{"a":[1,{"b":2.5e3}],"c":"x\\n"}',
+    " [1, 2]\n",
+    '{"a":1,"a":2}',
+    "1e99",
+    "1" * 199,
+]
+#: They are not JSON, have numbers that may not fit a double, or are nested deeply.
+OTHER_TEXTS = [
+    "", "{", "{'a':1}", "[1,]", "1 2", "NaN", "01", '"\\ud800"', "1e400", "-2E+308", "1" * 250 + "e60", "1" * 400,
+    '"1e999"', "[" * 300 + "]" * 300,
+]  # fmt: skip
 NUMBERS = [0, 1, 2, 127, 128, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 
 #: 21 has a multiplier, 22 and 23 have differences, 23 and 24 are a thread's time and instructions.
@@ -41,7 +59,7 @@ def annotate(rng: random.Random, note: Any, depth: int = 0) -> None:
         note.name_iid = rng.randrange(1, 5)
     else:
         note.name = rng.choice(WORDS)
-    kind = rng.randrange(10 if depth < 2 else 7)
+    kind = rng.randrange(11 if depth < 2 else 8)
     if kind == 0:
         note.bool_value = rng.random() < 0.5
     elif kind == 1:
@@ -57,9 +75,11 @@ def annotate(rng: random.Random, note: Any, depth: int = 0) -> None:
     elif kind == 6:
         note.string_value_iid = rng.randrange(5)
     elif kind == 7:
+        note.legacy_json_value = rng.choice([*JSON_TEXTS, *OTHER_TEXTS])
+    elif kind == 8:
         for _ in range(rng.randrange(3)):
             annotate(rng, note.dict_entries.add(), depth + 1)
-    elif kind == 8:
+    elif kind == 9:
         for _ in range(rng.randrange(3)):
             annotate(rng, note.array_values.add(), depth + 1)
 
@@ -234,3 +254,29 @@ def test_in_c_or_in_python(tmp_path_factory: pytest.TempPathFactory, seed: int) 
             patch.setattr(translate, "IN_C", in_c)
             batches.append(list(read(path)))
     assert batches[0] == batches[1]
+
+
+@pytest.mark.skipif(not native.AVAILABLE, reason="without C, Python takes all events")
+def test_annotations_with_json_are_taken_in_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As all args are that export perfetto writes: Python takes more than ten times as long."""
+    trace, path = perfetto_trace_pb2.Trace(), tmp_path / "json.pftrace"
+    describe(trace)
+    for number, text in enumerate([*JSON_TEXTS, *OTHER_TEXTS]):
+        packet = trace.packet.add()
+        packet.trusted_packet_sequence_id, packet.timestamp = 1, number
+        packet.track_event.type, packet.track_event.track_uuid = 3, 10
+        note = packet.track_event.debug_annotations.add()
+        note.name, note.legacy_json_value = "args", text
+    path.write_bytes(trace.SerializeToString())
+    left: list[int] = []
+    take = TrackEvents.take
+
+    def noted(self: TrackEvents, rows: Any, data: bytes, start: int, end: int, sequence: Any, ns: int | None) -> None:
+        left.append(-1 if ns is None else ns)
+        take(self, rows, data, start, end, sequence, ns)
+
+    monkeypatch.setattr(TrackEvents, "take", noted)
+    in_c = list(read(path))
+    assert left == list(range(len(JSON_TEXTS), len(JSON_TEXTS) + len(OTHER_TEXTS)))
+    monkeypatch.setattr(translate, "IN_C", False)
+    assert in_c == list(read(path))

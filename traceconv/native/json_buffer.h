@@ -11,7 +11,7 @@
 #include "digits.h"
 
 /* Of a 64-bit integer, with its sign. */
-enum { MOST_DIGITS = 20 };
+enum { INTEGER_BYTES = 20 };
 
 /* LEFT: Python does it. FAILED: with an exception set. */
 typedef enum { DONE, LEFT, FAILED } Result;
@@ -89,7 +89,7 @@ static Result put_double(Buffer *buffer, uint64_t bits)
 
 static Result put_unsigned(Buffer *buffer, uint64_t value)
 {
-    uint8_t *room = room_for(buffer, MOST_DIGITS);
+    uint8_t *room = room_for(buffer, INTEGER_BYTES);
     if (room == NULL)
         return FAILED;
     buffer->size += (size_t)(put_decimal(room, value) - room);
@@ -98,27 +98,32 @@ static Result put_unsigned(Buffer *buffer, uint64_t value)
 
 static Result put_integer(Buffer *buffer, int64_t value)
 {
-    uint8_t *room = room_for(buffer, MOST_DIGITS);
+    uint8_t *room = room_for(buffer, INTEGER_BYTES);
     if (room == NULL)
         return FAILED;
     buffer->size += (size_t)(put_signed(room, value) - room);
     return DONE;
 }
 
-/* Bytes of the trace as text; invalid UTF-8 is left. */
-static Result put_text(Buffer *buffer, const uint8_t *at, size_t size)
+static int is_utf8(const uint8_t *at, size_t size)
 {
     uint8_t all = 0;
     for (size_t byte = 0; byte < size; byte++)
         all |= at[byte];
-    if (all >= 0x80) {
-        PyObject *text = PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)size, NULL);
-        if (text == NULL) {
-            PyErr_Clear();
-            return LEFT;
-        }
-        Py_DECREF(text);
-    }
+    if (all < 0x80)
+        return 1;
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)size, NULL);
+    if (text == NULL)
+        PyErr_Clear();
+    Py_XDECREF(text);
+    return text != NULL;
+}
+
+/* Bytes of the trace as text; invalid UTF-8 is left. */
+static Result put_text(Buffer *buffer, const uint8_t *at, size_t size)
+{
+    if (!is_utf8(at, size))
+        return LEFT;
     return put_quoted(buffer, at, size) ? DONE : FAILED;
 }
 

@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
 
+#include "json.h"
 #include "json_buffer.h"
 #include "protobuf.h"
 
@@ -43,7 +44,7 @@ enum {
     CATEGORY_IIDS = 3, ANNOTATIONS = 4, TYPE = 9, NAME_IID = 10, TRACK_UUID = 11, EXTRA_VALUES = 12, CATEGORIES = 22,
     NAME = 23, COUNTER_VALUE = 30, FLOWS_OLD = 36, FLOW_ENDS_OLD = 42, DOUBLE_VALUE = 44, FLOWS = 47, FLOW_ENDS = 48
 };
-enum { NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, NOTE_NAME = 10, STRING_IID = 17 };
+enum { NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, JSON = 9, NOTE_NAME = 10, STRING_IID = 17 };
 enum { BEGIN = 1, END, INSTANT, COUNTER };
 enum { GOES_ON = 3, ENDS };
 /* Limits of an event; one with more is left. */
@@ -151,6 +152,38 @@ static Result put_numbered(Buffer *buffer, Texts *texts, uint64_t iid)
     return put(&texts->quoted, buffer->data + before, recent->size) ? DONE : FAILED;
 }
 
+/* Whether a number in a JSON text may exceed the range of doubles: it has very many digits, or three in its exponent.
+   Digits in strings count, too. */
+static int may_exceed_doubles(const uint8_t *at, const uint8_t *end)
+{
+    enum { MOST_PLAIN = 200, MOST_EXPONENT = 2 };
+    for (ptrdiff_t digits = 0; at < end; at++) {
+        if (*at >= '0' && *at <= '9') {
+            if (++digits > MOST_PLAIN)
+                return 1;
+            continue;
+        }
+        if (digits && (*at | 0x20) == 'e') {
+            const uint8_t *exponent = at + 1;
+            if (exponent < end && (*exponent == '+' || *exponent == '-'))
+                exponent++;
+            if (past_digits(exponent, end) - exponent > MOST_EXPONENT)
+                return 1;
+        }
+        digits = 0;
+    }
+    return 0;
+}
+
+/* A text that is JSON as it is; any other is left. */
+static Result put_json(Buffer *buffer, const uint8_t *at, size_t size)
+{
+    const uint8_t *end = at + size, *past = past_value(past_blanks(at, end, 0), end, 0);
+    if (past == NULL || past_blanks(past, end, 0) != end || may_exceed_doubles(at, end) || !is_utf8(at, size))
+        return LEFT;
+    return put(buffer, at, size) ? DONE : FAILED;
+}
+
 /* `"name":value` of an annotation that has one plain value. */
 static Result put_note(Taker *taker, const Field *note, size_t *name_size)
 {
@@ -194,6 +227,8 @@ static Result put_note(Taker *taker, const Field *note, size_t *name_size)
         return put_double(args, value.value);
     case STRING << 3 | LEN:
         return put_text(args, value.at, (size_t)value.value);
+    case JSON << 3 | LEN:
+        return put_json(args, value.at, (size_t)value.value);
     default:
         return LEFT;
     }
