@@ -131,6 +131,29 @@ def test_a_rule_applies_where_it_should(make_store: MakeStore, rule: str) -> Non
     assert rule not in findings(make_store(**other))
 
 
+@pytest.mark.parametrize("rule", ["exposed-copies", "late-start", "low-occupancy", "missed-fusions"])
+def test_evidence_adds_up_to_the_saving(make_store: MakeStore, rule: str) -> None:
+    """Two devices, of which one has overlapping copies, work at the same times as the copies, and chains of tasks."""
+    rows = [
+        task(1, 0, 50 * US, name="relu"), task(2, 50 * US, 30 * US, name="relu", args=SMALL_GRID),
+        task(3, 80 * US, 20 * US, name="batch_norm_fwd"), task(4, 100 * US, 90 * US, name="relu", stream_id=8),
+        task(5, 150 * US, 100 * US, name="HtoD", kind="copy", stream_id=9),
+        task(6, 180 * US, 90 * US, name="DtoD", kind="copy", stream_id=10),
+        task(7, 240 * US, 20 * US, kind="collective", stream_id=11),
+        task(8, 400 * US, 60 * US, name="relu"), task(9, 440 * US, 90 * US, name="DtoH", kind="copy", stream_id=9),
+        task(10, 3 * MS, 9 * US, name="relu", submit_ns=460 * US),
+    ]  # fmt: skip
+    rows += [{**row, "id": row["id"] + 20, "device_id": 1, "name": "other"} for row in rows]
+    store = make_store(task=rows, device=[{"device_id": 0}, {"device_id": 1}])
+    with traceconv.open_store(store) as opened:
+        found = [one for one in opened.advise(1, least_percent=0).findings if one.rule == rule]
+        assert found
+        for one in found:
+            total = {"exposed-copies": "exposed_ns", "late-start": "least(gap_ns, launch_delay_ns)"}.get(rule, "saving_ns")
+            ((saving_ns,),) = opened.query(f"SELECT sum({total}) FROM ({one.evidence})").fetchall()
+            assert saving_ns == one.saving_ns
+
+
 def test_subjects_are_those_with_the_most_time(make_store: MakeStore) -> None:
     names = ["a", "b", "a", "c", "d\x1b[31m"]
     tasks = [task(n, n * MS, (n + 1) * US, name=name, task_type="AI_CPU") for n, name in enumerate(names)]

@@ -4,7 +4,7 @@
 -- basis = "estimate"
 -- suggestion = "Compile or fuse: torch.compile, fused optimizers and activations, or an operator that contains the chain. On NPUs, check which result between the operators has another reader or is an output of the model."
 -- reads = ["kernels"]
--- evidence = "SELECT label, category, count, total_ns FROM kernels(run := $run, device := $device) WHERE category IN ('elementwise', 'normalization') ORDER BY total_ns DESC"
+-- evidence = "WITH kernel AS (SELECT t.id, t.stream_id, t.step_id, t.start_ns, t.dur_ns, CASE WHEN short_name(o.name) <> o.name THEN o.name ELSE coalesce(o.op_type, o.name, t.name) END AS kernel FROM task AS t LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id WHERE t.run_id = $run AND t.device_id IS NOT DISTINCT FROM $device AND t.kind = 'compute' AND t.dur_ns IS NOT NULL), pair AS (SELECT lag(kernel) OVER directly_before AS previous, kernel, least(dur_ns, lag(dur_ns) OVER directly_before) AS saving_ns FROM kernel WINDOW directly_before AS (PARTITION BY stream_id, step_id ORDER BY start_ns, id)) SELECT kernel_label(previous) AS previous, kernel_label(kernel) AS label, count(*) AS count, sum(saving_ns) AS saving_ns FROM pair WHERE 'elementwise' IN (kernel_category(previous), kernel_category(kernel)) AND kernel_category(previous) IN ('elementwise', 'normalization') AND kernel_category(kernel) IN ('elementwise', 'normalization') GROUP BY ALL ORDER BY saving_ns DESC"
 WITH sorted AS (
   -- Rows that are sorted once, and windows without an order over them, take half as long as windows with an order.
   -- DuckDB promises that these keep the order of the rows.
