@@ -149,7 +149,9 @@ def test_evidence_adds_up_to_the_saving(make_store: MakeStore, rule: str) -> Non
         found = [one for one in opened.advise(1, least_percent=0).findings if one.rule == rule]
         assert found
         for one in found:
-            total = {"exposed-copies": "exposed_ns", "late-start": "least(gap_ns, launch_delay_ns)"}.get(rule, "saving_ns")
+            total = {"exposed-copies": "exposed_ns", "late-start": "least(gap_ns, launch_delay_ns)"}.get(
+                rule, "saving_ns"
+            )
             ((saving_ns,),) = opened.query(f"SELECT sum({total}) FROM ({one.evidence})").fetchall()
             assert saving_ns == one.saving_ns
 

@@ -271,6 +271,52 @@ def test_a_run_with_steps_is_not_compared_with_one_without(make_store: MakeStore
         traceconv.compare(1, 2, db=both(make_store, base, {**new, "task": []}))
 
 
+def host_run(run_id: int, relu_ns: int, shape: str = "[[4]]") -> dict[str, Any]:
+    """A step of 1000 ns: linear > addmm twice > copy, which begins with its parent; relu on another thread."""
+
+    args = json.dumps({"Input Dims": shape})
+
+    def host_op(id_: int, name: str, start_ns: int, dur_ns: int, parent_id: int | None, **more: Any) -> dict[str, Any]:
+        return {"run_id": run_id, "id": id_, "track_id": 1, "kind": "host_op", "name": name, "start_ns": start_ns,
+                "dur_ns": dur_ns, "parent_id": parent_id, "args": args, **more}  # fmt: skip
+
+    return {
+        "run": [{"run_id": run_id, "label": f"run-{run_id}"}],
+        "step": [{"run_id": run_id, "step_id": 1, "device_id": None, "start_ns": 0, "end_ns": 1000}],
+        "task": [],
+        "range": [
+            host_op(1, "ProfilerStep#1", 0, 1000, None, kind="annotation"),
+            host_op(2, "PyTorch Profiler (0)", -50, 1500, None, kind="annotation", category="Trace", track_id=3),
+            host_op(3, "linear", 100, 500, 1), host_op(4, "addmm", 200, 100, 3), host_op(5, "addmm", 400, 200, 3),
+            host_op(6, "copy", 400, 50, 5), host_op(7, "relu", 550, relu_ns, None, track_id=2),
+            host_op(8, "relu", 1000, 70, None, track_id=2),
+        ],
+    }  # fmt: skip
+
+
+def test_runs_without_a_device_are_compared_by_self_times_of_their_host(
+    make_store: MakeStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = both(make_store, host_run(1, 100), host_run(2, 150))
+    result = traceconv.compare(1, 2, db=store)
+    found = {op.name: (op.base_count, op.base_total_ns, op.new_total_ns) for op in result.ops}
+    assert found == {"linear": (1, 200, 200), "addmm": (2, 250, 250), "copy": (1, 50, 50), "relu": (1, 100, 150)}
+    parts = {name: (part.base_ns, part.new_ns) for name, part in result.parts.items()}
+    assert parts["overlap"] == (-50, -50)
+    assert parts["idle"] == (450, 400)
+    assert (result.step.base_ns, result.step.new_ns) == (1000, 1000)
+    assert run_command(["compare", "1", "2", "--db", str(store)]) == 0
+    assert "base: run-1 on host, 1 step" in capfd.readouterr().out
+
+
+def test_a_run_of_the_host_is_not_compared_with_one_of_a_device_or_of_other_shapes(make_store: MakeStore) -> None:
+    with_device = {**host_run(2, 100), "task": [{"run_id": 2, "id": 9, "start_ns": 0, "dur_ns": 10}]}
+    with pytest.raises(traceconv.IncomparableError, match="run-1 has no tasks of a device, the other run has"):
+        traceconv.compare(1, 2, db=both(make_store, host_run(1, 100), with_device), anyway=True)
+    with pytest.raises(traceconv.IncomparableError, match="other input shapes"):
+        traceconv.compare(1, 2, db=both(make_store, host_run(1, 100), host_run(2, 100, "[[8]]")))
+
+
 def noisy(draw: random.Random, ns: int, spread: float) -> list[int]:
     return [max(1, round(ns * (1 + draw.gauss(0, spread)))) for _ in range(20)]
 

@@ -214,6 +214,9 @@ def compare_runs(
         )
         for side in (base, new)
     )
+    if one.on_host != other.on_host:
+        names = [printable(side.name, 60) for side, times in ((base, one), (new, other)) if times.on_host]
+        raise IncomparableError([f"{names[0]} has no tasks of a device, the other run has"])
     if one.unit != other.unit:
         names = [printable(side.name, 60) for side, times in ((base, one), (new, other)) if times.unit == "run"]
         raise IncomparableError([f"{names[0]} has no steps, the other run has"])

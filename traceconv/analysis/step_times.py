@@ -7,6 +7,10 @@ count with the part of their duration that is inside the window. For each window
 
 where overlap is the time that these durations count more than once, since ops ran at the same time. Tasks of kind sync
 (waits and events) don't count as work, as in the view step_busy.
+
+A run of a framework without a device, such as a PyTorch trace of the CPU only, is measured by the ranges of its host,
+of all threads together. They nest, so that each counts with its self time; overlap is what threads did at the same
+time, and idle time is that outside all ranges.
 """
 
 from __future__ import annotations
@@ -36,6 +40,40 @@ _TASKS = (
     "task AS t WHERE t.run_id = {run} AND t.kind IS DISTINCT FROM 'sync' AND t.start_ns IS NOT NULL "
     "AND TRY(t.start_ns + t.dur_ns) IS NOT NULL{device}"
 )
+#: Self times of ranges, as pieces of tasks. Steps, and the range that is the recording, are not work.
+_HOST_TASKS = """
+CREATE TEMP TABLE compare_host_task AS
+WITH work AS (
+  SELECT r.id, r.parent_id, r.kind, r.name, r.start_ns, r.start_ns + r.dur_ns AS end_ns,
+         TRY(r.args ->> '$."Input Dims"') AS shapes
+  FROM "range" AS r
+  WHERE r.run_id = {run} AND r.category IS DISTINCT FROM 'Trace' AND TRY(r.start_ns + r.dur_ns) IS NOT NULL
+    AND NOT EXISTS (
+      FROM step AS s WHERE s.run_id = {run} AND s.start_ns = r.start_ns AND s.end_ns = r.start_ns + r.dur_ns
+        AND r.kind = 'annotation'
+    )
+), point AS (
+  SELECT id, start_ns AS until_ns, start_ns AS next_ns, true AS is_first
+  FROM work
+  UNION ALL
+  SELECT p.id, greatest(c.start_ns, p.start_ns), least(c.end_ns, p.end_ns), false
+  FROM work AS c
+  JOIN work AS p ON p.id = c.parent_id
+  UNION ALL
+  SELECT id, end_ns, end_ns, false
+  FROM work
+), piece AS (
+  SELECT id, is_first, until_ns, max(next_ns) OVER (
+           PARTITION BY id ORDER BY NOT is_first, until_ns, next_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+         ) AS begin_ns
+  FROM point
+)
+SELECT NULL::BIGINT AS device_id, NULL::BIGINT AS op_id, NULL::BIGINT AS submit_ns, w.id, w.kind, w.name, w.shapes,
+       p.is_first, coalesce(p.begin_ns, p.until_ns) AS start_ns, p.until_ns - coalesce(p.begin_ns, p.until_ns) AS dur_ns
+FROM piece AS p
+JOIN work AS w ON w.id = p.id
+WHERE p.is_first OR p.begin_ns < p.until_ns
+"""
 _STEPS = """
 SELECT d.device_index, coalesce(s.start_ns, s.fp_start_ns) AS start_ns, s.end_ns
 FROM step AS s
@@ -134,6 +172,7 @@ class StepTimes:
     """Times of a run's windows by op and sample: a sample is one step on all devices, or several consecutive ones.
 
     unit      "step", or "run" if the run has no steps
+    on_host   whether these are times of the host, since the run has no tasks of a device
     devices   kind and name of each device
     steps     number of steps compared, of the device with the most; `left_out`: leading ones left out
     windows   [sample] number of windows; span_ns, busy_ns: [sample] sums of their durations and busy times
@@ -142,6 +181,7 @@ class StepTimes:
     """
 
     unit: str
+    on_host: bool
     devices: tuple[tuple[str | None, str | None], ...]
     model_name: str | None
     steps: int
@@ -168,21 +208,36 @@ def measure_steps(
     first_step, last_step  only steps with these IDs (step.step_id)
     warmup                 leading steps of each device to leave out; None: 1 if there are 3 or more, and no first_step
 
-    Raises UsageError for an unknown device or if no step is left, IncomparableError for a run without tasks.
+    Raises UsageError for an unknown device or if no step is left, IncomparableError for a run without tasks
+    and without ops of a framework.
     """
     where = "" if device is None else f" AND t.device_id = {device:d}"
     tasks = _TASKS.format(run=f"{run_id:d}", device=where)
+    on_host = device is None and _has_only_host_ops(connection, run_id)
     try:
-        return _measured(connection, run_id, tasks, device, first_step, last_step, warmup)
+        if on_host:
+            connection.execute(_HOST_TASKS.format(run=f"{run_id:d}"))
+            tasks = "compare_host_task AS t WHERE true"
+        return _measured(connection, run_id, tasks, on_host, device, first_step, last_step, warmup)
     finally:
-        for name in ("device", "operator", "launch", "key"):
+        for name in ("device", "operator", "launch", "key", "host_task"):
             connection.execute(f"DROP TABLE IF EXISTS temp.compare_{name}")
+
+
+def _has_only_host_ops(connection: duckdb.DuckDBPyConnection, run_id: int) -> bool:
+    found: bool = connection.execute(
+        "SELECT NOT EXISTS (FROM task WHERE run_id = $1) "
+        "AND EXISTS (FROM \"range\" WHERE run_id = $1 AND kind = 'host_op')",
+        [run_id],
+    ).fetchall()[0][0]
+    return found
 
 
 def _measured(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
     tasks: str,
+    on_host: bool,
     device: int | None,
     first_step: int | None,
     last_step: int | None,
@@ -210,7 +265,9 @@ def _measured(
             [f"{printable(str(label), 60)} has no tasks of a device"], f"; {advice} has the host times of each"
         )
     unit, steps, left_out, windows = _windows(connection, run_id, first_step, last_step, warmup)
-    _create_keys(connection, run_id, tasks)
+    if on_host:
+        devices = [("host", None)]
+    _create_keys(connection, run_id, tasks, on_host)
     texts = connection.execute(_KEY_TEXTS.format(run=f"{run_id:d}")).fetchall()
     order = {row[0]: place for place, row in enumerate(connection.execute(
         "SELECT key FROM compare_key GROUP BY key ORDER BY min(first_ns), key").fetchall())}  # fmt: skip
@@ -223,15 +280,18 @@ def _measured(
     placed = np.array([order[key] for key in sorted(order)], np.int64)
     samples = min(steps, MAX_SAMPLES)
     lanes = _lanes(windows, windows[:, 3] * samples // steps)
-    count, op_ns, busy_ns = _sums(_pieces(connection, tasks), lanes, placed, len(devices), samples)
+    count, op_ns, busy_ns = _sums(_pieces(connection, tasks, on_host), lanes, placed, len(devices), samples)
+    if on_host:
+        first = _pieces(connection, f"{tasks} AND t.is_first", on_host)
+        count, _, _ = _sums(first, lanes, placed, len(devices), samples)
     span_ns, window_count = np.zeros((2, samples), np.int64)
     np.add.at(span_ns, windows[:, 3] * samples // steps, windows[:, 2] - windows[:, 1])
     np.add.at(window_count, windows[:, 3] * samples // steps, 1)
     used = np.flatnonzero((count > 0) | op_ns.any(axis=1))
     return StepTimes(
-        unit=unit, devices=tuple(devices), model_name=_model_name(connection, run_id), steps=steps, left_out=left_out,
-        windows=window_count, span_ns=span_ns, busy_ns=busy_ns, ops=tuple(ops[place] for place in used.tolist()),
-        count=count[used], op_ns=op_ns[used],
+        unit=unit, on_host=on_host, devices=tuple(devices), model_name=_model_name(connection, run_id), steps=steps,
+        left_out=left_out, windows=window_count, span_ns=span_ns, busy_ns=busy_ns,
+        ops=tuple(ops[place] for place in used.tolist()), count=count[used], op_ns=op_ns[used],
     )  # fmt: skip
 
 
@@ -271,7 +331,7 @@ def _windows(
     return "step", steps - left_out, left_out, np.array(kept, np.int64)
 
 
-def _create_keys(connection: duckdb.DuckDBPyConnection, run_id: int, tasks: str) -> None:
+def _create_keys(connection: duckdb.DuckDBPyConnection, run_id: int, tasks: str, on_host: bool) -> None:
     """Create the table of distinct ops. Only tasks of other programs than models have operators that launched them."""
     run = f"{run_id:d}"
     by_operator = connection.execute(
@@ -280,7 +340,9 @@ def _create_keys(connection: duckdb.DuckDBPyConnection, run_id: int, tasks: str)
         [run_id],
     ).fetchall()[0][0]
     operator = "NULL::VARCHAR AS path, NULL::VARCHAR AS scope, NULL::VARCHAR AS shapes, 1 AS task_count"
-    if by_operator:
+    if on_host:
+        operator = operator.replace("NULL::VARCHAR AS shapes", "t.shapes")
+    elif by_operator:
         connection.execute(_LAUNCHES.format(run=run))
         connection.execute(_OPERATORS.format(run=run))
         operator = "l.path, l.scope, l.shapes, max(l.task_count) AS task_count"
@@ -288,19 +350,24 @@ def _create_keys(connection: duckdb.DuckDBPyConnection, run_id: int, tasks: str)
     connection.execute(_KEYS.format(name=_NAME, operator=operator, tasks=tasks, most=MAX_OPS))
 
 
-def _pieces(connection: duckdb.DuckDBPyConnection, tasks: str) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
+def _pieces(
+    connection: duckdb.DuckDBPyConnection, tasks: str, on_host: bool
+) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
     """Yield device, key, start and end of the tasks, by device and start."""
     by_operator = connection.execute(
         "SELECT count(*) FROM duckdb_tables() WHERE temporary AND table_name = 'compare_launch'"
     ).fetchall()[0][0]
-    joined = "task AS t JOIN compare_device AS d ON d.device_id IS NOT DISTINCT FROM t.device_id "
+    table = "compare_host_task AS t" if on_host else "task AS t"
+    joined = f"{table} JOIN compare_device AS d ON d.device_id IS NOT DISTINCT FROM t.device_id "
     match = f"k.op_id IS NOT DISTINCT FROM t.op_id AND k.name IS NOT DISTINCT FROM {_NAME} "
     match += "AND k.kind IS NOT DISTINCT FROM t.kind"
-    if by_operator:
+    if on_host:
+        match += " AND k.shapes IS NOT DISTINCT FROM t.shapes"
+    elif by_operator:
         joined += _WITH_OPERATOR
         match += "".join(f" AND k.{one} IS NOT DISTINCT FROM l.{one}" for one in ("path", "scope", "shapes"))
     joined += f"JOIN compare_key AS k ON {match}"
-    sql = _PIECES.format(tasks=tasks.replace("task AS t", joined, 1))
+    sql = _PIECES.format(tasks=tasks.replace(table, joined, 1))
     reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
     for batch in reader:
         device, key, start, end = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(4))
