@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import traceconv
 
 RIGHT = """
 from pathlib import Path
@@ -68,7 +71,12 @@ def test_a_program_is_type_checked(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(RIGHT)
     (tmp_path / "wrong.py").write_text(WRONG)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
-    done = subprocess.run([*command, "right.py", "wrong.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    # mypy doesn't find a package that is installed as editable.
+    environment = {**os.environ, "MYPYPATH": str(Path(traceconv.__file__).parents[1])}
+    done = subprocess.run(
+        [*command, "right.py", "wrong.py"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     lines = [1 + place for place, line in enumerate(WRONG.splitlines()) if line.strip().startswith("bad")]
     found = [(file, int(line)) for file, line in re.findall(r"^(\w+\.py):(\d+): error", done.stdout, re.MULTILINE)]
     assert found == [("wrong.py", line) for line in lines], done.stdout
