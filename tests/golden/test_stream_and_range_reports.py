@@ -36,7 +36,7 @@ def test_gaps_are_classified_by_the_launch_of_the_next_task(make_store: MakeStor
         ]
     )
     assert ask(store, f"SELECT {GAPS} FROM stream_utilisation") == [
-        (7, 6, 60_320, 251, 60_069, 50, 10 + 29_999 + 10, 30_000)
+        (7, 6, 60_320, 251, 60_069, 50, 10 + 29_999, 30_000 + 10)
     ]
 
 

@@ -101,7 +101,7 @@ def waits(tasks: list[dict[str, object]], start: int, end: int) -> dict[str, int
         if busy_until is not None and begin > busy_until:  # type: ignore[operator]
             part = max(0, min(begin, end) - max(busy_until, start))  # type: ignore[call-overload]
             is_late = submit is not None and submit > busy_until  # type: ignore[operator]
-            if is_late or begin - busy_until < 30_000:  # type: ignore[operator]
+            if submit is not None and (is_late or begin - busy_until < 30_000):  # type: ignore[operator]
                 found["host_wait_ns" if is_late else "start_wait_ns"] += part
         busy_until = max(busy_until or 0, begin + task["dur_ns"])  # type: ignore[operator]
     return found

@@ -145,7 +145,7 @@ class StreamPoints:
         parts = {
             "idle_ns": gaps,
             "host_wait_ns": np.where(is_late, gaps, 0),
-            "start_wait_ns": np.where(~is_late & (gaps < START_WAIT_NS), gaps, 0),
+            "start_wait_ns": np.where(tasks.is_submitted & ~is_late & (gaps < START_WAIT_NS), gaps, 0),
         }
         sums: dict[str, UInt64] = {}
         for name, part in parts.items():

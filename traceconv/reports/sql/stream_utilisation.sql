@@ -26,7 +26,7 @@
 -- idle_ns = { type = "BIGINT", unit = "ns", doc = "window_ns − busy_ns: the gaps between tasks, divided into the following three columns." }
 -- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps before a task that was launched after all previous tasks had ended: the stream waited for the host." }
 -- start_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps below 30 µs before tasks launched in time: their start delay (HTA's kernel_wait with its default)." }
--- other_wait_ns = { type = "BIGINT", unit = "ns", doc = "All other gaps: longer ones before tasks launched in time, such as waits for another stream, and the time from from_ns to the first task and from the last one to to_ns." }
+-- other_wait_ns = { type = "BIGINT", unit = "ns", doc = "All other gaps: longer ones before tasks launched in time, such as waits for another stream, those before tasks whose launch is unknown, and the time from from_ns to the first task and from the last one to to_ns." }
 WITH bound AS (
   -- The gaps in the window are those before to_ns without those before from_ns.
   SELECT 1 AS sign, to_ns AS at_ns
@@ -105,7 +105,7 @@ WITH bound AS (
   WHERE before_ns IS NOT NULL
 ), part AS (
   SELECT run_id, device_id, stream_id, sign * gap_ns AS idle, CASE WHEN is_late THEN sign * gap_ns ELSE 0 END AS host_wait,
-         CASE WHEN is_late IS DISTINCT FROM true AND full_ns < 30000 THEN sign * gap_ns ELSE 0 END AS start_wait
+         CASE WHEN NOT is_late AND full_ns < 30000 THEN sign * gap_ns ELSE 0 END AS start_wait
   FROM gap
   UNION ALL
   SELECT run_id, device_id, stream_id, sign * idle_ns, sign * host_wait_ns, sign * start_wait_ns
