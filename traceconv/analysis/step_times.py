@@ -40,18 +40,20 @@ _TASKS = (
     "task AS t WHERE t.run_id = {run} AND t.kind IS DISTINCT FROM 'sync' AND t.start_ns IS NOT NULL "
     "AND TRY(t.start_ns + t.dur_ns) IS NOT NULL{device}"
 )
-#: Self times of ranges, as pieces of tasks. Steps, and the range that is the recording, are not work.
+#: Self times of ranges, as pieces of tasks. Steps, and the range that is the recording, are not work. Names of Python's
+#: built-in methods have addresses, which differ between runs.
 _HOST_TASKS = """
 CREATE TEMP TABLE compare_host_task AS
 WITH work AS (
-  SELECT r.id, r.parent_id, r.kind, r.name, r.start_ns, r.start_ns + r.dur_ns AS end_ns,
-         TRY(r.args ->> '$."Input Dims"') AS shapes
+  SELECT r.id, r.parent_id, r.kind, regexp_replace(r.name, ' at 0x[0-9a-f]+', '') AS name, r.start_ns,
+         r.start_ns + r.dur_ns AS end_ns,
+         TRY(r.args ->> '$."Input Dims"') AS shapes,
+         r.kind = 'annotation' AND EXISTS (
+           FROM step AS s
+           WHERE s.run_id = {run} AND s.start_ns = r.start_ns AND s.end_ns = TRY(r.start_ns + r.dur_ns)
+         ) AS is_step
   FROM "range" AS r
   WHERE r.run_id = {run} AND r.category IS DISTINCT FROM 'Trace' AND TRY(r.start_ns + r.dur_ns) IS NOT NULL
-    AND NOT EXISTS (
-      FROM step AS s WHERE s.run_id = {run} AND s.start_ns = r.start_ns AND s.end_ns = r.start_ns + r.dur_ns
-        AND r.kind = 'annotation'
-    )
 ), point AS (
   SELECT id, start_ns AS until_ns, start_ns AS next_ns, true AS is_first
   FROM work
@@ -72,7 +74,7 @@ SELECT NULL::BIGINT AS device_id, NULL::BIGINT AS op_id, NULL::BIGINT AS submit_
        p.is_first, coalesce(p.begin_ns, p.until_ns) AS start_ns, p.until_ns - coalesce(p.begin_ns, p.until_ns) AS dur_ns
 FROM piece AS p
 JOIN work AS w ON w.id = p.id
-WHERE p.is_first OR p.begin_ns < p.until_ns
+WHERE NOT w.is_step AND (p.is_first OR p.begin_ns < p.until_ns)
 """
 _STEPS = """
 SELECT d.device_index, coalesce(s.start_ns, s.fp_start_ns) AS start_ns, s.end_ns
