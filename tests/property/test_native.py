@@ -347,7 +347,8 @@ def span_windows(draw: st.DrawFn) -> list[RecordArray]:
     spans = np.zeros(len(rows), SPAN_DTYPE)
     for place, (start, dur, track, kind) in enumerate(rows):
         dur = dur if kind in (SLICE, PAIR) else 0
-        spans[place] = (start, dur, ids[place], ids[place] + 100 if kind == PAIR else -1, track, kind)
+        link = 2 * (ids[place] + draw(st.integers(0, 3))) + 1 if kind == PAIR else -1
+        spans[place] = (start, dur, 2 * ids[place], link, track, kind)
     cuts = draw(st.lists(st.integers(0, 8), max_size=2))
     return np.split(spans, np.searchsorted(spans["start_ns"], sorted(cuts)))
 
@@ -378,6 +379,17 @@ def test_a_begin_encloses_its_children_after_a_slice_of_duration_0_at_the_same_t
     )
     rows, _, _ = nested([spans], in_c)
     assert [row[:2] for row in rows] == [(1, NO_PARENT), (2, NO_PARENT), (3, 2)]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_a_pair_does_not_enclose_what_follows_its_end_in_the_source_at_the_same_time(in_c: bool) -> None:
+    # (( )) () and a flow point: begins 1, 2 with the ends 3, 4, then begin 5 with the end 6.
+    spans = np.array(
+        [(5, 0, 1, 4, 1, PAIR), (5, 0, 2, 3, 1, PAIR), (5, 0, 5, 6, 1, PAIR), (5, 0, 7, -1, 1, POINT)], SPAN_DTYPE
+    )
+    rows, points, _ = nested([spans], in_c)
+    assert [row[:2] for row in rows] == [(1, NO_PARENT), (2, 1), (5, NO_PARENT)]  # type: ignore[index]
+    assert points == [(7, 5)]
 
 
 def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:

@@ -158,6 +158,13 @@ static int crosses_loose(Track *track, int64_t start, int64_t end)
     return track->loose_count > 0 && heap[0] < end;
 }
 
+/* Whether an open slice, or one without duration that its source has not ended before the span, is at the span's start. */
+static inline int is_open(const Open *open, const Span *span)
+{
+    int ended = open->row.kind == PAIR && open->row.link < span->id;
+    return open->end_ns > span->start_ns || (open->end_ns == span->start_ns && open->start_ns == span->start_ns && !ended);
+}
+
 static int take_point(Nester *nester, Track *track, const Span *span)
 {
     if (span->kind == BEFORE_NEXT) {
@@ -169,7 +176,7 @@ static int take_point(Nester *nester, Track *track, const Span *span)
     int64_t ended = NO_PARENT; /* the innermost slice that ends now: the instant belongs to it if none continues */
     for (size_t depth = track->depth; depth > 0; depth--) {
         const Open *open = &track->open[depth - 1];
-        if (open->end_ns > span->start_ns || (open->end_ns == span->start_ns && open->start_ns == span->start_ns))
+        if (is_open(open, span))
             return add_point(nester, span->id, open->row.id);
         if (open->end_ns == span->start_ns && ended == NO_PARENT)
             ended = open->row.id;
@@ -184,7 +191,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
     int16_t overlap = track->loose_count > 0 && crosses_loose(track, start, end);
     while (depth > 0) {
         const Open *open = &track->open[depth - 1];
-        if (open->end_ns >= end && (end != start || open->end_ns > start || open->start_ns == start))
+        if (open->end_ns >= end && (end != start || is_open(open, span)))
             break;
         if (open->end_ns > start) {
             overlap = 1;

@@ -4,7 +4,8 @@ A slice encloses another of its track that starts no earlier and ends no later. 
 that does, found with one stack per track: in C (native/nester.c), or in Python without a compiler.
 
 - A slice of duration 0 is inside of a slice that begins at the same time, but not inside of one that ends then, nor of
-  one whose begin is later in the source; two at the same time are nested in the order of the source.
+  one whose begin is later in the source; two at the same time are nested in the order of the source, unless the end
+  event of the first one precedes the second one there.
 - An unfinished slice (its end is unknown) encloses everything after it on its track.
 - Slices that overlap without one enclosing the other are not each other's parents; they are counted.
 - A flow point is enclosed like a slice of duration 0 that comes last at its time; if nothing encloses it,
@@ -32,7 +33,7 @@ SLICE, PAIR, UNFINISHED, POINT, BEFORE_NEXT = 0, 1, 2, 3, 4
 NO_PARENT = -1
 
 #: PAIR: a slice of a begin and an end. BEFORE_NEXT: a flow point in the next slice that starts on its track.
-#: link: a number that is returned with the row.
+#: link: the ID of the end of a PAIR, else a number that is returned with the row.
 SPAN_DTYPE = np.dtype(
     [("start_ns", "<i8"), ("dur_ns", "<i8"), ("id", "<i8"), ("link", "<i8"), ("track", "<i4"), ("kind", "<i4")]
 )
@@ -143,7 +144,7 @@ class _PlainNester:
             return
         ended = NO_PARENT  # the innermost slice that ends now, used if no slice is open
         for one in reversed(track.open):
-            if one.end_ns > ts_ns or one.end_ns == ts_ns == one.span[0]:
+            if _is_open(one, span):
                 self._points.append((id_, one.span[2]))
                 return
             if one.end_ns == ts_ns and ended == NO_PARENT:
@@ -156,7 +157,7 @@ class _PlainNester:
         while track.left and track.left[0] <= start:
             heapq.heappop(track.left)
         overlap = bool(track.left) and track.left[0] < end
-        while track.open and not _encloses(track.open[-1], start, end):
+        while track.open and not _encloses(track.open[-1], span, end):
             one = track.open.pop()
             if one.end_ns > start:
                 overlap = True
@@ -189,8 +190,14 @@ def _end_of(span: _Span) -> int:
     return LARGEST if kind == UNFINISHED else start + dur if kind < UNFINISHED else start
 
 
-def _encloses(one: _Open, start: int, end: int) -> bool:
-    return one.end_ns >= end and (end != start or one.end_ns > start or one.span[0] == start)
+def _encloses(one: _Open, span: _Span, end: int) -> bool:
+    return one.end_ns >= end and (end != span[0] or _is_open(one, span))
+
+
+def _is_open(one: _Open, span: _Span) -> bool:
+    """Whether a slice is open at the start of a span; one without duration is until its end in the source."""
+    has_ended = one.span[5] == PAIR and one.span[3] < span[2]
+    return one.end_ns > span[0] or (one.end_ns == span[0] == one.span[0] and not has_ended)
 
 
 def _order(span: _Span) -> tuple[int, ...]:
