@@ -113,10 +113,10 @@ def results() -> dict[str, Any]:
     }]}  # fmt: skip
 
 
-@pytest.mark.parametrize("indent", [None, 2])
-def test_every_record_type(tmp_path: Path, indent: int | None) -> None:
+@pytest.mark.parametrize(("indent", "is_sorted"), [(None, False), (2, False), (None, True)])
+def test_every_record_type(tmp_path: Path, indent: int | None, is_sorted: bool) -> None:
     path = tmp_path / "results.json"
-    path.write_text(json.dumps(results(), indent=indent))
+    path.write_text(json.dumps(results(), indent=indent, sort_keys=is_sorted))
     assert choose_reader(path) == "rocprofv3"
     run, store = taken(path, tmp_path)
     assert run.accounts.by_record["kernel_dispatch records"].used == 1  # the record with the counters of this task

@@ -9,12 +9,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceconv.base.diagnostics import Code
+from traceconv.base.diagnostics import Account, Code, ImportLog
 from traceconv.events.trace import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, binary_column
 from traceconv.formats.common.columns import durations, integers
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
-from traceconv.formats.common.json_document import ENTER, KEEP, STREAM, Elements, JsonDocument, JsonPath, decode_all
+from traceconv.formats.common.files import STDIN
+from traceconv.formats.common.json_document import (
+    ENTER,
+    KEEP,
+    STREAM,
+    Elements,
+    JsonDocument,
+    JsonPath,
+    Value,
+    decode_all,
+)
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.rocprofv3.records import Agent, CounterSymbol, Handle, KernelSymbol, Record
 
@@ -23,6 +33,8 @@ _GPU = 2
 _FLOWS = "launch"
 #: Lists of records; everything else describes them.
 _RECORD_LISTS = ("buffer_records", "callback_records")
+#: They describe records, and come before them where rocprofv3 has written the file.
+_DESCRIPTIONS = frozenset(("metadata", "agents", "strings", "kernel_symbols"))
 _STREAMED = ("agents", "counters", "kernel_symbols", "code_objects", "host_functions", "summary")
 _MAX_NAMES = 4_000_000
 
@@ -53,25 +65,52 @@ class Rocprofv3Reader(FileReader):
         account = self._accounts["damaged records"]
         document = JsonDocument(self._source.chunks(), _shape, self._log, self._limits, account)
         process = _Process(-1)
+        described: set[str] = set()
+        is_known = False
         for item in document.items():
             if len(item.path) < 3 or item.path[0] != _ROOT or not isinstance(item.path[1], int):
                 continue
             if item.path[1] != process.index:
-                process = _Process(item.path[1])
-            what = item.path[2]
-            if isinstance(item, Elements):
-                if what in _RECORD_LISTS:
-                    yield from self._records(process, str(item.path[3]), item)
-                else:
-                    self._describe(process, str(what), item.texts)
-            elif what == "metadata":
-                self._metadata(process, item.text)
-            elif what == "strings":
-                self._strings(process, item.text)
+                process, described, is_known = _Process(item.path[1]), set(), False
+            what = str(item.path[2])
+            if what not in _RECORD_LISTS:
+                described.add(what)
+                if not is_known:
+                    self._take_description(process, what, item)
+            elif isinstance(item, Elements):
+                if not is_known and not described.issuperset(_DESCRIPTIONS):
+                    self._read_ahead(process)
+                is_known = True
+                yield from self._records(process, str(item.path[3]), item)
         if not account.records:
             del self._accounts.by_record["damaged records"]
 
     # -- descriptions --
+
+    def _take_description(self, process: _Process, what: str, item: Elements | Value) -> None:
+        if isinstance(item, Elements):
+            self._describe(process, what, item.texts)
+        elif what == "metadata":
+            self._metadata(process, item.text)
+        elif what == "strings":
+            self._strings(process, item.text)
+
+    def _read_ahead(self, process: _Process) -> None:
+        """Read what describes records and comes after them, as in files whose keys a program has sorted."""
+        if self._path == STDIN:
+            return
+        document = JsonDocument(self._second_pass().chunks(), _shape, ImportLog(), self._limits, Account())
+        for item in document.items():
+            if len(item.path) < 3 or item.path[:2] != (_ROOT, process.index):
+                continue
+            what = str(item.path[2])
+            if what not in _RECORD_LISTS:
+                self._take_description(process, what, item)
+            elif what == "callback_records" and isinstance(item, Elements):
+                for record in decode_all(Record, item.texts):
+                    data = record.dispatch_data if record is not None else None
+                    if data is not None and data.dispatch_info is not None:
+                        process.dispatches.add(data.dispatch_info.dispatch_id)
 
     def _metadata(self, process: _Process, text: bytes) -> None:
         found = json_object(text)
