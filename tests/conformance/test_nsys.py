@@ -64,6 +64,7 @@ def report(tmp_path: Path) -> Path:
         {**nvtx, "start": T0 + 2, "end": T0 + 90, "eventType": 60, "rangeId": 77, "text": "a → b",
          "endGlobalTid": global_tid(100, 101)},
         {**nvtx, "start": T0 + 3, "eventType": 34, "text": "mark"},
+        {**nvtx, "start": T0 + 7, "end": T0 + 9, "eventType": 999, "text": "a later type"},
         {**nvtx, "start": T0, "eventType": 75, "text": "cublas", "domainId": 2},
         {**nvtx, "start": T0, "eventType": 33, "text": "math", "domainId": 2, "category": 4},
     ])  # fmt: skip
@@ -132,6 +133,7 @@ def test_nvtx_ranges(report: Path, tmp_path: Path) -> None:
         ("step 3", 1, 64, 0, "thread", "python3", None, None),
         ("a → b", 2, 88, 0, "async", None, None, None),
         ("main loop", 5, 35, 1, "thread", "python3", "cublas", "math"),
+        ("a later type", 7, 2, 2, "thread", "python3", None, None),
         ("never popped", 66, None, 0, "thread", "python3", None, None),
     ]
     assert store.execute("SELECT count(*) FROM range WHERE args LIKE ?", [f"%{BIG}%"]).fetchone() == (1,)
@@ -185,7 +187,7 @@ def test_values_of_wrong_types_lose_only_their_row(report: Path, tmp_path: Path)
     run, store = taken(report, tmp_path)
     assert run.lossy
     account = run.accounts.by_record["X events"]
-    assert (account.records, account.lost) == (20, 2)
+    assert (account.records, account.lost) == (21, 2)
     rows = store.execute("SELECT name, dur_ns FROM task WHERE start_ns >= ? ORDER BY start_ns", [T0 + 1000]).fetchall()
     assert rows == [("void gemm<float>(float*)", None)] * 2 + [("kernel", 1)]
 

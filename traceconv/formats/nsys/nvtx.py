@@ -77,7 +77,7 @@ class NvtxRanges:
             kinds = coded(columns[2])
         starts, ends = columns[:2]
         no_end, is_zero = _unknown_and_zero(ends)
-        is_range = _is_one_of(kinds, _RANGES) | (_is_one_of(kinds, (None,)) & ~no_end & ~is_zero)
+        is_range = _is_one_of(kinds, _RANGES) | (~_is_one_of(kinds, (MARK,)) & ~no_end & ~is_zero)
         phases = renamed(coded(pa.array(np.where(~is_range, 0, np.where(no_end, 1, 2)))), "iBX".__getitem__)
         threads, domain_ids = coded(columns[3]), coded(columns[6])
         pids = renamed(threads, lambda thread: self._names.thread(thread)[0])
