@@ -62,12 +62,14 @@ def test_times_are_those_of_the_run(capfd: pytest.CaptureFixture[str], tmp_path:
 def test_losses_are_those_of_an_ingest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = tmp_path / "t.json"
     wrong = ['"ph":"X","ts":NaN', '"ph":"X","dur":1', '"ph":"X","ts":1,"dur":"x"', '"ph":"Z","ts":1', '"ts":1']
+    args = ['{"v":1,"w":"x","x":[]}', "[1]", '{"v":null}', '{"v":2}']
+    wrong += [f'"ph":"C","ts":1,"args":{values}' for values in args]
     texts = ",".join(f'{{"name":"a","pid":1,{keys}}}' for keys in wrong)
     trace.write_text(f'[{A},{texts},{{"ph":"t","name":"f","pid":1,"id":1,"ts":1,"dur":99}},{{}}]')
     code, one = described(capfd, trace)
     assert (code, one["intact"], one["last_ns"]) == (3, False, 3500)
     losses = {entry["code"]: entry["event_count"] for entry in one["log"] if entry["severity"] != "info"}
-    assert losses == {"no_time": 2, "bad_duration": 1, "unknown_phase": 1, "no_phase": 1}
+    assert losses == {"no_time": 2, "bad_duration": 1, "unknown_phase": 1, "no_phase": 1, "bad_number": 3}
     (run,) = ingest([trace], tmp_path / "s.duckdb")
     ingested = Counter[str]()
     for entry in run.log:

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.base.diagnostics import Code, ImportLog, LogEntry, Severity
@@ -24,6 +25,7 @@ from traceconv.normalize.time_bounds import TimeBounds
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import arg_keys
 from traceconv.normalize.trace.classify import RuleSet, identifying_words, rules_of
+from traceconv.normalize.trace.counters import samples_of
 from traceconv.normalize.trace.event_batch import without_keys
 from traceconv.normalize.trace.metadata import read_metadata, time_places
 from traceconv.normalize.trace.own_export import header_of
@@ -37,6 +39,7 @@ _LOSSES = {
     Code.NO_PHASE: "events without ph",
     Code.NO_TIME: "events without a valid ts",
     Code.BAD_DURATION: "durations that are not numbers, or end beyond 64 bits",
+    Code.BAD_NUMBER: "counters with a value that is not a number, or args that are not an object",
 }
 
 
@@ -169,18 +172,25 @@ class _EventFacts(TimeBounds):
         missing = kinds == phases.MISSING
         if missing.any():
             self.lost[Code.NO_PHASE] += int(np.count_nonzero(missing & ~without_keys(batch)))
-        self._note_times(batch, (kinds < phases.UNKNOWN) & (kinds != phases.METADATA), kinds == phases.COMPLETE)
+        timed = self._note_times(batch, (kinds < phases.UNKNOWN) & (kinds != phases.METADATA), kinds == phases.COMPLETE)
         names, pids, tids = (columns.label(field) for field in ("name", "pid", "tid"))
         args = columns.raw.get("args")
+        counters = np.flatnonzero(timed & (kinds == phases.COUNTER))
+        if args is not None and len(counters):
+            samples = samples_of(args.take(pa.array(counters)))
+            self.lost[Code.BAD_NUMBER] += len(np.union1d(samples.bad, samples.unread))
         for row in np.flatnonzero(kinds == phases.METADATA).tolist():
             text = args[row].as_py() if args is not None else None
             read_metadata(self.tracks, names[row], pids[row], tids[row], text or b"")
 
-    def _note_times(self, batch: TraceBatch, timed: NDArray[np.bool_], complete: NDArray[np.bool_]) -> None:
+    def _note_times(
+        self, batch: TraceBatch, timed: NDArray[np.bool_], complete: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Note the times of events; return which of `timed` have a valid one."""
         raw = batch.columns.raw.get("ts")
         if raw is None:
             self.lost[Code.NO_TIME] += int(np.count_nonzero(timed))
-            return
+            return np.zeros_like(timed)
         times = exact_ns(raw, self._places)
         self.lost[Code.NO_TIME] += int(np.count_nonzero(timed & ~times.valid))
         timed = times.valid & timed
@@ -194,6 +204,7 @@ class _EventFacts(TimeBounds):
             wrong[timed] |= beyond
             self.lost[Code.BAD_DURATION] += int(np.count_nonzero(wrong & timed & complete))
         self.note_times(times.ns[timed], ns)
+        return timed
 
     def writer(self, keys: Iterable[str]) -> str | None:
         """Return the title of the first rules that match the trace."""
