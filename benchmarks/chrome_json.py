@@ -4,7 +4,9 @@
     python -m benchmarks.chrome_json --like trace.json.gz [--megabytes 500]
 
 Each kind of file is written to a temporary folder, read by `json.load` in a new process (with the garbage collector on,
-the default, and off), and ingested by `traceconv`. The output has seconds, MB/s, peak memory and the ratio of rates:
+the default, and off), and ingested by `traceconv`. For three kinds, the resulting tables are also inserted into a new
+store from Arrow tables in memory, which is the least that an ingest can take. The output has seconds, CPU seconds,
+MB/s, peak memory and the ratio of rates:
 to json.load, and for damaged files to the undamaged file with the same events.
 
 compact   events of PyTorch's profiler: operators, calls, kernels, flows; no spaces
@@ -36,7 +38,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.measure import Measured, run, traceconv
+from benchmarks.measure import Measured, part, run, traceconv
 from benchmarks.repeated_trace import write_repeated
 from benchmarks.shaped_trace import KINDS as SHAPED
 from benchmarks.shaped_trace import write_shaped
@@ -48,6 +50,9 @@ _LOAD_LINES = (
 )
 MADE_UP = ("compact", "indented", "flows", "rarer", "damaged", "wrecked")
 KINDS = (*MADE_UP, *SHAPED)
+BULK_INSERT = "bulk insert of its tables"
+#: Kinds whose tables are inserted from memory as well.
+_INSERTED = ("compact", "flows", "pytorch")
 _BASE_US = 1_700_000_000_000_000
 
 
@@ -146,7 +151,7 @@ def write(path: Path, kind: str, size_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class Reading:
-    """One measurement: a file read by a program."""
+    """One measurement: a file read by a program. `peak_bytes` is 0 for a bulk insert, which has all rows in memory."""
 
     kind: str
     by: str
@@ -176,7 +181,7 @@ def readings(
     like       the trace that the kinds `like …` repeat
     folder     for the files; default: that of temporary files
     collector  measure json.load with the garbage collector on, too
-    compare    measure other readers than traceconv
+    compare    measure other readers than traceconv, and bulk inserts
     """
     with tempfile.TemporaryDirectory(dir=folder) as files:
         for kind in kinds:
@@ -201,6 +206,9 @@ def readings(
                     yield reading("trace_processor", run([processor, "-Q", "SELECT 1", path]))
             yield reading("traceconv ingest", traceconv("ingest", path, "--db", store, accepted=(0, 3)))
             path.unlink()
+            if compare and kind in _INSERTED:
+                took = part("insert", store, Path(files) / "insert.duckdb")
+                yield Reading(kind, BULK_INSERT, size, took["seconds"], took["cpu_seconds"], 0)
             store.unlink()
 
 
@@ -224,10 +232,10 @@ def main() -> None:
         against = base.get(key)
         compared = "" if against is None else f"  {one.bytes_per_s / against:5.2f} × {key.split()[-1]}"
         base[one.kind if one.by == "traceconv ingest" else f"{one.kind} {one.by}"] = one.bytes_per_s
-        rate, peak = one.bytes_per_s / 1e6, one.peak_bytes / 1e6
+        rate, peak = one.bytes_per_s / 1e6, f"{one.peak_bytes / 1e6:8.0f} MB" if one.peak_bytes else " " * 11
         print(
             f"{one.kind:<15}{one.by:<26}{one.seconds:8.2f} s{one.cpu_seconds:8.2f} s CPU{rate:9.1f} MB/s"
-            f"{peak:8.0f} MB{compared}",
+            f"{peak}{compared}",
             flush=True,
         )
     if options.json:

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import first_answers, many_files, nsys, perfetto
-from benchmarks.chrome_json import KINDS, readings
+from benchmarks.chrome_json import BULK_INSERT, KINDS, readings
 from benchmarks.measure import Measured, drop_caches, part, run, traceconv
 from benchmarks.results import RESULTS, Result, line, markdown, ratios, worse
 
@@ -355,7 +355,9 @@ class Bench:
         for one in readings((kind,), size, self._processor, folder=self._folder, collector=False):
             rates[one.kind, one.by] = one.bytes_per_s
             rate, peak = one.bytes_per_s / MB, one.peak_bytes / MB
-            shown = f"{rate:.1f} MB/s, {peak:.0f} MB"
+            shown = f"{rate:.1f} MB/s, {one.cpu_seconds:.1f} s of CPU"
+            if one.by != BULK_INSERT:
+                shown += f", {peak:.0f} MB"
             target, met, ratio = "", None, None
             if one.by == "traceconv ingest" and (against := rates.get((one.kind, _FAST_LOAD))):
                 ratio, least = one.bytes_per_s / against, _TIMES_FAST_LOAD.get(one.kind)
