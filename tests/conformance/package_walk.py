@@ -31,7 +31,8 @@ def walk(folder: Path, traces: list[Path]) -> dict[str, object]:
                 converted |= types
                 frames += [*map(str, rows.df().dtypes), *(map(str, rows.pl().dtypes) if find_spec("polars") else ())]
             top = report.measure
-            answers[f"{name}, top"] = [repr(row[top]) for row in store.report(name, run="all", top=3) if top]
+            if top and answers[name]:
+                answers[f"{name}, top"] = [repr(row[top]) for row in store.report(name, run="all", top=3)]
         for run_id, *_ in store.query("SELECT run_id FROM run ORDER BY run_id").fetchall():
             # A second connection to the same file in this process.
             with traceconv.open_store(path) as other:

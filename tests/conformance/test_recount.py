@@ -20,11 +20,11 @@ from traceconv.pipeline.ingest import ingest
 shared("real")
 
 
-@pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Path, Tally]]:
-    """A store with every Chrome trace, and the recount of each."""
+@pytest.fixture(scope="module", params=["small", pytest.param("all", marks=pytest.mark.long)])
+def chrome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Path, Tally]]:
+    """A store with every Chrome trace, or those that are not large, and the recount of each."""
     store = tmp_path_factory.mktemp("chrome") / "trace.duckdb"
-    traces = sources.chrome_traces(SHARED)
+    traces = sources.chrome_traces(SHARED, small=request.param == "small")
     runs = ingest(list(traces), store)
     counted = {path: sources.count(path, of) for path, of in traces.items()}
     paths = {run: path for path, run in runs_by_path(store).items()}
@@ -57,9 +57,9 @@ def test_statistics_of_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> 
     stored = set()
     of_ops = (writers.kineto, writers.raf)  # their collectives are ops as well
     for path, classify in sources.chrome_traces(SHARED).items():
-        tally = counted[path]
         if path not in runs or (path.relative_to(SHARED).as_posix(), "task") in explained():
             continue
+        tally = counted[path]
         stored.add(runs[path])
         for (table, kind, device, _, name), one in tally.slices.items():
             if table == "api":

@@ -25,13 +25,17 @@ REAL = (
 )
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+#: Seeds of random traces: one of each writer, and more.
+SEEDS = {"some": (1001, 1004, 1005, 1006, 1009, 1010), "more": tuple(range(1000, 1012))}
+
+
+@pytest.fixture(scope="module", params=["some", pytest.param("more", marks=pytest.mark.long)])
+def sources(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a run of each source."""
     folder = tmp_path_factory.mktemp("sources")
     files = [SAMPLES / "mini_resnet", SAMPLES / "mini_transformer"]
     files += [SHARED / name for name in REAL if (SHARED / name).exists()]
-    files += [random_traces.write(folder, seed)[0] for seed in range(1000, 1012)]
+    files += [random_traces.write(folder, seed)[0] for seed in SEEDS[request.param]]
     ingest(files, folder / "trace.duckdb")
     return folder / "trace.duckdb"
 

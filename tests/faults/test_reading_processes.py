@@ -83,7 +83,7 @@ def small_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "_ORDER_RECORDINGS", 2)
 
 
-@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("together", [False, True])
 def test_the_store_is_the_same_with_any_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:

@@ -101,25 +101,25 @@ class Planted:
         return findings(path)
 
 
-def test_each_planted_loss_is_named(tmp_path: Path) -> None:
-    draw = random.Random(3)
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.long)])
+def test_each_planted_loss_is_named(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
     count = len(Planted().kernels)
-    for _ in range(2):
-        first, last, size = draw.randrange(1, 30), draw.randrange(1, 30), draw.randrange(1, 40)
-        middle = draw.randrange(first + 1, count - last - size - 1)
-        planted = Planted()
-        planted.remove(planted.kernels[:first] + planted.kernels[middle : middle + size] + planted.kernels[-last:])
-        assert planted.found(tmp_path) == [
-            ("lost_tasks", "end", last),
-            ("lost_tasks", "middle", size),
-            ("lost_tasks", "start", first),
-        ]
-        planted = Planted()
-        planted.remove([planted.calls[task["args"]["correlation"]] for task in planted.tasks[:first]])
-        assert planted.found(tmp_path) == [("lost_launches", "start", first)]
-        planted = Planted()
-        planted.trace["traceEvents"] += copy.deepcopy(planted.kernels[middle : middle + size])
-        assert ("duplicate_tasks", None, size) in planted.found(tmp_path)
+    first, last, size = draw.randrange(1, 30), draw.randrange(1, 30), draw.randrange(1, 40)
+    middle = draw.randrange(first + 1, count - last - size - 1)
+    planted = Planted()
+    planted.remove(planted.kernels[:first] + planted.kernels[middle : middle + size] + planted.kernels[-last:])
+    assert planted.found(tmp_path) == [
+        ("lost_tasks", "end", last),
+        ("lost_tasks", "middle", size),
+        ("lost_tasks", "start", first),
+    ]
+    planted = Planted()
+    planted.remove([planted.calls[task["args"]["correlation"]] for task in planted.tasks[:first]])
+    assert planted.found(tmp_path) == [("lost_launches", "start", first)]
+    planted = Planted()
+    planted.trace["traceEvents"] += copy.deepcopy(planted.kernels[middle : middle + size])
+    assert ("duplicate_tasks", None, size) in planted.found(tmp_path)
 
 
 def test_lost_copies_are_found(tmp_path: Path) -> None:

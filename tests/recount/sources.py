@@ -35,15 +35,25 @@ _OTHERS = (
     "synthetic_expected.json",
     "profiling.json",
 )
+#: Chrome traces of 8 to 35 MB: six of 155, with six sevenths of the text.
+_LARGE = (
+    "b200_eager_trace.json.gz",
+    "big_train.chrome_timeline.json.gz",
+    "chrome_big.json.gz",
+    "kineto_resnet50_worker0.pt.trace.json.gz",
+    "nccl_metadata.json.gz",
+    "ns_resolution_rank0.pt.trace.json.gz",
+)
 
 
-def chrome_traces(shared: Path) -> dict[Path, Classify]:
-    """Every Chrome trace of shared/conformance."""
+def chrome_traces(shared: Path, *, small: bool = False) -> dict[Path, Classify]:
+    """Every Chrome trace of shared/conformance, or those that are not large."""
     return {
         path: classify
         for name, classify in CHROME.items()
         for path in ([shared / name] if (shared / name).is_file() else sorted((shared / name).rglob("*")))
         if path.name.endswith((".json", ".json.gz", ".pfw", ".pfw.gz")) and not path.name.endswith(_OTHERS)
+        if not (small and path.name in _LARGE)
     }
 
 
