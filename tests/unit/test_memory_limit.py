@@ -24,6 +24,9 @@ def test_a_query_without_memory_is_asked_again_with_less() -> None:
     limits: list[str] = []
     assert list(sorted_on_disk(connection, lambda: asked(connection, limits, 2))) == [1, 2]
     assert limits == ["400.0 MiB", "300.0 MiB"]
+    limits.clear()
+    assert list(sorted_on_disk(connection, lambda: asked(connection, limits, 3))) == [1, 2]
+    assert limits == ["400.0 MiB", "300.0 MiB", "953.6 MiB"]
     with pytest.raises(duckdb.OutOfMemoryException):
         list(sorted_on_disk(connection, lambda: asked(connection, limits, 9)))
     assert connection.execute("SELECT current_setting('memory_limit')").fetchall() == [("400.0 MiB",)]

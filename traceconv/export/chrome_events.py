@@ -78,11 +78,12 @@ class Events:
 
 def make_shared(connection: duckdb.DuckDBPyConnection, run_id: int, layout: Layout, base_ns: int) -> Shared:
     """Create the temporary tables that the queries refer to."""
+    columns = ([getattr(thread, name) for thread in layout.threads] for name in ("source", "track_id", "lane", "tid"))
     connection.execute(
-        "CREATE OR REPLACE TEMP TABLE export_thread (source VARCHAR, track_id BIGINT, lane INTEGER, tid BIGINT)"
+        "CREATE OR REPLACE TEMP TABLE export_thread AS SELECT unnest($1::VARCHAR[]) AS source, "
+        "unnest($2::BIGINT[]) AS track_id, unnest($3::INTEGER[]) AS lane, unnest($4::BIGINT[]) AS tid",
+        list(columns),
     )
-    rows = [(thread.source, thread.track_id, thread.lane, thread.tid) for thread in layout.threads]
-    connection.executemany("INSERT INTO export_thread VALUES (?, ?, ?, ?)", rows)
     heads: list[str | None] = [None] * (max(thread.tid for thread in layout.threads) + 1)
     labels = heads.copy()
     for thread in layout.threads:

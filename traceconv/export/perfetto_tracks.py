@@ -6,6 +6,7 @@ their process; slices that overlap are on a sibling track of the same name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -153,11 +154,11 @@ def _place_counters(
     threads = {thread.track_id: thread for thread in layout.threads if thread.source == "counter"}
     rows = {row["track_id"]: row for row in layout.tables["track"]}
     found = connection.execute(f"SELECT DISTINCT track_id, series FROM {source} ORDER BY ALL").fetchall()
-    several = {track for track, _ in found if sum(track == other for other, _ in found) > 1}
+    counts = Counter(track for track, _ in found)
     for track, series in found:
         thread, row = threads[track], rows.get(track, {})
         name = str(row.get("name") or thread.name)
-        if series is not None and (track in several or series != "value"):
+        if series is not None and (counts[track] > 1 or series != "value"):
             name = f"{name} {series}"
         uuid = plan._counters[track, series] = next(uuids)
         unit = row.get("unit")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import TypeVar
 
 import duckdb
 
 from traceconv.schema.ddl import quote_text
+from traceconv.store.database import MEMORY_LIMIT
 
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -16,11 +18,11 @@ Rows = TypeVar("Rows")
 
 
 @contextmanager
-def limit_changed(connection: duckdb.DuckDBPyConnection, change: Callable[[int], int]) -> Iterator[None]:
-    """Set DuckDB's memory limit to what `change` makes of its bytes, until the block ends."""
+def limit_changed(connection: duckdb.DuckDBPyConnection, change: Callable[[int], str]) -> Iterator[None]:
+    """Set DuckDB's memory limit to what `change` makes of its bytes, such as "1GB", until the block ends."""
     [(limit,)] = connection.execute("SELECT current_setting('memory_limit')").fetchall()
     number, unit = limit.split()
-    connection.execute(f"SET memory_limit = '{change(int(float(number) * _UNITS[unit])):d}B'")
+    connection.execute(f"SET memory_limit = {quote_text(change(int(float(number) * _UNITS[unit])))}")
     try:
         yield
     finally:
@@ -31,15 +33,26 @@ def sorted_on_disk(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Iter
     """Yield what a query returns, which `ask` executes.
 
     Where rows barely don't fit in memory, DuckDB sometimes expects them to, and fails. With a lower limit it sorts on
-    disk, so a query that runs out of memory before its first rows is asked again.
+    disk, so a query that runs out of memory before its first rows is asked again. Joins may need more instead: it is
+    asked a third time with the limit of reports.
     """
-    try:
-        found = ask()
-        first = next(found, None)
-    except duckdb.OutOfMemoryException:
-        with limit_changed(connection, lambda limit: limit * 3 // 4):
-            yield from ask()
+
+    def begun() -> Iterator[Rows] | None:
+        try:
+            found = ask()
+            first = next(found, None)
+        except duckdb.OutOfMemoryException:
+            return None
+        return found if first is None else chain([first], found)
+
+    rows = begun()
+    if rows is not None:
+        yield from rows
         return
-    if first is not None:
-        yield first
-        yield from found
+    with limit_changed(connection, lambda limit: f"{limit * 3 // 4}B"):
+        rows = begun()
+        if rows is not None:
+            yield from rows
+            return
+    with limit_changed(connection, lambda _: MEMORY_LIMIT):
+        yield from ask()

@@ -211,7 +211,7 @@ def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> No
 def _fill_in_sql(connection: duckdb.DuckDBPyConnection, within: dict[str, str]) -> None:
     """Insert the rows by statements, whose recursion needs memory for all slices."""
     [(count,)] = connection.execute(_SLICE_COUNT.format(**within)).fetchall()
-    with limit_changed(connection, lambda limit: limit + _BYTES_PER_SLICE * count):
+    with limit_changed(connection, lambda limit: f"{limit + _BYTES_PER_SLICE * count}B"):
         define(connection, "enclosing_range")
         for statement in (_SLOW_PLACES, _SLOW_PATHS, _INSERT_PATHS, _SLOW_TIMES):
             connection.execute(statement.format(**within))
