@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.export.json_sql import double, json_text
-from traceconv.export.load_counters import LoadCounter, allocations, running_sums
+from traceconv.export.load_counters import LoadCounter, allocations, in_batches, running_sums
 from traceconv.export.records import JSON_KINDS, Kind, Template
 from traceconv.export.row_arrays import selected_column
 from traceconv.export.row_lookup import look_up
@@ -248,8 +248,8 @@ def memory_counter_events(
         sizes = tuple(f"CASE WHEN kind = '{kind}' THEN size_bytes ELSE 0 END" for kind in shown.values())
         own = f"(SELECT * FROM {memory} WHERE device_id {'IS NULL' if device is None else f'= {device}'})"
         for times, *sums in running_sums(connection, allocations(own, sizes, str(shared.base_ns))):
-            columns = {"ts_ns": times, **dict(zip(shown, sums, strict=True))}
-            yield event, pa.RecordBatch.from_pydict(columns)
+            batches = in_batches({"ts_ns": times, **dict(zip(shown, sums, strict=True))})
+            yield from ((event, batch) for batch in batches)
 
 
 def load_counter_event(counter: LoadCounter, thread: Thread, shared: Shared) -> Template:

@@ -58,7 +58,7 @@ class LoadCounter:
             level = 0
             for times, sums in running_sums(connection, self.rows):
                 differs = np.diff(sums, prepend=np.int64(level)) != 0
-                yield pa.RecordBatch.from_pydict({"ts_ns": times[differs], "value": sums[differs]})
+                yield from in_batches({"ts_ns": times[differs], "value": sums[differs]})
                 level = int(sums[-1])
         else:
             edges, percents = _utilisation(connection, *self.rows)
@@ -82,6 +82,12 @@ def in_time_order(connection: duckdb.DuckDBPyConnection, parts: Sequence[Timed])
         found = [column.to_numpy() for column in connection.sql(query).to_arrow_table().columns]
         order = np.argsort(found[0], kind="stable")
         yield tuple(column[order] for column in found)
+
+
+def in_batches(columns: Mapping[str, Int64]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches whose text takes a few MB."""
+    rows = pa.RecordBatch.from_pydict(dict(columns))
+    yield from (rows.slice(at, _BATCH_ROWS) for at in range(0, rows.num_rows, _BATCH_ROWS))
 
 
 def _union(selects: Iterable[str]) -> str:
