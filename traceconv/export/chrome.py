@@ -8,7 +8,6 @@ Every row of the exported tables can be read back from the file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -57,7 +56,7 @@ from traceconv.export.sorted_runs import copied_tables, one_thread
 from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.normalize.trace.own_columns import FORM, TIMELESS
-from traceconv.store.memory_limit import limit_changed
+from traceconv.store.memory_limit import shrink_cache
 
 _MEMORY_LIMIT = "100MB"
 #: Rows of a metadata event, and their bytes in memory: damage to the file loses them all.
@@ -152,9 +151,7 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
         for batch in counter.samples(connection, double("value")):
             file.rows(event, batch)
     [(counts["marker"],)] = connection.execute(f"SELECT count(*) FROM {sources['marker']}").fetchall()
-    # DuckDB forgets the rows that it has cached, of which flows read few.
-    with suppress(duckdb.OutOfMemoryException), limit_changed(connection, lambda limit: f"{limit // 3}B"):
-        pass
+    shrink_cache(connection)  # flows read few of the rows in it, and need memory of their own
     counts["flow"] = _write_flows(connection, file, trace)
     file.write(b"\n]}\n")
     return counts

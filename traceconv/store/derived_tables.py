@@ -36,9 +36,9 @@ def derived_rows(
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
-    at_once    compute gaps and busy times in a thread with a connection of its own, which commits what it inserts, and
-               paths there or here, where there is time first. The transaction has no changes so far, and nobody else
-               sees the store
+    at_once    compute gaps and busy times in a thread with a connection of its own, which commits what it inserts.
+               Whichever thread is free first fills paths. The transaction has no changes so far, and nobody else sees
+               the store
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """

@@ -1,9 +1,9 @@
-"""DuckDB's memory limit, and queries that fail although they could sort on disk."""
+"""DuckDB's memory limit: what is cached within it, and queries that fail although they could sort on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TypeVar
 
@@ -27,6 +27,12 @@ def limit_changed(connection: duckdb.DuckDBPyConnection, change: Callable[[int],
         yield
     finally:
         connection.execute(f"SET memory_limit = {quote_text(limit)}")
+
+
+def shrink_cache(connection: duckdb.DuckDBPyConnection) -> None:
+    """Remove blocks from DuckDB's cache, beyond a third of its memory limit, unless they are in use."""
+    with suppress(duckdb.OutOfMemoryException), limit_changed(connection, lambda limit: f"{limit // 3}B"):
+        pass  # a lower limit evicts them
 
 
 def sorted_on_disk(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Iterator[Rows]]) -> Iterator[Rows]:
