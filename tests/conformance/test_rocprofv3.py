@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import duckdb
 import pytest
+from perfetto_builder import begin, end, message, process, thread, track
 from shared_data import SHARED
 
+from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
@@ -139,6 +142,81 @@ def test_every_record_type(tmp_path: Path, indent: int | None, is_sorted: bool) 
     ).fetchall() == [("hipLaunchKernel", 1000), ("hipLaunchKernel", 1100), ("hipMemcpy", 1600)]
     assert store.execute("SELECT name, op_type FROM op ORDER BY 1").fetchall() == [
         ("add(int*)", "add"), ("kernel 99", "kernel 99")]  # fmt: skip
+
+
+def test_standard_input_with_descriptions_after_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file whose keys a program has sorted, kernels would have no names and no devices."""
+
+    def ingested(*, is_sorted: bool) -> list[IngestedRun]:
+        text = json.dumps(results(), sort_keys=is_sorted).encode()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+        return ingest([Path("-")], tmp_path / "trace.duckdb", reader="rocprofv3")
+
+    assert ingested(is_sorted=False)[0].action != "failed"
+    with pytest.raises(InputError, match="specify the file's path"):
+        ingested(is_sorted=True)
+
+
+def annotated(**values: int | str) -> list[tuple[int, bytes]]:
+    return [(4, message((10, key), (3 if isinstance(value, int) else 6, value))) for key, value in values.items()]
+
+
+def slice_of(ts: int, track: int, name: str, category: str, **values: int | str) -> bytes:
+    return begin(ts, track, name, (22, category), *annotated(**values)) + end(ts + 100, track)
+
+
+def tasks_of(path: Path, tmp_path: Path) -> list[tuple[object, ...]]:
+    _, store = taken(path, tmp_path)
+    return store.execute(
+        "SELECT name, kind, device_id, stream_id, size_bytes, correlation_id, submit_ns FROM task ORDER BY start_ns"
+    ).fetchall()
+
+
+@pytest.mark.parametrize("agent", ["Agent-{}", "GPU-{}", None])
+def test_kernels_and_copies_in_perfetto_traces_have_devices(tmp_path: Path, agent: str | None) -> None:
+    """Streams are tracks of several GPUs; the GPU is in args: as a number, before ROCm 7."""
+
+    def name_of(number: int) -> int | str:
+        return number if agent is None else agent.format(number)
+
+    path = tmp_path / "results.pftrace"
+    path.write_bytes(
+        process(1, 7, "train") + thread(2, 7, 7, "train") + track(3, 'STREAM [" 0 "] ')
+        + slice_of(100, 2, "hipLaunchKernel", "hip_api", corr_id=5)
+        + slice_of(300, 3, "add(int*)", "kernel_dispatch", agent=name_of(4), corr_id=5, queue=1)
+        + slice_of(400, 3, "add(int*)", "kernel_dispatch", agent=name_of(5), corr_id=6, queue=2)
+        + slice_of(500, 3, "MEMORY_COPY_HOST_TO_DEVICE", "memory_copy", src_agent=name_of(0), dst_agent=name_of(5),
+                   copy_bytes=64, corr_id=7)
+        + slice_of(600, 3, "MEMORY_COPY_DEVICE_TO_HOST", "memory_copy", src_agent=name_of(4), dst_agent=name_of(0),
+                   copy_bytes=32, corr_id=8)
+    )  # fmt: skip
+    assert tasks_of(path, tmp_path) == [
+        ("add(int*)", "compute", 4, 1, None, 5, 100),
+        ("add(int*)", "compute", 5, 2, None, 6, None),
+        ("MEMORY_COPY_HOST_TO_DEVICE", "copy", 5, None, 64, 7, None),
+        ("MEMORY_COPY_DEVICE_TO_HOST", "copy", 4, None, 32, 8, None),
+    ]
+
+
+def test_traces_of_rocprof_sys(tmp_path: Path) -> None:
+    path = tmp_path / "perfetto-trace.proto"
+    path.write_bytes(
+        process(1, 7, "train") + thread(2, 7, 7, "train") + track(3, "GPU Kernel Dispatch [1] Queue 2")
+        + track(4, "HIP Activity Stream 3") + track(5, "GPU Memory Copy to Agent [4] Thread 0")
+        + slice_of(100, 2, "hipLaunchKernel", "rocm_hip_api", corr_id=5)
+        + slice_of(300, 3, "add(int*)", "rocm_kernel_dispatch", corr_id=5, queue=77)
+        + slice_of(400, 3, "ncclDevKernel_AllReduce", "rocm_kernel_dispatch", corr_id=6, queue=77)
+        + slice_of(500, 4, "add(int*)", "rocm_hip_stream", corr_id=7, stream_id=3)
+        + slice_of(600, 4, "MEMORY_COPY_DEVICE_TO_HOST", "rocm_hip_stream", corr_id=8, stream_id=3, bytes=64)
+        + slice_of(700, 5, "MEMORY_COPY_HOST_TO_DEVICE", "rocm_memory_copy", corr_id=9, stream_id=0, bytes=32)
+    )  # fmt: skip
+    assert tasks_of(path, tmp_path) == [
+        ("add(int*)", "compute", 1, 2, None, 5, 100),
+        ("ncclDevKernel_AllReduce", "collective", 1, 2, None, 6, None),
+        ("add(int*)", "compute", None, 3, None, 7, None),
+        ("MEMORY_COPY_DEVICE_TO_HOST", "copy", None, 3, 64, 8, None),
+        ("MEMORY_COPY_HOST_TO_DEVICE", "copy", None, 0, 32, 9, None),
+    ]
 
 
 def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path) -> None:

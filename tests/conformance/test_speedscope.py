@@ -112,6 +112,36 @@ def test_times_are_exact_in_every_unit(tmp_path: Path, unit: str, factor: int) -
     assert slices(store) == [("thread one", "f", big * factor, 7 * factor, 0)]
 
 
+def test_frames_without_an_end_end_with_their_profile(tmp_path: Path) -> None:
+    events = [{"type": kind, "frame": frame, "at": at} for kind, frame, at in (("O", 0, 1), ("O", 1, 2), ("O", 1, 3))]
+    ended = [*events, {"type": "C", "frame": 1, "at": 4}]
+    early = evented(events=ended, name="early", endValue=3)
+    unknown = evented(events=ended, name="unknown")
+    del unknown["endValue"]
+    path = tmp_path / "open.json"
+    text = json.dumps(document(evented(events=ended, endValue=10.5), early, unknown, sampled()))
+    path.write_text(text)
+    run, store = taken(path, tmp_path)
+    unclosed = [("main", 1000, None, 0), ("f", 2000, None, 1), ("f", 3000, 1000, 2)]
+    assert slices(store) == [
+        ("thread one", "main", 1000, 9500, 0),
+        ("thread one", "f", 2000, 8500, 1),
+        ("thread one", "f", 3000, 1000, 2),
+        *(("early", *one) for one in unclosed),
+        *(("unknown", *one) for one in unclosed),
+        *SAMPLED,
+    ]
+    assert [(entry.code.text, entry.event_count) for entry in run.log] == [("unfinished", 2), ("unfinished", 4)]
+    assert not run.lossy
+    store.close()
+    # The last events may be missing from a truncated file.
+    one = document(evented(events=ended))
+    one["profiles"][0]["events"] = one["profiles"][0].pop("events")
+    path.write_text(json.dumps(one)[: -len("]}]}")])
+    _, store = taken(path, tmp_path)
+    assert [row[3] for row in slices(store)] == [None, None, 1000]
+
+
 def test_invalid_times_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "bytes.json"
     path.write_text(json.dumps(document(sampled(unit="bytes"))))

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
+from traceconv.base.errors import InputError
 from traceconv.events.trace import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, binary_column
 from traceconv.formats.common.columns import durations, integers
 from traceconv.formats.common.elements import json_object
@@ -37,6 +38,7 @@ _RECORD_LISTS = ("buffer_records", "callback_records")
 _DESCRIPTIONS = frozenset(("metadata", "agents", "strings", "kernel_symbols"))
 _STREAMED = ("agents", "counters", "kernel_symbols", "code_objects", "host_functions", "summary")
 _MAX_NAMES = 4_000_000
+_UNORDERED = "names and devices come after the records, which standard input can't read twice; specify the file's path"
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ class Rocprofv3Reader(FileReader):
                 described.add(what)
                 if not is_known:
                     self._take_description(process, what, item)
+                elif self._path == STDIN:
+                    raise InputError(_UNORDERED)
             elif isinstance(item, Elements):
                 if not is_known and not described.issuperset(_DESCRIPTIONS):
                     self._read_ahead(process)
@@ -97,7 +101,7 @@ class Rocprofv3Reader(FileReader):
 
     def _read_ahead(self, process: _Process) -> None:
         """Read what describes records and comes after them, as in files whose keys a program has sorted."""
-        if self._path == STDIN:
+        if self._path == STDIN:  # an error once anything comes after them
             return
         document = JsonDocument(self._second_pass().chunks(), _shape, ImportLog(), self._limits, Account())
         for item in document.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -66,6 +67,10 @@ class SpeedscopeReader(FileReader):
         self._profiles: dict[int, _Profile] = {}
         self._rounded = 0
         self._unknown_frames = 0
+        #: Frames of the current evented profile that are open, and its last time.
+        self._open: Counter[int] = Counter()
+        self._last_ns = 0
+        self._closed = 0
         #: For each slice of the last batch of a sampled profile: the number of its first sample.
         self.first_samples: list[int] = []
 
@@ -82,7 +87,7 @@ class SpeedscopeReader(FileReader):
             if not isinstance(item, Elements) or item.path[0] != "profiles" or not isinstance(item.path[1], int):
                 continue
             if item.path[1] != number:
-                yield from self._sampled(number, stacks)
+                yield from self._rest(number, stacks)
                 number, stacks = item.path[1], SampledStacks()
             self.found_events = True
             if item.path[2] == "events":
@@ -91,13 +96,15 @@ class SpeedscopeReader(FileReader):
                 self._take_samples(stacks, item.texts)
             else:
                 self._take_weights(number, stacks, item.texts)
-        yield from self._sampled(number, stacks)
+        yield from self._rest(number, stacks)
         self._report(account)
 
     def _report(self, account: Account) -> None:
         if not account.records:
             del self._accounts.by_record["damaged elements"]
         self._log.count(Code.FINE_TIME, "times finer than a nanosecond", self._rounded, SOURCE_ID)
+        message = "frames without an end; they end with their profile (endValue)"
+        self._log.count(Code.UNFINISHED, message, self._closed, SOURCE_ID)
         message = "frames that are not in the list of frames"
         self._log.count(Code.MISSING_TEXT, message, self._unknown_frames, SOURCE_ID)
 
@@ -190,10 +197,29 @@ class SpeedscopeReader(FileReader):
                 continue
             phases.append(ph)
             frames.append(event.frame)
-            times.append(self._ns(bytes(event.at), factor))
+            ns = self._ns(bytes(event.at), factor)
+            times.append(ns)
+            if ns is not None:
+                self._last_ns = max(self._last_ns, ns)
+                self._open[event.frame] += 1 if ph == "B" else -1 if self._open[event.frame] else 0
         self._lost("events", lost, lost)
         if phases:
             yield self._batch(number, phases, frames, times, None, item.byte_offset, item.byte_count)
+
+    def _rest(self, number: int, stacks: SampledStacks) -> Iterator[TraceBatch]:
+        """The slices of the samples of a profile, and ends for frames of its events that have none.
+
+        In a damaged file, the ends may have been lost.
+        """
+        yield from self._sampled(number, stacks)
+        is_intact = not self._log.lossy and all(entry.code is not Code.NO_END for entry in self._log)
+        frames = list(self._open.elements()) if is_intact else []
+        text = self._profiles[number].values.get("endValue") if number in self._profiles else None
+        end_ns = self._ns(text, self._factor(number)) if isinstance(text, bytes) else None
+        if frames and end_ns is not None and end_ns >= self._last_ns:
+            self._closed += len(frames)
+            yield self._batch(number, ["E"] * len(frames), frames, [end_ns] * len(frames), None, None, None)
+        self._open, self._last_ns = Counter(), 0
 
     def _lost(self, what: str, records: int, lost: int) -> None:
         if not records:

@@ -32,6 +32,7 @@ class ArgColumns:
         self._keys = sorted({key for keys in fields.values() for key in keys})
         texts = {key for column, keys in fields.items() if column not in numbers for key in keys}
         self._wanted = tuple((key.encode(), key not in texts) for key in self._keys)
+        self._of_devices = frozenset(fields.get("device_id", ()))
 
     def read(self, args: pa.Array, rows: Rows) -> Iterator[tuple[str, Numbers | Values]]:
         """Yield each column with its values in these rows of `args` (a text column; NULL is an empty object)."""
@@ -40,7 +41,7 @@ class ArgColumns:
             found = self._decoded(args if rows is None else args.take(pa.array(rows)))
         for column, keys in self._fields.items():
             if column in self._numbers:
-                yield column, _first_numbers([_as_numbers(found[key]) for key in keys])
+                yield column, _first_numbers([self._numbers_of(key, found[key]) for key in keys])
             else:
                 values = _first_values([value for key in keys if isinstance(value := found[key], Values)])
                 yield column, _without_zeros(values) if column == "parent_span_id" else values
@@ -60,8 +61,11 @@ class ArgColumns:
                 found[key] = values
                 continue
             integers = Numbers(np.frombuffer(numbers, np.int64), np.frombuffer(known, np.uint8) != _INTEGER)
-            found[key] = _first_numbers([integers, numbers_of(values)]) if texts else integers
+            found[key] = _first_numbers([integers, self._numbers_of(key, values)]) if texts else integers
         return found
+
+    def _numbers_of(self, key: str, found: Numbers | Values) -> Numbers:
+        return numbers_of(found, of_devices=key in self._of_devices) if isinstance(found, Values) else found
 
     def _decoded(self, args: pa.Array) -> dict[str, Numbers | Values]:
         objects = _decoded_objects(args)
@@ -71,10 +75,6 @@ class ArgColumns:
             null = np.array([text == b"null" for text in texts.distinct], np.bool_)[texts.codes]
             found[key] = Values(np.where(null, np.int32(-1), texts.codes), _decoded_values(texts.distinct))
         return found
-
-
-def _as_numbers(found: Numbers | Values) -> Numbers:
-    return numbers_of(found) if isinstance(found, Values) else found
 
 
 def _first_numbers(found: Sequence[Numbers]) -> Numbers:

@@ -16,6 +16,8 @@ from traceconv.normalize.names import constant
 from traceconv.normalize.rows import ColumnData, Nullable
 
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+#: A device with its kind, such as "GPU-0", "Agent 4" or "cuda:1".
+_DEVICE = re.compile(r"[A-Za-z]+[-_: ]?([0-9]{1,9})")
 #: Integer types of the schema.
 NUMBER_TYPES = ("i64", "i32", "u64")
 
@@ -106,9 +108,13 @@ def same(value: object, count: int) -> Values:
     return Values(np.zeros(count, np.int32), [value])
 
 
-def numbers_of(given: Values) -> Numbers:
-    """Convert values to integers; NULL for those that are not integers."""
-    numbers = [_number(value) for value in given.distinct]
+def numbers_of(given: Values, *, of_devices: bool = False) -> Numbers:
+    """Convert values to integers; NULL for those that are not integers.
+
+    of_devices  the number of a device may follow its kind, as in "GPU-0"
+    """
+    found = map(_without_kind, given.distinct) if of_devices else given.distinct
+    numbers = [_number(value) for value in found]
     values = np.array([*(number or 0 for number in numbers), 0], np.int64)
     null = np.array([*(number is None for number in numbers), True], np.bool_)
     return Numbers(values[given.codes], null[given.codes])
@@ -117,6 +123,11 @@ def numbers_of(given: Values) -> Numbers:
 def _number(value: object) -> int | None:
     """Return an integer, also from hexadecimal text."""
     return parse_int64(int(value, 16) if isinstance(value, str) and _HEXADECIMAL.fullmatch(value) else value)
+
+
+def _without_kind(value: object) -> object:
+    named = _DEVICE.fullmatch(value) if isinstance(value, str) else None
+    return named[1] if named else value
 
 
 def _text(value: object) -> str | None:
