@@ -144,6 +144,28 @@ print(np.ma.is_masked(np.ma.masked_array([1], [True])), np.ma is sys.modules["nu
     assert done.stderr.splitlines()[-3:] == ["False", "[False  True]", "True True"]
 
 
+def test_modules_that_an_ingest_does_not_need_are_loaded_on_use(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
+    program = """
+import sys
+from functools import partial
+from traceconv.cli.app import program
+program()
+print = partial(print, file=sys.stderr)
+unused = ("numpy.linalg._linalg", "html.entities", "hashlib", "cloudpickle.cloudpickle", "importlib.metadata")
+print([name for name in unused if name in sys.modules])
+import numpy as np, numpy.linalg, duckdb
+print(np.linalg.norm([3.0, 4.0]), np.linalg is sys.modules["numpy.linalg"], numpy.matrix([[2]]) ** 2)
+print(np.polynomial.polynomial.polyroots([-2, 1]), np.roots([1, -3]))
+import html.parser, secrets, importlib.metadata
+print(html.escape("<"), len(secrets.token_bytes(3)), duckdb.__version__ == importlib.metadata.version("duckdb"))
+"""
+    command = [sys.executable, "-c", program, "ingest", str(trace), "--db", str(tmp_path / "trace.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-4:] == ["[]", "5.0 True [[4]]", "[2.] [3.]", "&lt; 3 True"]
+
+
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_a_missing_package_is_named(package: str, tmp_path: Path) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; from traceconv.cli.app import main; main()"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 
 
@@ -19,5 +18,7 @@ class TextDisplay:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
+        import html  # takes longer to import than this module and all of its users
+
         # The style of some notebooks has no fixed width for it.
         return f'<pre style="font-family: monospace">{html.escape(repr(self))}</pre>'

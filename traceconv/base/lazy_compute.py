@@ -7,10 +7,12 @@ than an ingest of a small trace spends on its rows; a command uses a few of them
 from __future__ import annotations
 
 import sys
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 _NAME = "pyarrow.compute"
 #: Functions that the module uses while it is imported.
@@ -27,11 +29,11 @@ class _Finder:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _LazyLoader(spec.loader)
+            spec.loader = _LazyLoader(spec.loader)  # type: ignore[assignment] # importlib.abc takes long to import
         return spec
 
 
-class _LazyLoader(Loader):
+class _LazyLoader:
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 

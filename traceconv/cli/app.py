@@ -17,10 +17,9 @@ import typer.main
 from traceconv import native
 from traceconv._version import __version__
 from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
-from traceconv.base.lazy_compute import wrap_functions_on_use
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.base.plugins import PluginWarning
-from traceconv.base.unused_types import hide_unused_types
+from traceconv.base.quick_imports import make_imports_quick
 from traceconv.cli import (
     advise,
     analyze,
@@ -162,8 +161,7 @@ def program() -> int:
     """Run the command line of this process and return the exit code."""
     # Imported modules stay in memory: scanning them for garbage again and again is not worth it.
     gc.set_threshold(150_000)
-    hide_unused_types()
-    wrap_functions_on_use()
+    make_imports_quick()
     guard_streams()
     return finish(run(sys.argv[1:]))
 

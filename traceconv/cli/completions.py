@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,8 @@ def complete_format(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_reader(incomplete: str) -> list[str]:
     """Complete a source format."""
+    from importlib import resources
+
     folders = resources.files("traceconv.formats").iterdir()
     names = {folder.name for folder in folders if folder.is_dir() and folder.joinpath("format.py").is_file()}
     return _starting({*names, *_plugins("traceconv.formats")}, incomplete)
@@ -100,10 +101,14 @@ def _columns(context: typer.Context) -> tuple[SqlColumn, ...]:
     name = next((found for word in words if (found := str(word).replace("-", "_")) in known), None)
     if name is None:
         return ()
+    from importlib import resources
+
     return parse(name, (resources.files("traceconv.reports") / "sql" / f"{name}.sql").read_text("utf-8")).columns
 
 
 def _files(package: str, folder: str, suffix: str) -> list[str]:
+    from importlib import resources
+
     files = resources.files(package).joinpath(folder).iterdir()
     return sorted(file.name.removesuffix(suffix) for file in files if file.name.endswith(suffix))
 

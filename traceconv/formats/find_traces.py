@@ -16,7 +16,6 @@ from traceconv.formats.common.folder_walk import walk
 from traceconv.formats.json_items.format import FORMAT as JSON_ITEMS
 from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.registry import SURE, TRACE_NAME, best_match
-from traceconv.formats.unsupported import what_it_is
 
 #: Maximum number of files read below a given folder.
 MAX_FILES = 200_000
@@ -71,7 +70,11 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
             unusable.append((path, str(error)))
             continue
         best, confidence = best_match(head)
-        other = what_it_is(head, path.name) if confidence < SURE else None
+        other = None
+        if confidence < SURE:
+            from traceconv.formats.unsupported import what_it_is  # compiles patterns that most files don't need
+
+            other = what_it_is(head, path.name)
         called_trace = TRACE_NAME.search(path.name) is not None
         if wanted is not None:
             if (best.name == wanted and confidence) or called_trace:

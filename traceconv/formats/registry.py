@@ -26,7 +26,6 @@ from traceconv.formats.perfetto_proto.format import FORMAT as PERFETTO_PROTO
 from traceconv.formats.plugins import PluginSource, as_input_error, confidence_of, plugin_formats
 from traceconv.formats.rocprofv3.format import FORMAT as ROCPROFV3
 from traceconv.formats.speedscope.format import FORMAT as SPEEDSCOPE
-from traceconv.formats.unsupported import what_it_is
 from traceconv.formats.xplane.format import FORMAT as XPLANE
 
 #: From this confidence on, a format is certain; below it, the file may contain anything.
@@ -123,6 +122,8 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
     if confidence < SURE:
         if has_items and may_have_items(head):
             return JSON_ITEMS.name
+        from traceconv.formats.unsupported import what_it_is  # compiles patterns that most files don't need
+
         other = what_it_is(head, path.name)
         if other is not None:
             raise InputError(f"{printable(str(path))} {other}")

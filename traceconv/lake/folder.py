@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -325,6 +324,8 @@ def new_file_name() -> str:
 
 
 def _sha256(file: IO[bytes]) -> str:
+    import hashlib  # loads OpenSSL, which an ingest does not need
+
     digest = hashlib.sha256()
     while part := file.read(_PART_BYTES):
         digest.update(part)

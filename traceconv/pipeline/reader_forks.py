@@ -20,8 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from traceconv.base.errors import is_command_line
-from traceconv.base.lazy_compute import wrap_functions_on_use
-from traceconv.base.unused_types import hide_unused_types
+from traceconv.base.quick_imports import make_imports_quick
 from traceconv.normalize import memory_budget
 
 PROGRAM = (
@@ -86,8 +85,7 @@ def main(modules: Sequence[str], entries: int, command_line: bool) -> None:
     gc.set_threshold(150_000)  # as on the command line
     memory_budget.MEMORY_ENTRIES = entries
     if command_line:
-        hide_unused_types()
-        wrap_functions_on_use()
+        make_imports_quick()
     import pyarrow as pa
 
     from traceconv.pipeline.reader_process import read_orders

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import os
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
@@ -16,6 +15,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.digest import blake2b
 from traceconv.base.errors import InputError, printable
 from traceconv.base.malloc_tuning import trim_heap
 from traceconv.base.prefetch import prefetch
@@ -289,7 +289,7 @@ def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: Impo
 
 def _fingerprint(path: Path) -> str:
     """Return a digest that identifies the file: of its size and samples from start to end, or of all of it."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     try:
         with path.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size

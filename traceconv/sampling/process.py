@@ -13,8 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
-from traceconv.base.lazy_compute import wrap_functions_on_use
-from traceconv.base.unused_types import hide_unused_types
+from traceconv.base.quick_imports import make_imports_quick
 from traceconv.pipeline.reader_forks import interrupts_held
 from traceconv.sampling.rows import SampledAnswer
 
@@ -95,8 +94,7 @@ def main() -> None:
     from traceconv.sampling.blocks import NotSampled
     from traceconv.sampling.sample import samples
 
-    hide_unused_types()
-    wrap_functions_on_use()
+    make_imports_quick()
     path, report = pickle.load(sys.stdin.buffer)
     Thread(target=_end_with_parent, daemon=True).start()
     try:

@@ -8,7 +8,6 @@ from: reading these takes less time than making the statements.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ import duckdb
 
 from traceconv._version import __version__
 from traceconv.base.cache_folder import cache_folder
+from traceconv.base.digest import blake2b
 from traceconv.base.errors import StoreError
 from traceconv.store.database import STORAGE_OPTIONS, create_store, store_statements
 
@@ -65,7 +65,7 @@ def empty_store(report_statements: Callable[[], Sequence[str]]) -> bytes | None:
 def _key(report_statements: Callable[[], Sequence[str]]) -> bytes:
     """Return a digest of all that the file depends on."""
     module, name = report_statements.__module__, report_statements.__qualname__
-    of_all = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    of_all = blake2b(digest_size=_DIGEST_BYTES)
     texts = (duckdb.__version__, STORAGE_OPTIONS, __version__, module, name)
     package = module.rpartition(".")[0]
     others = _files(package) if package else (statement.encode() for statement in report_statements())
@@ -119,4 +119,4 @@ def _decompressed(cached: bytes) -> bytes | None:
 
 
 def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()

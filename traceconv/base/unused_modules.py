@@ -1,0 +1,102 @@
+"""Keep imports of other packages from loading what is not used here, such as pandas, which pyarrow only recognises."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+#: Packages that pyarrow imports if they are installed: pandas to recognise its types, cloudpickle to pickle functions.
+_REFUSED = ("pandas", "cloudpickle")
+
+
+class _Refusal:
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Refuse the import."""
+        if name in _REFUSED:
+            raise ModuleNotFoundError(f"{name} is not used by the command line", name=name)
+
+
+class _StandIn(ModuleType):
+    """A module with few names, which others import. Asked for another name, it loads the module itself."""
+
+    def __getattr__(self, name: str) -> object:
+        package = sys.modules.get(self.__name__.partition(".")[0])
+        is_importing = package is None or getattr(package.__spec__, "_initializing", False)
+        if self.__name__ not in sys.modules or (is_importing and name.startswith("__")):
+            raise AttributeError(name)
+        return getattr(_real(self.__name__), name)
+
+
+class _StandInFinder:
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find the stand-in."""
+        return ModuleSpec(name, _StandInFinder()) if name in _NAMES else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Create the stand-in."""
+        found = _StandIn(spec.name)
+        vars(found).update(_NAMES[spec.name]())
+        return found
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing."""
+
+
+class _MaskedArray:
+    """The type of no array."""
+
+
+def _masked_arrays() -> dict[str, object]:
+    return {"MaskedArray": _MaskedArray, "is_masked": lambda _: False}
+
+
+def _linear_algebra() -> dict[str, object]:
+    def function(name: str) -> Callable[..., Any]:
+        return lambda *given, **named: getattr(_real("numpy.linalg"), name)(*given, **named)
+
+    return {name: function(name) for name in ("eigvals", "inv", "lstsq", "matrix_power")}
+
+
+def _duckdb_version() -> dict[str, object]:
+    # The module asks importlib.metadata for it, whose import takes longer than those of typical modules together.
+    import _duckdb
+
+    found = _duckdb.__version__.removeprefix("v")
+    return {"__version__": found, "__duckdb_version__": found, "version": lambda: found, "build_info": dict}
+
+
+def _secrets() -> dict[str, object]:
+    return {"token_hex": lambda size=32: os.urandom(size).hex()}  # in names of DuckDB's relations
+
+
+#: Modules that others import but rarely use, and the names that they ask for in a command.
+_NAMES: dict[str, Callable[[], dict[str, object]]] = {
+    "numpy._core._add_newdocs": dict,
+    "numpy._core._add_newdocs_scalars": dict,
+    "numpy.linalg": _linear_algebra,
+    "numpy.ma": _masked_arrays,
+    "duckdb._version": _duckdb_version,
+    "html": dict,
+    "pydoc": dict,
+    "secrets": _secrets,
+    "zipfile": dict,
+}
+
+
+def _real(name: str) -> ModuleType:
+    """Import a module in place of its stand-in."""
+    if _NAMES.pop(name, None) is not None:
+        sys.modules.pop(name, None)
+    return importlib.import_module(name)
+
+
+def hide_unused_modules() -> None:
+    """Prevent imports in a process that runs only our code: that of pandas takes longer than all others together."""
+    sys.meta_path[:0] = [_Refusal, _StandInFinder]
