@@ -11,7 +11,7 @@ import duckdb
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import define
 from traceconv.store.database import view_comments
-from traceconv.store.documented_sql import DocumentedSql, load_folder
+from traceconv.store.documented_sql import DocumentedSql, load_folder, without_order
 
 #: A report that another one reads; it must come first in the alphabet, so that it exists when the other is created.
 _CALL = re.compile(r"FROM ([a-z_]+)\(run := run\)")
@@ -52,16 +52,17 @@ def report_statements() -> list[str]:
     return [statement for report in every for statement in _statements(report)]
 
 
-def define_report(connection: duckdb.DuckDBPyConnection, report: Report) -> None:
+def define_report(connection: duckdb.DuckDBPyConnection, report: Report, *, in_order: bool = True) -> None:
     """Create the report's macro, and what it and its `early` places need, for this connection only.
 
-    It hides the macro in the file, which may be outdated.
+    It hides the macro in the file, which may be outdated. `in_order=False`: its rows are in any order, for a statement
+    that sorts them anyway. DuckDB would sort twice.
     """
     for name in dict.fromkeys(_CALL.findall(report.body)):
         if name in reports() and name != report.name:
             define_report(connection, reports()[name])
     define(connection, " ".join([*report.early, report.body]))
-    connection.execute(f"CREATE OR REPLACE TEMP MACRO {_macro(report)}")
+    connection.execute(f"CREATE OR REPLACE TEMP MACRO {_macro(report, in_order=in_order)}")
 
 
 def define_named(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -75,9 +76,10 @@ def define_named(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM {name}()")  # noqa: S608 - our own name
 
 
-def _macro(report: Report) -> str:
+def _macro(report: Report, *, in_order: bool = True) -> str:
     parameters = ", ".join(f"{quote_identifier(parameter.name)} := NULL" for parameter in report.parameters)
-    return f"{quote_identifier(report.name)}({parameters}) AS TABLE\n{report.body}"
+    body = report.body if in_order else without_order(report.body)
+    return f"{quote_identifier(report.name)}({parameters}) AS TABLE\n{body}"
 
 
 def _statements(report: Report) -> list[str]:

@@ -315,7 +315,7 @@ def statement(
 ) -> tuple[str, list[Value]]:
     """Return the SQL statement for a question, and its values. `select`: expressions instead of the columns."""
     report = question.report
-    define_report(connection, report)
+    define_report(connection, report, in_order=False)
     order = _sql_order(_order(question))
     # The requested columns may be in a table or view that costs less than the report.
     place = _place_with(question, report.early, {column.name for column in question.columns})
@@ -361,15 +361,16 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question, order: st
         return None
     if "run" not in question.parameters:
         return None  # an ID is only unique in its run
-    place = _place_with(question, [report.top_from] if report.top_from else [*report.early, report.name], set())
+    first = [report.top_from] if report.top_from else report.early
+    place = _place_with(question, [*first, report.name], set())
     if place is None:
         return None
     chosen, values = _early_conditions(connection, question, place)
     source = quote_identifier(place) + ("()" if place == question.report.name else "")
     sql = f"SELECT id FROM {source}{_where(chosen)} ORDER BY {order} LIMIT {question.top:d}"  # noqa: S608 - names from our own headers
     rows = [row for batch in fetch(connection, sql, values) for row in batch]
-    if not rows and report.top_from:
-        return None  # the table may have no rows of this run
+    if report.top_from and (not rows or (None,) in rows):
+        return None  # the table has no rows of this run; those of the report have no ID
     return [id_ for (id_,) in rows if isinstance(id_, int)]
 
 

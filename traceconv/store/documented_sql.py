@@ -140,6 +140,11 @@ class DocumentedSql:
         raise KeyError(name)
 
 
+def without_order(query: str) -> str:
+    """Return one of our queries without its order, the last clause, which costs a sort."""
+    return query.rpartition("\nORDER BY ")[0] or query
+
+
 class SqlFolder(Mapping[str, T], Generic[T]):
     """The SQL files of a folder by name, in alphabetical order. `parse` gets name and text when one is first used."""
 
@@ -159,10 +164,10 @@ class SqlFolder(Mapping[str, T], Generic[T]):
         return self._parsed[name]
 
     def _query(self, name: str) -> str:
-        """Return a query to include in another, without its order, which would cost a sort."""
+        """Return a query to include in another, without its order."""
         lines = self._files[name].read_text("utf-8").splitlines()
         query = "\n".join(dropwhile(lambda line: line.startswith("--"), lines))
-        return query.rpartition("\nORDER BY ")[0] or query
+        return without_order(query)
 
     def __contains__(self, name: object) -> bool:
         return name in self._files

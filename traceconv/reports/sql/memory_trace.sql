@@ -32,6 +32,10 @@ WITH executed AS (
   FROM task_memory AS m
   JOIN task AS t ON t.run_id = m.run_id AND t.id = m.id
   WHERE (run IS NULL OR m.run_id = run) AND (device IS NULL OR m.device_id = device)
+), alone AS (
+  SELECT r.run_id
+  FROM run AS r
+  WHERE (run IS NULL OR r.run_id = run) AND NOT EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = r.run_id)
 ), allocated AS (
   -- Runs without tasks: allocations of one op in a row belong to one execution.
   SELECT m.run_id, m.device_id, m.op_id, m.alloc_ns, m.block_id,
@@ -39,8 +43,7 @@ WITH executed AS (
            AS is_first
   FROM memory AS m
   WHERE m.kind = 'block' AND m.alloc_ns IS NOT NULL
-    AND (run IS NULL OR m.run_id = run) AND (device IS NULL OR m.device_id = device)
-    AND m.run_id IN (SELECT r.run_id FROM run AS r WHERE NOT EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = r.run_id))
+    AND (device IS NULL OR m.device_id = device) AND m.run_id IN (SELECT run_id FROM alone)
 ), grouped AS (
   SELECT *, count(*) FILTER (WHERE is_first)
               OVER (PARTITION BY run_id, device_id ORDER BY alloc_ns, block_id) AS execution
@@ -50,11 +53,28 @@ WITH executed AS (
   FROM grouped
   WHERE op_id IS NOT NULL
   GROUP BY run_id, device_id, execution, op_id
+), event AS (
+  SELECT m.run_id, m.device_id, m.kind = 'segment' AS is_segment, m.size_bytes, m.alloc_ns AS ts_ns
+  FROM memory AS m
+  WHERE m.run_id IN (SELECT run_id FROM alone)
+  UNION ALL
+  SELECT m.run_id, m.device_id, m.kind = 'segment' AS is_segment, TRY(-m.size_bytes) AS size_bytes, m.free_ns AS ts_ns
+  FROM memory AS m
+  WHERE m.run_id IN (SELECT run_id FROM alone)
+    AND (m.free_ns >= m.alloc_ns OR (m.free_ns IS NOT NULL AND m.alloc_ns IS NULL))
+), change AS (
+  SELECT *, bool_or(is_segment) OVER (PARTITION BY run_id, device_id) AS has_segments
+  FROM event
 ), usage AS (
-  SELECT u.run_id, u.device_id, u.ts_ns, u.used_bytes, u.reserved_bytes
-  FROM memory_usage AS u
-  WHERE u.level = 'device' AND (run IS NULL OR u.run_id = run) AND (device IS NULL OR u.device_id = device)
-    AND u.run_id IN (SELECT e.run_id FROM execution AS e)
+  -- What the view memory_usage has of these runs: DuckDB would compute it for the others too. Blocks without a time are
+  -- in use from the start.
+  SELECT run_id, device_id, ts_ns,
+         TRY_CAST(sum(CASE WHEN is_segment THEN 0 ELSE size_bytes END) OVER until_then AS BIGINT) AS used_bytes,
+         TRY_CAST(sum(CASE WHEN is_segment THEN size_bytes WHEN has_segments THEN 0 END) OVER until_then AS BIGINT)
+           AS reserved_bytes
+  FROM change
+  WINDOW until_then AS (PARTITION BY run_id, device_id ORDER BY ts_ns NULLS FIRST)
+  QUALIFY lead(ts_ns) OVER until_then IS DISTINCT FROM ts_ns
 ), found AS (
   SELECT run_id, id, device_id, op_id, name, step_id, at_ns, used_bytes, reserved_bytes, used_change_bytes
   FROM executed
