@@ -73,7 +73,7 @@ def report(tmp_path: Path) -> Path:
     db.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (256, 0, 'GPU', 3, 'SM Active [%]')")
     db.execute("INSERT INTO GPU_METRICS VALUES (?, 256, 3, 87)", (T0 + 150,))
     db.execute(
-        "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, 0, 1, 140000000000, 0, 1024, 2, 0, NULL)",
+        "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, 0, 1, 140000000000, 0, 1024, 2, 0, 'weights')",
         (T0 + 8, global_tid(100, 0)),
     )
     db.commit()
@@ -137,8 +137,8 @@ def test_nvtx_ranges(report: Path, tmp_path: Path) -> None:
         ("never popped", 66, None, 0, "thread", "python3", None, None),
     ]
     assert store.execute("SELECT count(*) FROM range WHERE args LIKE ?", [f"%{BIG}%"]).fetchone() == (1,)
-    markers = store.execute("SELECT name, ts_ns - ? FROM marker ORDER BY 2", [T0]).fetchall()
-    assert markers == [("mark", 3), ("allocation", 8)]
+    markers = store.execute("SELECT name, ts_ns - ?, args->>'$.name' FROM marker ORDER BY 2", [T0]).fetchall()
+    assert markers == [("mark", 3, None), ("allocation", 8, "weights")]
     counters = store.execute(
         "SELECT t.name, p.name, c.ts_ns - ?, c.value_int FROM counter c JOIN track t USING (run_id, track_id) "
         "JOIN process p USING (run_id, process_id)",

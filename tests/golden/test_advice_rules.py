@@ -156,6 +156,21 @@ def test_evidence_adds_up_to_the_saving(make_store: MakeStore, rule: str) -> Non
             assert saving_ns == one.saving_ns
 
 
+def test_evidence_of_small_tasks_and_of_communication_adds_up_to_the_saving(make_store: MakeStore) -> None:
+    """Small tasks of two names, with idle times before those that were launched in time, and an exposed collective."""
+    tasks = [
+        task(n, n * 12 * US + n % 7 * 100, (2 + n % 5) * US, name="ab"[n % 2], submit_ns=n * 12 * US - n % 3 * 4 * US)
+        for n in range(150)
+    ]
+    tasks.append(task(200, 2 * MS, 30 * US, name="long", submit_ns=MS))
+    tasks.append(task(201, 2 * MS + 10 * US, 50 * US, kind="collective", stream_id=8))
+    with traceconv.open_store(make_store(task=tasks, device=[{"device_id": 0}])) as opened:
+        found = {one.rule: one for one in opened.advise(1, least_percent=0).findings}
+        for rule in ("many-small-ops", "poor-overlap"):
+            query = f"SELECT sum(saving_ns) FROM ({found[rule].evidence})"
+            assert opened.query(query).fetchall() == [(found[rule].saving_ns,)]
+
+
 def test_subjects_are_those_with_the_most_time(make_store: MakeStore) -> None:
     names = ["a", "b", "a", "c", "d\x1b[31m"]
     tasks = [task(n, n * MS, (n + 1) * US, name=name, task_type="AI_CPU") for n, name in enumerate(names)]

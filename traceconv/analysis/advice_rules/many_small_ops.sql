@@ -5,7 +5,7 @@
 -- suggestion = "Join small operators: fuse or compile, batch matrix products, use grouped or for-each optimizers, or larger batches."
 -- reads = ["op-statistic", "kernels"]
 -- least_percent = 10
--- evidence = "SELECT name, count(*) AS tasks, sum(dur_ns) AS total_ns FROM task WHERE run_id = $run AND device_id IS NOT DISTINCT FROM $device AND kind = 'compute' AND dur_ns <= 10000 GROUP BY name ORDER BY tasks DESC"
+-- evidence = "WITH $pauses, part AS (SELECT name, 1 AS task, dur_ns, least(cost_ns, 10000) AS fixed_ns, 0 AS idle_ns FROM (SELECT name, dur_ns, quantile_disc(dur_ns, 0.01) OVER () AS cost_ns FROM task WHERE run_id = $run AND device_id IS NOT DISTINCT FROM $device AND kind = 'compute' AND dur_ns IS NOT NULL) WHERE dur_ns <= 10000 UNION ALL SELECT task_name, 0, 0, 0, least(gap_ns, greatest(0, delay_ns - latency_ns)) FROM (SELECT *, TRY(end_ns - start_ns) AS gap_ns, quantile_disc(delay_ns, 0.01) OVER () AS latency_ns FROM pause) WHERE gap_ns < 10000 AND delay_ns IS NOT NULL) SELECT name, sum(task) AS tasks, sum(dur_ns) AS total_ns, sum(fixed_ns) AS fixed_ns, sum(idle_ns) AS idle_ns, sum(fixed_ns + idle_ns) AS saving_ns FROM part GROUP BY name HAVING saving_ns > 0 ORDER BY saving_ns DESC"
 WITH fixed AS (
   SELECT device_id, quantile_disc(dur_ns, 0.01) AS cost_ns, count(*) FILTER (WHERE dur_ns <= 10000) AS tasks
   FROM task

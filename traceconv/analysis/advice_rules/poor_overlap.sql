@@ -4,6 +4,6 @@
 -- basis = "upper bound"
 -- suggestion = "Start collectives earlier (gradient buckets, asynchronous calls), send less (compression, sharding), and check whether a late rank makes the others wait (stragglers)."
 -- reads = ["breakdown"]
--- evidence = "SELECT device_id, collective_ns, exposed_collective_ns, overlap_percent, compute_ns - overlapped_collective_ns AS other_compute_ns FROM breakdown(run := $run, device := $device)"
+-- evidence = "SELECT device_id, collective_ns, exposed_collective_ns, overlap_percent, compute_ns - overlapped_collective_ns AS other_compute_ns, least(exposed_collective_ns, other_compute_ns) AS saving_ns FROM breakdown(run := $run, device := $device)"
 SELECT device_id, NULL AS subject, least(exposed_collective_ns, compute_ns - overlapped_collective_ns) AS saving_ns, 1 AS count
 FROM advice_device

@@ -325,7 +325,7 @@ class NsysReader:
             yield self._batch("gpu_metrics", events)
 
     def _memory_usage(self) -> Iterator[TraceBatch]:
-        columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid", "name")]
+        columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid")]
         operations = self._names.labels("ENUM_CUDA_DEV_MEM_EVENT_OPER")
         kind = columns.index("memoryOperationType") if "memoryOperationType" in columns else None
         for count, (times, processes, *values) in self._rows(MEMORY_USAGE, ["start", "globalPid", *columns]):
