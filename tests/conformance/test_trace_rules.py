@@ -370,3 +370,66 @@ def test_megengine_kernels_belong_to_the_step_that_dispatched_them(store: duckdb
     assert {step for step, _ in wanted} == {1, 2, 3}
     late = "SELECT count(*) FROM task JOIN step USING (run_id, step_id) WHERE task.start_ns > step.end_ns"
     assert store.execute(late).fetchall()[0][0] > 0
+
+
+def test_kernels_of_gpus_in_onnxruntime(tmp_path: Path) -> None:
+    events = [
+        {"cat": "Session", "pid": 5, "tid": 5, "dur": 9, "ts": 1, "ph": "X", "name": "model_run", "args": {}},
+        {"cat": "Node", "pid": 5, "tid": 5, "dur": 3, "ts": 2, "ph": "X", "name": "c_kernel_time",
+         "args": {"op_name": "Conv", "provider": "CUDAExecutionProvider"}},
+        {"cat": "Kernel", "pid": -1, "tid": -1, "dur": 40, "ts": 4, "ph": "X", "name": "void conv<float>(int)",
+         "args": {"stream": "0x1", "grid_x": "8", "op_name": "Conv", "parent_name": "c_kernel_time"}},
+        {"cat": "Kernel", "pid": -1, "tid": -1, "dur": 2, "ts": 50, "ph": "X", "name": "MemcpyDeviceToHost",
+         "args": {"stream": "0x1", "size": "64"}},
+    ]  # fmt: skip
+    path = tmp_path / "ort.json"
+    path.write_text(json.dumps(events))
+    db = tmp_path / "trace.duckdb"
+    ingest([path], db)
+    with duckdb.connect(str(db), read_only=True) as store:
+        assert store.execute(
+            "SELECT t.kind, t.device_id, t.dur_ns, t.size_bytes, o.op_type FROM task AS t "
+            "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns"
+        ).fetchall() == [
+            ("compute", 0, 3000, None, "Conv"), ("compute", None, 40000, None, "Conv"), ("copy", None, 2000, 64, None)
+        ]  # fmt: skip
+
+
+def test_unitrace(tmp_path: Path) -> None:
+    """Names of processes come last; PyTorch has the same category for calls of the host."""
+    host, device = {"pid": 10, "tid": 11}, {"pid": 4294967295, "tid": 4294967294}
+    tile = {"pid": 4294967293, "tid": 4294967292}
+    events = [
+        {"ph": "X", **host, "name": "zeCommandListAppendLaunchKernel", "cat": "cpu_op", "ts": 1, "dur": 5, "id": 0},
+        {"ph": "X", **host, "name": "MPI_Send", "cat": "cpu_op", "ts": 7, "dur": 1, "args": {"ssize": 4}},
+        {"ph": "X", **host, "name": "my task", "cat": "cpu_op", "ts": 8, "dur": 1, "id": 0},
+        *(
+            {"ph": "X", **where, "name": name, "cat": "gpu_op", "ts": ts, "dur": 20, "args": {"id": str(ts)}}
+            for where, ts, name in (
+                (device, 10, "gemm[SIMD16 {256; 1; 1} {64; 1; 1}]"),
+                (tile, 20, "Tile #1: gemm[SIMD16 {256; 1; 1} {64; 1; 1}]"),
+                (device, 30, "zeCommandListAppendMemoryCopy(M2D)[4096 bytes]"),
+                (device, 50, "zeCommandListAppendBarrier"),
+            )
+        ),
+        {"ph": "M", "name": "process_name", "pid": 10, "ts": 0, "args": {"name": "HOST<node1>"}},
+        {"ph": "M", "name": "process_name", **device, "args": {"name": "RANK 0 DEVICE<node1>0:3a:0.0 #0"}},
+        {"ph": "M", "name": "process_name", **tile, "args": {"name": "RANK 0 DEVICE<node1>0:3b:0.0 #1.0"}},
+    ]
+    path = tmp_path / "python.10.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    db = tmp_path / "trace.duckdb"
+    ingest([path], db)
+    with duckdb.connect(str(db), read_only=True) as store:
+        assert writer(store) == "unitrace"
+        assert store.execute(
+            "SELECT t.kind, t.device_id, t.correlation_id, o.op_type FROM task AS t "
+            "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns"
+        ).fetchall() == [
+            ("compute", 0, 10, "gemm"), ("compute", 1, 20, "gemm"), ("copy", 0, 30, None), ("sync", 0, 50, None)
+        ]  # fmt: skip
+        assert store.execute("SELECT level, name FROM api ORDER BY start_ns").fetchall() == [
+            ("driver", "zeCommandListAppendLaunchKernel"),
+            ("communication", "MPI_Send"),
+        ]
+        assert store.execute("SELECT name FROM range").fetchall() == [("my task",)]
