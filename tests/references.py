@@ -13,7 +13,7 @@ SLICES = ("task", "api", "range")
 #: (table, column) → referenced columns of the same run; NULL refers to nothing.
 REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     **{(table, "track_id"): (("track", "track_id"),) for table in (*EVENTS, "counter")},
-    **{(table, "op_id"): (("op", "op_id"),) for table in (*SLICES, "memory", "fusion")},
+    **{(table, "op_id"): (("op", "op_id"),) for table in (*SLICES, "memory", "fusion", "op_total")},
     **{(table, "step_id"): (("step", "step_id"),) for table in SLICES},
     **{(table, "device_id"): (("device", "device_id"),) for table in ("task", "memory", "step", "track")},
     **{(table, "parent_id"): tuple((other, "id") for other in SLICES) for table in SLICES},
@@ -23,6 +23,7 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
             "device_busy",
             "device_gap",
             "device_total",
+            "op_total",
             "stream_busy",
             "memory_interval",
             "task_memory",

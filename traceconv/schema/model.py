@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 #: Version of the store's schema, raised with every change of a table. Stores with a newer version are refused.
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 _SCALAR_BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8, "f64": 8, "str": 8}
 _COLUMN_TYPES = frozenset({"i32", "i64", "u64", "f64", "str", "bool", "json"})

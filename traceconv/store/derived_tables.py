@@ -78,8 +78,10 @@ def derived_rows(
         step_done()  # from here on, the transaction sees what the thread has inserted
     if has_tasks:
         from traceconv.store.collective_table import fill_collectives
+        from traceconv.store.op_totals import fill_op_totals
         from traceconv.store.replay_tables import fill_replays
 
+        fill_op_totals(connection, runs)
         fill_replays(connection, runs)
         fill_collectives(connection, runs)
 

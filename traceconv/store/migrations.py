@@ -77,6 +77,7 @@ MIGRATIONS: Mapping[int, Migration] = {
     ),
     10: Migration(),
     11: Migration(),
+    12: Migration(),
 }
 
 #: Stores of this version and all later ones can be migrated.

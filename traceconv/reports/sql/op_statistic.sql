@@ -26,11 +26,25 @@
 -- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", msprof = "Avg Time(us)", msprof_as = "short_us", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
 -- max_ns = { type = "BIGINT", unit = "ns", msprof = "Max Time(us)", msprof_as = "short_us", doc = "Longest duration; NULL if none ended, or if a task contains several executions, whose durations are unknown." }
 -- ratio_percent = { type = "DOUBLE", unit = "percent", msprof = "Ratio(%)", msprof_as = "ratio", doc = "100 total_ns / the sum of total_ns over all rows of the run and device; NULL if that is 0." }
-WITH by_op AS (
-  -- Group by op first: numbers are grouped faster than text, and the join gets one row per op.
+WITH counted AS (
+  -- The runs whose tasks are read: of a part of their tasks, and those without totals.
+  SELECT r.run_id
+  FROM run AS r
+  WHERE (run IS NULL OR r.run_id = run)
+    AND (coalesce(step, first_step, last_step, from_ns, to_ns) IS NOT NULL
+         OR NOT EXISTS (SELECT 1 FROM op_total AS o WHERE o.run_id = r.run_id))
+), by_op AS (
+  SELECT o.run_id, o.device_id, o.op_id, o.core_type, o.task_count + o.unfinished_count AS started,
+         o.task_count AS ended, o.sum_ns::HUGEINT AS total, o.min_ns AS shortest, o.max_ns AS longest
+  FROM op_total AS o
+  WHERE (run IS NULL OR o.run_id = run) AND (device IS NULL OR o.device_id = device)
+    AND coalesce(step, first_step, last_step, from_ns, to_ns) IS NULL
+  UNION ALL
+  -- Grouped by op first: numbers are grouped faster than text, and the join gets one row per op.
   SELECT t.run_id, t.device_id, t.op_id, t.core_type, count(*) AS started, count(t.dur_ns) AS ended,
          sum(t.dur_ns) AS total, min(t.dur_ns) AS shortest, max(t.dur_ns) AS longest
   FROM task AS t
+  JOIN counted AS c ON c.run_id = t.run_id
   WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
     AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
