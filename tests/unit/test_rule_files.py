@@ -13,6 +13,7 @@ from traceconv.base.errors import InputError
 from traceconv.normalize.trace.classify import Classifier, rules_of
 from traceconv.normalize.trace.rule_files import built_in, parse_rules
 from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.inspect import inspect_trace
 from traceconv.pipeline.trace_file import TraceOptions
 
 GOOD = """
@@ -154,6 +155,22 @@ def test_the_host_is_in_the_first_arg_that_any_row_has(
     options = TraceOptions(rules=(parse_rules(HOST, "host.toml"),))
     [run] = ingest([trace], tmp_path / "trace.duckdb", trace_options=options)
     assert run.host == host
+
+
+@pytest.mark.parametrize(("count", "missing"), [(2, False), (3, True), (4, False), (6, True)])
+def test_a_trace_with_as_many_events_as_its_writer_keeps_is_incomplete(
+    count: int, missing: bool, tmp_path: Path
+) -> None:
+    trace = tmp_path / "one.json"
+    events = [{"ph": "X", "cat": "kernel", "name": "a", "pid": 1, "tid": 1, "ts": ts, "dur": 1} for ts in range(count)]
+    trace.write_text(json.dumps([*events, {"ph": "i", "name": "b", "pid": 1, "tid": 1, "ts": 1}]))
+    rules = (parse_rules(f"event_limit = 3\n{GOOD}", "limit.toml"),)
+    [run] = ingest([trace], tmp_path / "trace.duckdb", trace_options=TraceOptions(rules=rules))
+    codes = ["missing_records"] if missing else []
+    assert [entry.code.text for entry in run.log] == codes
+    assert [entry.code.text for entry in inspect_trace(trace, "chrome_json", rules=rules).log] == codes
+    with pytest.raises(InputError, match="event_limit must be 1 or more"):
+        parse_rules("title = 'One'\nevent_limit = 0", "zero.toml")
 
 
 def test_common_thread_names_identify_no_writer() -> None:

@@ -30,7 +30,10 @@ class Code(Enum):
     NEWER_VERSION = (Severity.ERROR, "A file has a newer version of the format.")
     DAMAGED_BLOCK = (Severity.DATA_LOSS, "A damaged block; reading resumed at the next intact one.")
     TRUNCATED = (Severity.DATA_LOSS, "A file ends inside a block.")
-    MISSING_RECORDS = (Severity.DATA_LOSS, "Gaps in sequence numbers: records are missing.")
+    MISSING_RECORDS = (
+        Severity.DATA_LOSS,
+        "Gaps in sequence numbers, or as many events as a writer keeps: records are missing.",
+    )
     REPEATED_RECORDS = (Severity.INFO, "Repeated records: dropped.")
     CONFLICTING_RECORDS = (Severity.ERROR, "Different records with the same sequence numbers: the first are kept.")
     REPEATED_MARK = (Severity.DATA_LOSS, "Step marks that are repeated or too late.")

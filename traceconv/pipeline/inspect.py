@@ -107,13 +107,17 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
     for code, count in seen.lost.items():
         log.count(code, _LOSSES[code], count)
     header = header_of(source.keys)
+    found = seen.rules(source.keys)
+    missing = found.limit_reached(seen.counts["X events"]) if scan else None
+    if missing is not None:
+        log.add(Code.MISSING_RECORDS, missing)
     return TraceSummary(
         path,
         reader,
         source.container,
         source.size_bytes if scan else path.stat().st_size,
         scan,
-        header.writer if header is not None else seen.writer(source.keys),
+        header.writer if header is not None else found.title or None,
         tuple(source.keys),
         dict(sorted(seen.counts.items())),
         seen.first_ns,
@@ -206,8 +210,8 @@ class _EventFacts(TimeBounds):
         self.note_times(times.ns[timed], ns)
         return timed
 
-    def writer(self, keys: Iterable[str]) -> str | None:
-        """Return the title of the first rules that match the trace."""
+    def rules(self, keys: Iterable[str]) -> RuleSet:
+        """Return the first rules that match the trace."""
         words = {
             "keys": keys,
             "categories": self._categories,
@@ -215,4 +219,4 @@ class _EventFacts(TimeBounds):
             "threads": identifying_words(chain(self._threads, self.tracks.thread_names()), "threads", self._rule_sets),
             "args": self._arg_keys,
         }
-        return rules_of(words, self._rule_sets).title or None
+        return rules_of(words, self._rule_sets)

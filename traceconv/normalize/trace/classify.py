@@ -138,6 +138,7 @@ class RuleSet:
     op_types      patterns of op names with a group `op_type`, for ops without a type
     step_ends     how instants mark the ends of steps
     hosts         args that contain the name of the host; the first that any row has is used
+    event_limit   the writer omits the last complete events of a trace that has more than this number, or a multiple
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -153,6 +154,13 @@ class RuleSet:
     items: tuple[Items, ...] = ()
     hosts: tuple[HostArg, ...] = ()
     step_ends: StepEnds | None = None
+    event_limit: int | None = None
+
+    def limit_reached(self, complete_events: int) -> str | None:
+        """Return what is missing if a trace has the largest number of complete events that its writer keeps."""
+        if self.event_limit is None or not complete_events or complete_events % self.event_limit:
+            return None
+        return f"{complete_events:,} complete events, a limit of the writer: later ones are missing"
 
     @cached_property
     def filled_columns(self) -> Mapping[str, tuple[str, ...]]:

@@ -29,8 +29,8 @@ A file with `[[items]]` (see `events.items.Items`), or one table `[items]`, read
 
 A file may also describe how its writer marks allocations and frees (`[memory]`, with the fields of `MemoryMarkers`),
 how instants mark the ends of steps (`[step_ends]`, with the fields of `StepEnds`),
-which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), and which args
-contain the name of the host (`[[host]]`, with the fields of `HostArg`).
+which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), which args contain the
+name of the host (`[[host]]`, with the fields of `HostArg`), and how many complete events it keeps (`event_limit`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _FILE_KEYS = {
     **dict.fromkeys(("launch_flows", "op_types"), _TEXTS),
     **dict.fromkeys(("detect", "memory", "step_ends"), _TABLE),
     "items": _ITEMS,
-    "priority": _INTEGER,
+    **dict.fromkeys(("priority", "event_limit"), _INTEGER),
     "flow_chains": _BOOLEAN,
     **dict.fromkeys(("rule", "host"), _TABLES),
 }
@@ -172,11 +172,19 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
             items,
             tuple(_host_arg(entry, f"{where}: host {number}") for number, entry in enumerate(raw.get("host", []), 1)),
             _step_ends(raw["step_ends"], f"{where}: step_ends") if "step_ends" in raw else None,
+            _event_limit(raw, where),
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+
+
+def _event_limit(raw: Mapping[str, Any], where: str) -> int | None:
+    limit: int | None = raw.get("event_limit")
+    if limit is not None and limit < 1:
+        raise _RuleError(f"{where}: event_limit must be 1 or more")
+    return limit
 
 
 def _op_type(text: str, where: str) -> re.Pattern[str]:
