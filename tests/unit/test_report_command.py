@@ -313,6 +313,7 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["op-statistic", "-o", "ops.xlsx"], 2, "use .txt, .csv, .json, .ndjson, .jsonl, .md, .parquet"),
         (["op-statistic", "-o", "ops.html"], 2, "unknown suffix: ops.html"),
         (["op-statistic", "-o", "ops.arrow"], 2, "unknown suffix"),
+        (["op-statistic", "--store", "s.duckdb"], 2, "report has no option --store. Use: --db."),
         (["op-statistic", "--tpo", "3"], 2, "report has no option --tpo. Did you mean '--to'?"),
         (["op-statistic", "--top", "many"], 2, "not an integer"),
         (["op-statistic", "--run", "newst"], 2, "Did you mean 'newest'?"),

@@ -92,7 +92,7 @@ def ingest_into_lake(
     Examples:
       traceconv lake ingest traces/ --into lake
       traceconv lake ingest rank*.json.gz --into s3://bucket/lake --group job7
-      traceconv lake ingest /shared/traces --into /shared/lake --engine spark --master spark://HOST:7077
+      traceconv lake ingest D --into lake --engine spark --master spark://H:7077
     """
     ingest.prepare_memory()
     from traceconv.pipeline.ingest import naming_of, trace_options_of

@@ -22,7 +22,9 @@ _OTHER_OPTIONS = {
     "--md": ["--format markdown"], "--ndjson": ["--format ndjson"], "--parquet": ["--format parquet"],
     "--force": ["--replace", "--overwrite"], "--overwrite": ["--replace"], "--replace": ["--overwrite"],
     "--out": ["--output", "--db"], "--output": ["--db"], "-o": ["--db"], "--file": ["--output"],
-    "--where": ["--filter"], "--head": ["--top", "--limit"], "--shape": ["--input"], "--shapes": ["--input"],
+    "--store": ["--db"], "--database": ["--db"], "--threshold": ["--fail-over"], "--sort": ["--order-by"],
+    "--sort-by": ["--order-by"], "--where": ["--filter"], "--head": ["--top", "--limit"],
+    "--shape": ["--input"], "--shapes": ["--input"],
     "-r": ["--reader"], "-f": ["--format", "--replace"], "-b": ["--batch"], "-d": ["--device"],
     **{f"-{digit}": ["--top N", "--limit N"] for digit in range(1, 10)},
 }  # fmt: skip
