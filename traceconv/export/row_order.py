@@ -26,9 +26,9 @@ _MOST_LINES = 1 << 20
 #: Rows in an array of a window.
 BATCH_ROWS = 16_384
 #: Size of a window's slices and of a slice without args, and the maximum number of slices in a window.
-_WINDOW_BYTES = 12 << 20
+_WINDOW_BYTES = 6 << 20
 _ROW_BYTES = 200
-_WINDOW_ROWS = 131_072
+_WINDOW_ROWS = 65_536
 _SAMPLE_ROWS = 2048
 #: Rows after which an earlier row begins another run, at most.
 _MOST_LATE = 4096
