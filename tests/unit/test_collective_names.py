@@ -84,7 +84,13 @@ def test_all_rules_for_gpu_kernels_use_the_shared_pattern() -> None:
         for rule in rules.rules
         if rule.name is not None and rule.name.pattern == COLLECTIVE
     }
-    assert sharing == {"JAX, TensorFlow (XLA profiler)", "Nsight Systems", "PyTorch profiler (Kineto)", "rocprofv3"}
+    assert sharing == {
+        "JAX, TensorFlow (XLA profiler)",
+        "Nsight Systems",
+        "PyTorch profiler (Kineto)",
+        "rocprof-sys",
+        "rocprofv3",
+    }
 
 
 @pytest.mark.parametrize(

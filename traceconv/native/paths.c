@@ -17,6 +17,8 @@ static const int64_t null = INT64_MIN;
 enum { CALL = -1, OUTSIDE = -1, OTHER = 1, CLASS_BITS = 3, IS_HOST = 4, KIND_SHIFT = 3 };
 enum { WAITING, VISITED, PLACED, LOST };
 enum { COLUMNS = 9, LOOKED_UP = 2, ADDED = 4, MOST_SLICES = 1 << 30 };
+/* The number of paths of a run that was full before the slices that are being placed. */
+#define FULL (INT64_MAX / 2)
 
 /* PATH_DTYPE and SUM_DTYPE. The kind of a run's root is the number of paths of the run. */
 typedef struct {
@@ -45,9 +47,14 @@ typedef struct {
     size_t place;
 } Start;
 
-/* A hash table of places in an array plus one. */
+/* A place in an array plus one, with bits of its key, so that few others are compared. */
 typedef struct {
-    uint32_t *slots;
+    uint32_t place, tag;
+} Slot;
+
+/* A hash table of places. */
+typedef struct {
+    Slot *slots;
     size_t size;
 } Index;
 
@@ -61,7 +68,9 @@ typedef struct {
     size_t slice_count, placed_count, slice_room, path_count, path_room, sum_count, sum_room, missing_count, missing_room, stack_room;
     Index of_slices, of_paths, of_sums;
     int64_t most_paths;
-    int is_full; /* whether a run has had new names after most_paths */
+    int is_filling; /* whether a run has had new names after most_paths for the first time */
+    int64_t root, root_run_id; /* of the run that was asked for last, if `has_root` */
+    int has_root;
 } Paths;
 
 static inline int64_t item(const Py_buffer *numbers, size_t place)
@@ -93,7 +102,7 @@ static int empty_index(Index *index, size_t count)
     size_t size = 256;
     while (size < count * 2)
         size *= 2;
-    uint32_t *slots = calloc(size, sizeof *slots);
+    Slot *slots = calloc(size, sizeof *slots);
     if (slots == NULL)
         return 0;
     free(index->slots);
@@ -102,12 +111,26 @@ static int empty_index(Index *index, size_t count)
     return 1;
 }
 
-static void put(Index *index, size_t hash, size_t place)
+static inline uint32_t tag_of(size_t hash)
+{
+    return (uint32_t)((uint64_t)hash >> 32);
+}
+
+static void put(Index *index, size_t hash, uint32_t tag, size_t place)
 {
     size_t slot = hash & (index->size - 1);
-    while (index->slots[slot])
+    while (index->slots[slot].place)
         slot = (slot + 1) & (index->size - 1);
-    index->slots[slot] = (uint32_t)place + 1;
+    index->slots[slot] = (Slot){(uint32_t)place + 1, tag};
+}
+
+/* The next slot from this one on with this tag, or an empty one. */
+static inline size_t next_slot(const Index *index, size_t slot, uint32_t tag)
+{
+    slot &= index->size - 1;
+    while (index->slots[slot].place && index->slots[slot].tag != tag)
+        slot = (slot + 1) & (index->size - 1);
+    return slot;
 }
 
 static Slice *slice_of(const Paths *paths, int64_t run_id, int64_t id)
@@ -115,12 +138,26 @@ static Slice *slice_of(const Paths *paths, int64_t run_id, int64_t id)
     const Index *index = &paths->of_slices;
     if (index->size == 0 || id == null)
         return NULL;
-    for (size_t slot = hash_of_slice(run_id, id) & (index->size - 1); index->slots[slot]; slot = (slot + 1) & (index->size - 1)) {
-        Slice *slice = &paths->slices[index->slots[slot] - 1];
+    for (size_t slot = hash_of_slice(run_id, id);; slot++) {
+        slot = next_slot(index, slot, (uint32_t)id);
+        if (!index->slots[slot].place)
+            return NULL;
+        Slice *slice = &paths->slices[index->slots[slot].place - 1];
         if (slice->id == id && slice->run_id == run_id)
             return slice;
     }
-    return NULL;
+}
+
+static int64_t path_of(Paths *paths, int64_t parent, int64_t name, int64_t run_id);
+
+static int64_t root_of(Paths *paths, int64_t run_id)
+{
+    if (!paths->has_root || paths->root_run_id != run_id) {
+        paths->root = path_of(paths, -1, run_id, run_id);
+        paths->root_run_id = run_id;
+        paths->has_root = paths->root >= 0;
+    }
+    return paths->root;
 }
 
 /* The place of a path, which is added if it is new; -1 if out of memory. The root of a run has the parent -1.
@@ -131,33 +168,30 @@ static int64_t path_of(Paths *paths, int64_t parent, int64_t name, int64_t run_i
     if (paths->path_count * 2 >= index->size) {
         if (!empty_index(index, paths->path_count * 2))
             return -1;
-        for (size_t place = 0; place < paths->path_count; place++)
-            put(index, hash_of(paths->paths[place].parent, paths->paths[place].name), place);
+        for (size_t place = 0; place < paths->path_count; place++) {
+            size_t hash = hash_of(paths->paths[place].parent, paths->paths[place].name);
+            put(index, hash, tag_of(hash), place);
+        }
     }
-    size_t hash = hash_of(parent, name);
-    for (size_t slot = hash & (index->size - 1); index->slots[slot]; slot = (slot + 1) & (index->size - 1)) {
-        const Path *path = &paths->paths[index->slots[slot] - 1];
+    size_t hash = hash_of(parent, name), slot = hash;
+    for (; index->slots[slot = next_slot(index, slot, tag_of(hash))].place; slot++) {
+        const Path *path = &paths->paths[index->slots[slot].place - 1];
         if (path->parent == parent && path->name == name)
-            return (int64_t)index->slots[slot] - 1;
+            return (int64_t)index->slots[slot].place - 1;
     }
     if (parent >= 0) {
-        int64_t root = path_of(paths, -1, run_id, run_id);
-        if (name != OTHER && paths->paths[root].kind >= paths->most_paths) {
-            paths->is_full = 1;
+        Path *root = &paths->paths[root_of(paths, run_id)];
+        if (name != OTHER && root->kind >= paths->most_paths) {
+            paths->is_filling |= root->kind < FULL;
             return path_of(paths, parent, OTHER, run_id);
         }
-        paths->paths[root].kind++;
+        root->kind++;
     }
     if (!room_for_one(&paths->paths, paths->path_count, &paths->path_room, sizeof *paths->paths, 256))
         return -1;
     paths->paths[paths->path_count] = (Path){parent, name, run_id, parent < 0 ? -1 : paths->paths[parent].depth + 1, null, parent < 0 ? 0 : null};
-    put(index, hash, paths->path_count);
+    put(index, hash, tag_of(hash), paths->path_count);
     return (int64_t)paths->path_count++;
-}
-
-static inline int64_t root_of(Paths *paths, int64_t run_id)
-{
-    return path_of(paths, -1, run_id, run_id);
 }
 
 static inline int adds(int64_t *sum, int64_t value)
@@ -172,12 +206,14 @@ static int add(Paths *paths, const Sum *part)
     if (paths->sum_count * 2 >= index->size) {
         if (!empty_index(index, paths->sum_count * 2))
             return 0;
-        for (size_t place = 0; place < paths->sum_count; place++)
-            put(index, hash_of_sum(&paths->sums[place]), place);
+        for (size_t place = 0; place < paths->sum_count; place++) {
+            size_t hash = hash_of_sum(&paths->sums[place]);
+            put(index, hash, tag_of(hash), place);
+        }
     }
-    size_t slot = hash_of_sum(part) & (index->size - 1);
-    for (; index->slots[slot]; slot = (slot + 1) & (index->size - 1)) {
-        Sum *sum = &paths->sums[index->slots[slot] - 1], more = *sum;
+    size_t hash = hash_of_sum(part), slot = hash;
+    for (; index->slots[slot = next_slot(index, slot, tag_of(hash))].place; slot++) {
+        Sum *sum = &paths->sums[index->slots[slot].place - 1], more = *sum;
         if (sum->path != part->path || sum->device_id != part->device_id || sum->step_id != part->step_id)
             continue;
         if (!adds(&more.host_total_ns, part->host_total_ns) || !adds(&more.host_self_ns, part->host_self_ns)
@@ -192,7 +228,7 @@ static int add(Paths *paths, const Sum *part)
     if (!room_for_one(&paths->sums, paths->sum_count, &paths->sum_room, sizeof *paths->sums, 1024))
         return 0;
     paths->sums[paths->sum_count++] = *part;
-    index->slots[slot] = (uint32_t)paths->sum_count;
+    index->slots[slot] = (Slot){(uint32_t)paths->sum_count, tag_of(hash)};
     return 1;
 }
 
@@ -309,7 +345,9 @@ static void unplace_from(Paths *paths, size_t first, size_t path_count)
     }
     free(paths->of_paths.slots);
     paths->of_paths = (Index){NULL, 0};
+    paths->has_root = 0;
 }
+
 static int compare_starts(const void *one, const void *other)
 {
     const Start *a = one, *b = other;
@@ -333,21 +371,23 @@ static Start *by_start(const Paths *paths, size_t first)
     return order;
 }
 
-/* Place the slices from this one on. Once a run is full, which names become OTHER depends on the order of starts. */
+/* Place the slices from this one on. If a run gets full, which names become OTHER depends on the order of starts. */
 static int place_all(Paths *paths, size_t first)
 {
     size_t path_count = paths->path_count, missing_count = paths->missing_count;
-    if (!paths->is_full) {
-        if (!place_from(paths, first, NULL))
-            return 0;
-        if (!paths->is_full)
-            return 1;
-        unplace_from(paths, first, path_count);
-        paths->missing_count = missing_count;
-    }
+    if (!place_from(paths, first, NULL))
+        return 0;
+    if (!paths->is_filling)
+        return 1;
+    unplace_from(paths, first, path_count);
+    paths->missing_count = missing_count;
     Start *order = by_start(paths, first);
     int is_sound = order != NULL && place_from(paths, first, order);
     free(order);
+    for (size_t place = 0; place < paths->path_count; place++)
+        if (paths->paths[place].parent < 0 && paths->paths[place].kind >= paths->most_paths)
+            paths->paths[place].kind = FULL;
+    paths->is_filling = 0;
     return is_sound;
 }
 
@@ -358,7 +398,7 @@ static int place_new(Paths *paths, int64_t start_ns)
     if (!empty_index(&paths->of_slices, paths->slice_count))
         return 0;
     for (size_t row = 0; row < paths->slice_count; row++)
-        put(&paths->of_slices, hash_of_slice(paths->slices[row].run_id, paths->slices[row].id), row);
+        put(&paths->of_slices, hash_of_slice(paths->slices[row].run_id, paths->slices[row].id), (uint32_t)paths->slices[row].id, row);
     if (!place_all(paths, paths->placed_count))
         return 0;
     for (; paths->placed_count < paths->slice_count; paths->placed_count++) {
@@ -375,14 +415,10 @@ static int place_new(Paths *paths, int64_t start_ns)
 
 static int look_up(Paths *paths, const Py_buffer *columns, size_t count, int64_t *found)
 {
-    int64_t root = -1, root_run_id = 0;
     for (size_t row = 0; row < count; row++) {
         int64_t run_id = item(&columns[0], row), id = item(&columns[1], row);
         const Slice *slice = slice_of(paths, run_id, id);
-        if (root < 0 || run_id != root_run_id) {
-            root = root_of(paths, run_id);
-            root_run_id = run_id;
-        }
+        int64_t root = root_of(paths, run_id);
         if (root < 0 || (slice == NULL && id != null && !note_missing(paths, run_id, id)))
             return 0;
         int is_placed = slice != NULL && slice->state == PLACED;

@@ -152,14 +152,14 @@ class _Search:
         except InputError as error:
             found.unusable.append(Problem(top, str(error)))
             return
-        traces = [trace for trace in listed.traces if os.path.realpath(trace.path) not in files]
+        traces = [trace for trace in listed.traces if not files or os.path.realpath(trace.path) not in files]
         unusable = [Problem(path, why) for path, why in listed.unusable if os.path.realpath(path) not in files]
         others = [Problem(path, why) for path, why in listed.others if os.path.realpath(path) not in files]
         unknown = {os.path.realpath(file) for folder in folders for file in folder.unknown}
         others += [
             Problem(trace.path, "is a trace, but not a known part of its folder's recording; name it to ingest it")
             for trace in listed.traces
-            if trace.sure and os.path.realpath(trace.path) in unknown
+            if unknown and trace.sure and os.path.realpath(trace.path) in unknown
         ]
         found.traces += [
             TraceFile(trace.path, trace.reader, top, trace.sure) for trace in traces if self._is_new(trace.path)

@@ -64,7 +64,7 @@ def derived_rows(
             yield from queue_rows(connection, runs)
             step_done()
         if (has_ranges or has_tasks) and paths.acquire(blocking=False):
-            link_tasks(connection, runs)
+            link_tasks(connection, runs if has_tasks else ())
             fill_paths(connection, runs)
             step_done()
             linked = True

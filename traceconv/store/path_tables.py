@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import duckdb
 import numpy as np
@@ -187,13 +187,17 @@ JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
 WHERE f.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync'
 GROUP BY f.run_id, f.dst_id
 """
+_NONE_LINKED = "CREATE OR REPLACE TEMP TABLE linked (run_id BIGINT, id BIGINT, range_id BIGINT)"
 _PLACE_NAMES = ["run_id", "id", "path", "class"]
 _TEMPORARY = ("range_place", "call_place", "slow_place", "new_paths")
 
 
-def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:
-    """Create the temporary table linked: tasks to which flows lead, and the first range that is the source of one."""
-    connection.execute(_LINKED.format(runs=", ".join(f"{run_id:d}" for run_id in runs) or "NULL"))
+def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Collection[int]) -> None:
+    """Create the temporary table linked: tasks to which flows lead, and the first range that is the source of one.
+
+    runs  those that may have tasks
+    """
+    connection.execute(_LINKED.format(runs=", ".join(f"{run_id:d}" for run_id in runs)) if runs else _NONE_LINKED)
 
 
 def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> None:

@@ -24,8 +24,9 @@ def time_chunks(connection: duckdb.DuckDBPyConnection, times: str, max_rows: int
 def _starts(connection: duckdb.DuckDBPyConnection, times: str, where: str, max_rows: int) -> Iterator[int]:
     """Yield the starts of ranges."""
     of = f"FROM ({times}) WHERE {where}"
-    low, high = connection.execute(f"SELECT min(ts_ns), max(ts_ns) {of}").fetchall()[0]
-    if low is None:
+    [(low, high, row_count)] = connection.execute(f"SELECT min(ts_ns), max(ts_ns), count(*) {of}").fetchall()
+    if row_count <= max_rows:
+        yield from [low] if row_count else []
         return
     width = (high - low) // _BINS + 1
     # Quotients are rounded towards 0, so the bin 0 is twice as wide.

@@ -137,11 +137,15 @@ def names_of(places: Sequence[tuple[Path, Path | None]], naming: Naming) -> list
     The label of a run is the name of its file or folder, with as many folders above as needed to distinguish it. The
     group label is likewise the name of the folder with all ranks.
     """
-    labels = distinct_ends([_parts(path) for path, _ in places])
-    identities = _with_job_folders([_by_path(path, top) for path, top in places])
+    resolved = [path.resolve() for path, _ in places]
+    tops = {top: None if top is None else top.resolve().name for top in {top for _, top in places}}
+    labels = distinct_ends([_parts(place, path.name) for place, (path, _) in zip(resolved, places, strict=True)])
+    identities = _with_job_folders(
+        [_by_path(path, top, tops[top], place) for place, (path, top) in zip(resolved, places, strict=True)]
+    )
     folders = {one.folder for one in identities if one.folder is not None}
     ordered = sorted(folders)
-    titles = dict(zip(ordered, distinct_ends([_parts(folder) for folder in ordered]), strict=True))
+    titles = dict(zip(ordered, distinct_ends([_parts(folder, folder.name) for folder in ordered]), strict=True))
     return [
         RunNames(
             label if path != STDIN else "stdin",
@@ -205,14 +209,14 @@ def _value(keys: Mapping[str, bytes], key: str) -> object:
     return found
 
 
-def _by_path(path: Path, top: Path | None) -> Identity:
+def _by_path(path: Path, top: Path | None, top_name: str | None, resolved: Path) -> Identity:
     """The identity by the names in a path, from the searched folder `top` on, or else the nearest folders as named."""
-    if top is None:
+    if top is None or top_name is None:
         parts = [part for part in path.parts if part not in (path.anchor, ".", "..")]
         parts = parts[-1 - NAMED_FOLDERS :]
     else:
         inside = path.relative_to(top).parts if path.is_relative_to(top) else (path.name,)
-        parts = [top.resolve().name, *(part for part in inside if part != ".")]
+        parts = [top_name, *(part for part in inside if part != ".")]
     rank: int | None = None
     host: str | None = None
     highest = 0  # number of parts, from the end, up to the highest that identifies the run
@@ -223,7 +227,7 @@ def _by_path(path: Path, top: Path | None) -> Identity:
         name = _host_in(part, parts[: len(parts) - depth]) if host is None else None
         if name is not None:
             host, highest = name, max(highest, depth)
-    place = path.resolve()
+    place = resolved
     for _ in range(max(highest, 1)):
         place = place.parent
     return Identity(rank, host, None, place, by_name=highest > 0)
@@ -279,9 +283,9 @@ def _name_of(value: object) -> str | None:
     return value.strip()[:1000] or None if isinstance(value, str) else None
 
 
-def _parts(path: Path) -> tuple[str, ...]:
-    """The parts of an absolute path; bytes that are not UTF-8 are escaped."""
-    found = path.resolve().parts[1:] or (path.name,)
+def _parts(path: Path, name: str) -> tuple[str, ...]:
+    """The parts of an absolute path, or `name` if it has none; bytes that are not UTF-8 are escaped."""
+    found = path.parts[1:] or (name,)
     return tuple(part.encode("utf-8", "backslashreplace").decode() for part in found)
 
 

@@ -44,7 +44,7 @@ class PlacedRows(Spool):
                 continue
             held = self._stretches_held.pop(number, None)
             if held is None:
-                held = np.zeros(1 << _STRETCH_BITS, self.dtype)
+                held = np.empty(1 << _STRETCH_BITS, self.dtype)  # each row of which is written
             self._stretches_held[number] = held  # the last one: dicts keep the order of insertion
             plain(held)[places[own] - (number << _STRETCH_BITS)] = plain(rows)[own]
         while len(self._stretches_held) > _MOST_STRETCHES:

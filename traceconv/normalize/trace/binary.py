@@ -34,8 +34,13 @@ def as_text(column: pa.Array) -> pa.Array:
 def codes_of(column: pa.DictionaryArray, null: int = -1) -> NDArray[np.int32]:
     """Return the place of each row's text in the dictionary; `null` for NULL."""
     indices = column.indices
-    found: NDArray[np.int32] = (indices.fill_null(null) if indices.null_count else indices).to_numpy()
-    return found
+    if not indices.null_count:
+        return indices.to_numpy()  # type: ignore[no-any-return]
+    # Arrow's function takes five times as long for a few rows.
+    known, codes = indices.buffers()
+    rows = slice(indices.offset, indices.offset + len(indices))
+    valid = np.unpackbits(np.frombuffer(known, np.uint8), count=rows.stop, bitorder="little")[rows].view(np.bool_)
+    return np.where(valid, np.frombuffer(codes, np.int32)[rows], np.int32(null))
 
 
 def parsed_integers(column: pa.Array) -> Int64 | None:

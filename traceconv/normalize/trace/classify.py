@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -189,11 +189,16 @@ class RuleSet:
     def knows(self, words: Mapping[str, Iterable[str]]) -> bool:
         """Whether a trace with these words is this writer's: `keys` next to its events, `categories` …"""
         return any(
-            re.fullmatch(pattern, word)
+            _matches(pattern, word)
             for what, patterns in self.detect.items()
             for pattern in patterns
             for word in words.get(what, ())
         )
+
+
+@lru_cache(4096)  # the files of a folder often have the same words
+def _matches(pattern: str, word: str) -> bool:
+    return re.fullmatch(pattern, word) is not None
 
 
 #: For unknown writers.
@@ -212,7 +217,7 @@ def identifying_words(words: Iterable[str], what: str, rule_sets: Iterable[RuleS
     for word in words:
         found.add(word)
         if len(found) > _MANY_WORDS:
-            matching = (next((one for one in found if re.fullmatch(pattern, one)), None) for pattern in patterns)
+            matching = (next((one for one in found if _matches(pattern, one)), None) for pattern in patterns)
             found = {one for one in matching if one is not None}
     return found
 
