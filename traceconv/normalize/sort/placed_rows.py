@@ -7,7 +7,7 @@ import numpy as np
 from traceconv.base.int64 import Int64
 from traceconv.normalize.sort.external_sort import RUN_ROWS, ExternalSort
 from traceconv.normalize.sort.spool import Spool
-from traceconv.schema.dtypes import RecordArray, gather, plain
+from traceconv.schema.dtypes import RecordArray, plain
 
 #: Rows of a stretch, and the number of stretches in memory.
 _STRETCH_BITS, _MOST_STRETCHES = 14, 32
@@ -38,9 +38,9 @@ class PlacedRows(Spool):
             self._add_late(rows, places)
             return
         for number in present:
-            own = np.flatnonzero(numbers == number) if len(present) > 1 else np.arange(len(rows))
+            own = np.flatnonzero(numbers == number) if len(present) > 1 else slice(None)
             if number in self._written:
-                self._add_late(gather(rows, own), places[own])
+                self._add_late(plain(rows)[own].view(rows.dtype), places[own])
                 continue
             held = self._stretches_held.pop(number, None)
             if held is None:

@@ -80,9 +80,14 @@ class Spool:
         return rows
 
     def take(self, rows: Int64) -> RecordArray:
-        """Return these rows, given in ascending order. At most a chunk is read at a time, however sparse they are."""
+        """Return these distinct rows, given in ascending order.
+
+        Unless they are consecutive, at most a chunk is read at a time, however sparse they are.
+        """
         if not len(rows):
             return np.empty(0, self.dtype)
+        if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
+            return self.read(int(rows[0]), len(rows))
         return join([gather(self.read(first, count), rows[own] - first) for first, count, own in self._stretches(rows)])
 
     def put(self, rows: Int64, name: str | None, values: NDArray[np.generic]) -> None:
