@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import GenericAlias, ModuleType
 from typing import Any
 
 #: Packages that pyarrow imports if they are installed: pandas to recognise its types, cloudpickle to pickle functions.
@@ -64,6 +64,19 @@ def _linear_algebra() -> dict[str, object]:
     return {name: function(name) for name in ("eigvals", "inv", "lstsq", "matrix_power")}
 
 
+class _Arrays:
+    """NDArray of numpy.typing, whose import defines names for all types that numpy converts."""
+
+    def __class_getitem__(cls, kind: object) -> GenericAlias:
+        import numpy
+
+        return GenericAlias(numpy.ndarray, (Any, kind))
+
+
+def _array_types() -> dict[str, object]:
+    return {"NDArray": _Arrays, "__path__": []}  # a package
+
+
 def _duckdb_version() -> dict[str, object]:
     # The module asks importlib.metadata for it, whose import takes longer than those of typical modules together.
     import _duckdb
@@ -82,6 +95,7 @@ _NAMES: dict[str, Callable[[], dict[str, object]]] = {
     "numpy._core._add_newdocs_scalars": dict,
     "numpy.linalg": _linear_algebra,
     "numpy.ma": _masked_arrays,
+    "numpy.typing": _array_types,
     "duckdb._version": _duckdb_version,
     "html": dict,
     "pydoc": dict,
