@@ -153,15 +153,17 @@ def _picture(
     for panel in panels:
         yield from _frame(connection, panel)
         if panel.axis:
-            with _temporary(connection, "memory_flow_blocks", _ranked_sql(panel)):
+            with (
+                _temporary(connection, "memory_flow_blocks", _placed_sql(panel)),
+                _temporary(connection, "memory_flow_alone", _ALONE),
+            ):
                 yield from _boxes(connection, panel, counts)
                 yield from _blocks(connection, panel, counts)
         [(unplaced,)] = connection.execute(
             f"SELECT count(*) FROM memory WHERE {panel.where} AND kind IS DISTINCT FROM 'segment' AND address IS NULL"
         ).fetchall()
         counts["unplaced" if panel.axis else "stacked"] += unplaced
-        usage = "SELECT ts_ns, used_bytes, reserved_bytes FROM memory_usage WHERE level = 'device'"
-        with _temporary(connection, "memory_flow_usage", f"{usage} AND {panel.where}"):
+        with _temporary(connection, "memory_flow_usage", _usage_sql(panel)):
             if unplaced and not panel.axis:
                 yield from _stack(connection, panel)
             yield from _strip(connection, panel)
@@ -264,36 +266,42 @@ def _segments(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[
         yield rect(x0, panel.bottom - y1, max(1, x1 - x0), max(1, y1 - y0), "r", title)
 
 
-def _ranked_sql(panel: _Panel) -> str:
-    """Return the SQL of the blocks: positions from the left and the bottom in tenths of a pixel, and `alone`.
+def _placed_sql(panel: _Panel) -> str:
+    """Return the SQL of the blocks: positions from the left and the bottom in tenths of a pixel.
 
-    The blocks with the largest areas get their own rectangle (`alone`).
+    Names are joined later, to the few blocks that need them: a million would take most of the memory.
     """
     last_ns = panel.first_ns + panel.span_ns
-    visible = f"width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT}"
     return f"""
-        SELECT *, {visible} AND row_number() OVER (
-          ORDER BY {visible} DESC, width::BIGINT * high DESC, block_id) <= {_MAX_BLOCKS} AS alone
-        FROM (
-        SELECT m.*, greatest(1, (end_ns::HUGEINT - begin_ns) * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS width,
+        SELECT block_id, m.size_bytes, alloc_ns, end_ns, has_purpose, has_name,
+               greatest(1, (end_ns::HUGEINT - begin_ns) * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS width,
                ((begin_ns::HUGEINT - {panel.first_ns}) * {_PLOT_WIDTH} // {panel.span_ns})::INTEGER AS x0,
                (axis.bottom + (m.first - axis.first) * axis.height // axis.size_bytes)::INTEGER AS y0,
                greatest(1, greatest(m.size_bytes, 1)::HUGEINT * axis.height // axis.size_bytes)::INTEGER AS high
         FROM (
-          SELECT block_id, address::HUGEINT AS first, size_bytes, alloc_ns, free_ns, op_id, purpose, tensor_name, pool,
+          SELECT block_id, address::HUGEINT AS first, size_bytes, alloc_ns,
                  coalesce(alloc_ns, {panel.first_ns}) AS begin_ns,
-                 CASE WHEN free_ns >= coalesce(alloc_ns, free_ns) THEN free_ns ELSE {last_ns} END AS end_ns
+                 CASE WHEN free_ns >= coalesce(alloc_ns, free_ns) THEN free_ns ELSE {last_ns} END AS end_ns,
+                 purpose IS NOT NULL AS has_purpose, tensor_name IS NOT NULL AS has_name
           FROM memory WHERE {panel.where} AND {_BLOCKS}) AS m
-        ASOF JOIN {as_values(panel.axis)} ON m.first >= axis.first)"""
+        ASOF JOIN {as_values(panel.axis)} ON m.first >= axis.first"""
+
+
+#: The blocks with the largest areas, which get their own rectangle.
+_ALONE = f"""
+    SELECT block_id FROM memory_flow_blocks WHERE width >= {_LEAST_WIDTH} AND high >= {_LEAST_HEIGHT}
+    ORDER BY width::BIGINT * high DESC, block_id LIMIT {_MAX_BLOCKS}"""
 
 
 def _blocks(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter[str]) -> Iterator[str]:
     """Blocks with their own rectangle, above those drawn together."""
     rows = connection.execute(
-        "SELECT b.x0, b.y0, b.width, b.high, b.block_id, b.first, b.size_bytes, b.alloc_ns, b.free_ns, "
-        "b.purpose, b.tensor_name, b.pool, o.name, o.op_type FROM memory_flow_blocks AS b "
+        "SELECT b.x0, b.y0, b.width, b.high, block_id, m.address::HUGEINT, m.size_bytes, m.alloc_ns, m.free_ns, "
+        "m.purpose, m.tensor_name, m.pool, o.name, o.op_type "
+        "FROM memory_flow_alone JOIN memory_flow_blocks AS b USING (block_id) "
+        f"JOIN (FROM memory WHERE {panel.where} AND {_BLOCKS}) AS m USING (block_id) "
         f"LEFT JOIN (SELECT op_id, name, op_type FROM op WHERE run_id = {panel.run_id}) AS o USING (op_id) "
-        "WHERE alone ORDER BY b.begin_ns, b.block_id"
+        f"ORDER BY coalesce(m.alloc_ns, {panel.first_ns}), block_id"
     )
     for row in rows.fetchall():  # at most _MAX_BLOCKS
         counts["alone"] += 1
@@ -322,24 +330,35 @@ def _boxes(connection: duckdb.DuckDBPyConnection, panel: _Panel, counts: Counter
     while True:
         boxes = f"""
             WITH small AS (
-              SELECT *, (y0 + high // 2) // {row_height} AS line FROM memory_flow_blocks WHERE NOT alone
+              -- Blocks that begin at one position of a line are in one box.
+              SELECT (y0 + high // 2) // {row_height} AS line, x0, max(x0 + width) AS x1, min(y0) AS y0,
+                     max(y0 + high) AS y1, count(*) AS count, sum(size_bytes) AS total, max(size_bytes) AS largest,
+                     max((size_bytes, -block_id)) FILTER (WHERE has_purpose) AS purpose,
+                     max((size_bytes, -block_id)) FILTER (WHERE has_name) AS name,
+                     min(alloc_ns) AS alloc_ns, max(end_ns) AS end_ns
+              FROM memory_flow_blocks ANTI JOIN memory_flow_alone USING (block_id)
+              GROUP BY line, x0
             ), split AS (
-              SELECT *, CASE WHEN x0 > {row_height} + max(x0 + width) OVER (
-                PARTITION BY line ORDER BY x0, block_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+              SELECT *, CASE WHEN x0 > {row_height} + max(x1) OVER (
+                PARTITION BY line ORDER BY x0 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
               ) THEN 1 ELSE 0 END AS new FROM small
             ), numbered AS (
-              SELECT *, sum(new) OVER (PARTITION BY line ORDER BY x0, block_id) AS box FROM split
+              SELECT *, sum(new) OVER (PARTITION BY line ORDER BY x0) AS box FROM split
             )
-            SELECT min(x0), min(y0), max(x0 + width) - min(x0), max(y0 + high) - min(y0), count(*),
-                   sum(size_bytes)::HUGEINT, max(size_bytes), arg_max(purpose, (size_bytes, -block_id)),
-                   arg_max(tensor_name, (size_bytes, -block_id)), min(alloc_ns), max(end_ns)
+            SELECT min(x0) AS x0, min(y0) AS y0, max(x1) - min(x0) AS width, max(y1) - min(y0) AS high,
+                   sum(count)::BIGINT AS count, sum(total)::HUGEINT AS total, max(largest) AS largest,
+                   -max(purpose)[2] AS of_purpose, -max(name)[2] AS of_name, min(alloc_ns) AS alloc_ns,
+                   max(end_ns) AS end_ns
             FROM numbered GROUP BY line, box"""
         [(found,)] = connection.execute(f"SELECT count(*) FROM ({boxes})").fetchall()
         if found <= _MAX_BOXES:
             break
         row_height *= 2
+    named = f"(SELECT block_id, purpose, tensor_name FROM memory WHERE {panel.where} AND {_BLOCKS})"
     for x0, y0, width, high, count, total, largest, purpose, tensor, alloc_ns, end_ns in connection.execute(
-        f"{boxes} ORDER BY 1, 2, 3, 4"
+        "SELECT x0, y0, width, high, count, total, largest, p.purpose, n.tensor_name, alloc_ns, end_ns "
+        f"FROM ({boxes}) LEFT JOIN {named} AS p ON p.block_id = of_purpose "
+        f"LEFT JOIN {named} AS n ON n.block_id = of_name ORDER BY 1, 2, 3, 4"
     ).fetchall():
         counts["merged"] += count
         title = (
@@ -362,9 +381,14 @@ def _temporary(connection: duckdb.DuckDBPyConnection, name: str, query: str) -> 
         connection.execute(f"DROP TABLE IF EXISTS {name}")
 
 
-def _pixel(panel: _Panel) -> str:
-    """SQL of the pixel of `ts_ns`, from the left edge of the plot."""
-    return f"greatest(0, ts_ns::HUGEINT - {panel.first_ns}) * {_PLOT_WIDTH // TENTHS} // {panel.span_ns}"
+def _usage_sql(panel: _Panel) -> str:
+    """Return the SQL of bytes in use and reserved, by pixel from the left edge of the plot: the most, and the last."""
+    pixel = f"greatest(0, ts_ns::HUGEINT - {panel.first_ns}) * {_PLOT_WIDTH // TENTHS} // {panel.span_ns}"
+    return f"""
+        SELECT ({pixel})::BIGINT AS x, max(used_bytes) AS most_used, arg_max(used_bytes, ts_ns) AS last_used,
+               max(reserved_bytes) AS most_reserved, arg_max(reserved_bytes, ts_ns) AS last_reserved,
+               arg_max(ts_ns, (used_bytes, -ts_ns)) AS peak_ns, max(ts_ns) AS last_ns
+        FROM memory_usage WHERE level = 'device' AND {panel.where} GROUP BY ALL"""
 
 
 def _path(values: Sequence[tuple[int, int, int]], top: int, height: int, full: int) -> str:
@@ -391,10 +415,7 @@ def _stack(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
     ).fetchall()
     title, sql = next((pair for pair, count in zip(_STACKED_BY.items(), known, strict=True) if count), ("", "NULL"))
     # At the highest moment of each pixel, and its last: a sum for each group.
-    times = (
-        f"SELECT unnest([arg_max(ts_ns, used_bytes), max(ts_ns)]) AS at_ns, {_pixel(panel)} AS x, "
-        "unnest([0, 1]) AS place FROM memory_flow_usage GROUP BY x"
-    )
+    times = "SELECT unnest([peak_ns, last_ns]) AS at_ns, x, unnest([0, 1]) AS place FROM memory_flow_usage"
     changes = (
         f"SELECT coalesce({sql}, '') AS title, unnest([coalesce(alloc_ns, {panel.first_ns}), free_ns]) AS ts_ns, "
         f"unnest([size_bytes, -size_bytes]) AS change {blocks}"
@@ -416,15 +437,12 @@ def _stack(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
             "GROUP BY t.x, t.place, t.at_ns ORDER BY t.x, t.place",
             {"names": names},
         ).fetchall()  # two for each pixel at most
-        totals = connection.execute(
-            f"SELECT x, max(used_bytes), arg_max(used_bytes, ts_ns) FROM (SELECT *, {_pixel(panel)} AS x "
-            "FROM memory_flow_usage) GROUP BY x ORDER BY x"
-        ).fetchall()
+        totals = connection.execute("SELECT x, most_used, last_used FROM memory_flow_usage ORDER BY x").fetchall()
     full = max((high for _, high, _ in totals), default=0) or 1
-    lines = [[(int(x), high, end) for x, high, end in totals]] if rest else []
+    lines = [totals] if rest else []
     for count in range(len(names), 0, -1):
         tops = [sum(values[:count]) for _, _, values in stacked]
-        lines.append(list(zip([int(x) for x, _, _ in stacked[::2]], tops[::2], tops[1::2], strict=True)))
+        lines.append(list(zip([x for x, _, _ in stacked[::2]], tops[::2], tops[1::2], strict=True)))
     labels = [
         (
             f"q{number}" if name or not title else "n",
@@ -451,22 +469,20 @@ def _stack(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
 def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str]:
     """Used and reserved bytes over time below the map, and the peak. Needs the table memory_flow_usage."""
     usage = "memory_flow_usage"
-    [(peak, most)] = connection.execute(f"SELECT max(used_bytes), max(reserved_bytes) FROM {usage}").fetchall()
+    [(peak, most)] = connection.execute(f"SELECT max(most_used), max(most_reserved) FROM {usage}").fetchall()
     top = panel.bottom + _STRIP_GAP
     full = max(peak or 0, most or 0, 1)
     columns = connection.execute(
-        f"SELECT {_pixel(panel)} AS x, max(used_bytes), arg_max(used_bytes, ts_ns), max(reserved_bytes), "
-        "arg_max(reserved_bytes, ts_ns) "
-        f"FROM {usage} GROUP BY x ORDER BY x"
+        f"SELECT x, most_used, last_used, most_reserved, last_reserved FROM {usage} ORDER BY x"
     ).fetchall()  # one for each pixel at most
 
     def path(values: Sequence[tuple[int, int, int]]) -> str:
         return _path(values, top, _STRIP_HEIGHT, full)
 
-    yield f'<path class="c" d="{path([(int(x), high, end) for x, high, end, _, _ in columns])}'
+    yield f'<path class="c" d="{path([row[:3] for row in columns])}'
     yield f'V{panel.strip_bottom // TENTHS}Z"><title>bytes in use</title></path>\n'
     if most is not None:
-        dashed = path([(int(x), high, end) for x, _, _, high, end in columns])
+        dashed = path([(row[0], *row[3:]) for row in columns])
         yield f'<path class="v" d="{dashed}"><title>bytes reserved</title></path>\n'
     yield rect(_LEFT, top, _PLOT_WIDTH, _STRIP_HEIGHT, "f")
     yield label(_LEFT - 60, top + 110, human_bytes(full), anchor="end")
@@ -476,7 +492,7 @@ def _strip(connection: duckdb.DuckDBPyConnection, panel: _Panel) -> Iterator[str
     yield label(_RIGHT_EDGE, top - 60, names, "m", anchor="end")
     if peak is None:
         return
-    [(at_ns,)] = connection.execute(f"SELECT min(ts_ns) FROM {usage} WHERE used_bytes = ?", [peak]).fetchall()
+    [(at_ns,)] = connection.execute(f"SELECT min(peak_ns) FROM {usage} WHERE most_used = ?", [peak]).fetchall()
     x = min(max(panel.x(at_ns), _LEFT), _RIGHT_EDGE)
     yield line(x, panel.top - 60, x, panel.strip_bottom, "k")
     reserved = "" if most is None else f", {human_bytes(most)} reserved at most"
