@@ -11,7 +11,10 @@ from shared_data import SHARED
 
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
+from traceconv.inspection.run import info
 from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.ingest_text import failed
+from traceconv.pipeline.result import NothingUsable
 
 XPLANE = SHARED / "real" / "jax" / "te_fused_attn.xplane.pb"
 #: An XSpace plane: ID 1, name, a line.
@@ -82,6 +85,8 @@ def test_a_folder_of_jax_is_one_run(tmp_path: Path) -> None:
         ("py-spy.raw", b" 1\n<module> (w.py:6);c (w.py:5);b (w.py:4) 31\n<module> (w.py:6) 1\n", "-f speedscope"),
         ("austin.txt", b"# mode: wall\n\nP7;T0:7;/w.py:<module>:6;/w.py:c:5 20070\n", "austin2speedscope"),
         ("a.mojo", b"MOJ\x03\x01mode\x00wall\x00", "mojo2austin"),
+        ("1_kernel_trace.csv", b'"Kind","Agent_Id","Queue_Id"\n', "--output-format json"),
+        ("1_hip_api_trace.csv", b"Domain,Function,Process_Id\n", "rocprofv3 in CSV"),
         ("ninja_log", b"# ninja log v5\n0\t54\t1795719583953398400\ta\tc464ab420d369203\n", "ninjatracing"),
         ("a.prof", marshal.dumps({("a.py", 1, "f"): ()}), "cProfile"),
         ("memray.bin", b'\x04"M\x18@@\xc0zA\x00\x00\xfa\x04memray\x00\r\x00', "memray"),
@@ -90,6 +95,7 @@ def test_a_folder_of_jax_is_one_run(tmp_path: Path) -> None:
         ("a.zip", b"PK\x03\x04" + bytes(50), "extract it first"),
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
+        ("aicore.data.0.slice_0", b"\x01\x02\x03", "msprof --export=on"),
         ("a.txt", b"hello", "not a raw log or a known trace format"),
         ("a.dat", b"", "is empty"),
     ],
@@ -108,3 +114,28 @@ def test_an_explicit_reader_reads_any_file(tmp_path: Path) -> None:
     (tmp_path / "a.cpuprofile").write_text('{"nodes":[{"id":1,"callFrame":{}}],"traceEvents":[]}')
     [run] = ingest([tmp_path / "a.cpuprofile"], tmp_path / "trace.duckdb", reader="chrome_json")
     assert run.record_count == 0
+
+
+def test_each_file_that_fails_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text("no JSON")
+    (tmp_path / "a.csv").write_text("a,b")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "b.csv").write_text("a,b")
+    with pytest.raises(NothingUsable) as error:
+        ingest([tmp_path], tmp_path / "trace.duckdb")
+    lines = list(failed(error.value.problems))
+    assert len(lines) == 3
+    for path in (tmp_path / "a.csv", tmp_path / "files" / "b.csv", tmp_path / "notes.json"):
+        assert any(line.startswith(f"failed: {path} ") for line in lines)
+
+
+def test_a_folder_without_anything_usable_is_explained(tmp_path: Path) -> None:
+    """Raw data of an Ascend NPU next to a JSON document that could have been a trace."""
+    data = tmp_path / "PROF_1" / "device_0" / "data"
+    data.mkdir(parents=True)
+    (data / "aicore.data.0.slice_0").write_bytes(b"\x01\x02\x03")
+    with pytest.raises(InputError, match=r"such as aicore\.data\.0\.slice_0, which is raw data of an Ascend NPU"):
+        info([tmp_path])
+    (data.parent / "info.json.0").write_text('{"a": 1}')
+    with pytest.raises(InputError, match=r"aicore\.data\.0\.slice_0 is raw data of an Ascend NPU"):
+        info([tmp_path])

@@ -20,6 +20,9 @@ from traceconv.formats.registry import SURE, TRACE_NAME, best_match
 #: Maximum number of files read below a given folder.
 MAX_FILES = 200_000
 
+#: Why a file without a known content or name is not read.
+NOT_A_TRACE = "is not a trace"
+
 
 @dataclass(frozen=True, slots=True)
 class FoundTrace:
@@ -93,5 +96,5 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
             what = why_empty(path) if not head.strip(b" \t\r\n\0") else "does not begin like a trace"
             unusable.append((path, f"{printable(str(path))} {what}"))
         else:
-            others.append((path, "is not a trace"))
+            others.append((path, NOT_A_TRACE))
     return Found(tuple(traces), tuple(unusable), tuple(others))

@@ -51,6 +51,13 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "is a recording of austin in its own format, which is not supported; convert it with mojo2austin and "
         "austin2speedscope",
     ),
+    (
+        re.compile(
+            rb'"?(?:Kind"?,"?(?:Agent_Id|Direction|Operation)|Domain"?,"?Function|Correlation_Id"?,"?Dispatch_Id|'
+            rb'Node_Id"?,"?Logical_Node_Id|Name"?,"?Calls"?,"?TotalDurationNs)\b'
+        ),
+        "is a table of rocprofv3 in CSV, which is not supported; record with rocprofv3 --output-format json or pftrace",
+    ),
     (re.compile(rb"# ninja log v\d"), "is a log of ninja, which is not supported; convert it with ninjatracing"),
     (
         re.compile(rb"[{\xfb][()\xa9]"),
@@ -73,15 +80,20 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb".{257}ustar", re.DOTALL), "is a tar archive; extract it first"),
     (re.compile(rb".{8}DUCK", re.DOTALL), "is not a trace but a DuckDB file; name a store with --db"),
 )
-#: Suffixes of file names, and descriptions.
+#: Ends of file names in lower case, and descriptions.
 _BY_NAME = (
     (
-        (".nsys-rep", ".qdrep", ".qdstrm"),
+        re.compile(r"\.(?:nsys-rep|qdrep|qdstrm)$"),
         "is a report of Nsight Systems in its own format, which is not supported; ingest the "
         "output of nsys export --type sqlite",
     ),
-    ((".ncu-rep",), "is a report of Nsight Compute, which is not supported"),
-    ((".etl",), "is a recording of Event Tracing for Windows, which is not supported"),
+    (re.compile(r"\.ncu-rep$"), "is a report of Nsight Compute, which is not supported"),
+    (
+        re.compile(r"\.slice_\d+(?:\.done)?$"),
+        "is raw data of an Ascend NPU, which is not supported; export it with msprof --export=on --output=PROF_…, and "
+        "ingest that folder again",
+    ),
+    (re.compile(r"\.etl$"), "is a recording of Event Tracing for Windows, which is not supported"),
 )
 
 
@@ -90,4 +102,4 @@ def what_it_is(head: bytes, name: str) -> str | None:
     for pattern, what in _BY_HEAD:
         if pattern.match(head):
             return what
-    return next((what for endings, what in _BY_NAME if name.lower().endswith(endings)), None)
+    return next((what for end, what in _BY_NAME if end.search(name.lower())), None)

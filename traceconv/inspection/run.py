@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from traceconv.base.display import TextDisplay
-from traceconv.base.errors import InputError
+from traceconv.base.errors import InputError, printable
+from traceconv.formats.find_traces import NOT_A_TRACE
 from traceconv.lake.folder import is_lake
 from traceconv.store.database import is_duckdb
 
@@ -84,15 +85,17 @@ def info(
             add(lake, lake_lines(lake), intact=not lake["problems"], usable=bool(lake["runs"]))
     others = [path for path in paths if path not in stores and path not in lakes]
     if others:
-        _inspect(others, quick, add, found.problems)
+        doubtful = _inspect(others, quick, add, found.problems)
+        if not found and not found.problems:
+            found.problems += doubtful
     if found.problems and not found:
         more = f"; and {len(found.problems) - 1} similar problems" if len(found.problems) > 1 else ""
         raise InputError(found.problems[0] + more)
     return found
 
 
-def _inspect(paths: Sequence[Path], quick: bool, add: Callable[..., None], problems: list[str]) -> None:
-    """Inspect everything but stores."""
+def _inspect(paths: Sequence[Path], quick: bool, add: Callable[..., None], problems: list[str]) -> list[str]:
+    """Inspect everything but stores. Returns a line for each file of a folder that is not a trace after all."""
     from traceconv.pipeline.discover import find_sources
 
     sources = find_sources(paths, None)
@@ -103,8 +106,9 @@ def _inspect(paths: Sequence[Path], quick: bool, add: Callable[..., None], probl
         for capture, _ in sources.captures:
             state = inspect_capture(capture, scan=not quick)
             add(describe_capture(state), capture_lines(state), intact=state.intact, usable=state.usable)
+    doubtful = [f"{printable(str(one.path))} {one.message}" for one in sources.others if one.message != NOT_A_TRACE]
     if not (sources.folders or sources.traces or sources.unusable):
-        return
+        return doubtful
     from traceconv.inspection import traces
     from traceconv.pipeline.inspect import inspect_document, inspect_trace
 
@@ -132,7 +136,8 @@ def _inspect(paths: Sequence[Path], quick: bool, add: Callable[..., None], probl
         except InputError as error:
             if file.top is None:
                 add_document(file.path, str(error))
-            elif file.sure:
-                problems.append(str(error))
+            else:
+                (problems if file.sure else doubtful).append(str(error))
             continue
         add(traces.describe_trace(trace), traces.trace_lines(trace), intact=trace.intact)
+    return doubtful

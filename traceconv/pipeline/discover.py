@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import STDIN
-from traceconv.formats.find_traces import find_traces
+from traceconv.formats.find_traces import NOT_A_TRACE, find_traces
 from traceconv.formats.registry import check_reader, choose_reader, in_captures
 from traceconv.lake.folder import is_lake
 from traceconv.pipeline.result import Problem
@@ -169,8 +169,11 @@ class _Search:
             found.others += others
         elif reason is None or others:
             shown = printable(str(top), 400)
-            example = f", such as {printable(others[0].path.name, 60)}" if others else ""
-            message = f"{shown}: no capture and no trace found in {len(others)} files{example}"
+            message = f"{shown}: no capture and no trace found in {len(others)} files"
+            if others:
+                example = next((one for one in others if one.message != NOT_A_TRACE), others[0])
+                message += f", such as {printable(example.path.name, 60)}"
+                message += f", which {example.message}" if example.message != NOT_A_TRACE else ""
             found.unusable.append(Problem(top, message))
         else:
             found.unusable.append(Problem(top, str(reason)))

@@ -99,7 +99,7 @@ class NsysReader:
             return
         is_rocpd = any(name.startswith("rocpd") for name in tables)
         what = "a rocpd database; use rocprofv3 --output-format json" if is_rocpd else "it has none of its tables"
-        if {"STRING_IDS", "CANN_API"} <= tables:
+        if "STRING_IDS" in tables:
             what = "a database of torch_npu or msprof; export text as well, and ingest that folder"
         shown = printable(str(self._path))
         raise InputError(f"{shown} is a SQLite file, but not a report of Nsight Systems ({what})")
