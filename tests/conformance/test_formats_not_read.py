@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import marshal
+import pickle
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,9 @@ def test_a_folder_of_jax_is_one_run(tmp_path: Path) -> None:
         ("py-spy.raw", b" 1\n<module> (w.py:6);c (w.py:5);b (w.py:4) 31\n<module> (w.py:6) 1\n", "-f speedscope"),
         ("austin.txt", b"# mode: wall\n\nP7;T0:7;/w.py:<module>:6;/w.py:c:5 20070\n", "austin2speedscope"),
         ("a.mojo", b"MOJ\x03\x01mode\x00wall\x00", "mojo2austin"),
+        ("firefox.json", b'{"meta":{"interval":1,"startTime":1.5},"threads":[]}', "profile of Firefox"),
+        ("snapshot.pickle", pickle.dumps({"segments": [], "device_traces": []}), "memory snapshot of PyTorch"),
+        ("ncu.csv", b'==PROF== Connected\n"ID","Process ID","Process Name"\n', "Nsight Compute"),
         ("1_kernel_trace.csv", b'"Kind","Agent_Id","Queue_Id"\n', "--output-format json"),
         ("1_hip_api_trace.csv", b"Domain,Function,Process_Id\n", "rocprofv3 in CSV"),
         ("ninja_log", b"# ninja log v5\n0\t54\t1795719583953398400\ta\tc464ab420d369203\n", "ninjatracing"),

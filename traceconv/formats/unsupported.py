@@ -11,6 +11,19 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "is a CPU profile of V8 (.cpuprofile), which is not supported; open it in speedscope and export it from there",
     ),
     (
+        re.compile(rb'\s*\{\s*"meta"\s*:\s*\{[^{}]{0,2000}"(?:interval|processType)"\s*:'),
+        "is a profile of Firefox, which is not supported; open it in speedscope and export it from there",
+    ),
+    (
+        re.compile(rb"\x80[\x02-\x05].{0,200}segments", re.DOTALL),
+        "is a memory snapshot of PyTorch, which is not supported; ingest the trace that export_chrome_trace writes "
+        "with profile_memory=True",
+    ),
+    (
+        re.compile(rb'(?:==[^\n]*\n)*"?ID"?,"?Process ID"?,"?Process Name'),
+        "is a table of Nsight Compute, which is not supported",
+    ),
+    (
         re.compile(rb'\s*\{\s*"head"\s*:\s*\{\s*"callFrame"'),
         "is a heap profile of V8, which is not supported: it has no timestamps",
     ),
