@@ -56,19 +56,26 @@ def test_jax_kernels_on_a_gpu(tmp_path: Path) -> None:
         slice_of("MemcpyD2D", 6, 2, 1, 13, args={"correlation_id": "8"}),
         slice_of("ncclDevKernel_AllReduce_Sum", 9, 3, 1, 13),
         slice_of("fusion", 0, 5, 1, 14),
-        slice_of("python", 0, 50, 701, 1),
+        slice_of("python", -9, 59, 701, 1),
+        slice_of("cuLaunchKernelEx", -7, 2, 701, 1, args={"correlation_id": "7", "context_id": "$$1"}),
+        slice_of("hipMemcpyAsync", -3, 1, 701, 1, args={"correlation_id": 8}),
         {},
     ]
     with stored(
         {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": events}, tmp_path
     ) as store:
         assert store.execute("SELECT writer FROM run").fetchall() == [("JAX, TensorFlow (XLA profiler)",)]
-        tasks = "SELECT name, kind, device_id, stream_id, correlation_id, start_ns, dur_ns FROM task ORDER BY start_ns"
-        assert store.execute(tasks).fetchall() == [
-            ("loop_fusion", "compute", 1, 13, 7, 0, 5000),
-            ("MemcpyD2D", "copy", 1, 13, 8, 6000, 2000),
-            ("ncclDevKernel_AllReduce_Sum", "collective", 1, 13, None, 9000, 3000),
+        tasks = (
+            "name, kind, device_id, stream_id, correlation_id, submit_ns, start_ns, dur_ns FROM task ORDER BY start_ns"
+        )
+        assert store.execute(f"SELECT {tasks}").fetchall() == [
+            ("loop_fusion", "compute", 1, 13, 7, -7000, 0, 5000),
+            ("MemcpyD2D", "copy", 1, 13, 8, -3000, 6000, 2000),
+            ("ncclDevKernel_AllReduce_Sum", "collective", 1, 13, None, None, 9000, 3000),
         ]
+        assert store.execute("SELECT name, level FROM api ORDER BY start_ns").fetchall() == [
+            ("cuLaunchKernelEx", "driver"), ("hipMemcpyAsync", "runtime")
+        ]  # fmt: skip
         assert store.execute("SELECT name FROM range ORDER BY name").fetchall() == [("fusion",), ("python",)]
 
 
