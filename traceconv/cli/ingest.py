@@ -129,14 +129,14 @@ def show_result(run: Callable[[Observer], IngestedRuns]) -> None:
     """Run an ingest, show its progress and its result; exit with code 3 if something was lost."""
     from traceconv.cli.output import print_message
     from traceconv.cli.progress import ingest_progress
-    from traceconv.pipeline.ingest_text import failed, lines_of
+    from traceconv.pipeline.ingest_text import lines_of, listed
     from traceconv.pipeline.result import NothingUsable
 
     try:
         with ingest_progress() as observer:
             result = run(observer)
     except NothingUsable as error:
-        for line in failed(error.problems):
+        for line in listed("failed: ", [problem.message for problem in error.problems]):
             print_message(line, "")
         raise
     for line in lines_of(result):

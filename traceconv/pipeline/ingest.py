@@ -244,8 +244,13 @@ def _strict_run(run: IngestedRun) -> DataLossError:
 
 def nothing_usable(result: IngestedRuns) -> InputError:
     """Return the error for an ingest without runs."""
-    problems = [*result.unusable, *result.others]
+    problems = [*result.unusable, *map(_with_name, result.others)]
     return InputError(problems[0].message) if len(problems) == 1 else NothingUsable(problems)
+
+
+def _with_name(problem: Problem) -> Problem:
+    name = printable(str(problem.path))
+    return problem if name in problem.message else Problem(problem.path, f"{name} {problem.message}")
 
 
 def _recordings(sources: Sources, options: TraceOptions | None) -> Iterator[tuple[Recording, Path | None, bool]]:

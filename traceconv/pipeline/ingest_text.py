@@ -45,24 +45,14 @@ def lines_of(result: IngestedRuns) -> Iterator[str]:
     same = [f"run {run_id} has the same times and counts as run {other}" for run_id, other in result.same]
     yield from listed("possible duplicate: ", same)
     yield from listed("skipped: ", [f"{printable(str(one.path))} {_reason(one)}" for one in result.others])
-    yield from failed(result.unusable)
+    yield from listed("failed: ", [one.message for one in result.unusable])
 
 
 def losses_of(result: IngestedRuns) -> Iterator[str]:
     """Describe the losses of all runs, and the files that can't be used."""
     for run in result:
         yield from (line.strip() for line in _losses(run))
-    yield from failed(result.unusable)
-
-
-def failed(problems: Sequence[Problem]) -> Iterator[str]:
-    """Describe the files that can't be used, each with its name."""
-    paths = [printable(str(one.path)) for one in problems]
-    lines = [
-        one.message if path in one.message else f"{path} {one.message}"
-        for path, one in zip(paths, problems, strict=True)
-    ]
-    yield from listed("failed: ", lines)
+    yield from listed("failed: ", [one.message for one in result.unusable])
 
 
 def _reason(problem: Problem) -> str:
