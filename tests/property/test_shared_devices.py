@@ -104,7 +104,7 @@ def test_malformed_arguments_are_refused() -> None:
             replace(shared, **{name: wrong}).times(delays, times)
     with pytest.raises(ValueError, match="not before its vertex"):
         shared.times(replace(delays, sources=delays.sources + 10**6), times)
-    none, rest = np.zeros((len(shared.work), 0), np.int64), (5, 0, 1, 1)
+    none, rest = np.zeros((len(shared.work), 2), np.int64), (1, 1)
     for codes, at, devices in (
         (shared.tasks, times[::-1].copy(), shared.devices),
         (shared.tasks + 10**6, times, shared.devices),
@@ -142,13 +142,15 @@ def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
         pytest.skip("no C extension")
     most = np.iinfo(np.int64).max
     codes, devices, work = np.array([0, 1, 2, ~0, ~1, ~2]), np.zeros(3, np.int64), np.zeros(3, np.int64)
-    none, rest = np.zeros((3, 0), np.int64), (1, 0, 1, 1)
+    none, rest = np.zeros((3, 2), np.int64), (1, 1)
+    demands = np.zeros((3, 5), np.int64)
+    demands[:, 0] = 2**62
     # Three tasks ask for as much as counts, 2^36 each: they run at a speed of 2^40 / (3 × 2^36), rounded down.
-    native.work(codes, np.array([0, 0, 0, 9, 9, 9]), devices, none, np.full((3, 1), 2**62), work, *rest)
+    native.work(codes, np.array([0, 0, 0, 9, 9, 9]), devices, none, demands, work, *rest)
     assert work.tolist() == [9 * 5, 9 * 5, 9 * 5]
     # A task alone has the speed 2^20, so that its work in 2^62 ns is beyond 64 bits, as is the time.
     for begin in (0, -most):
         native.work(
-            codes[[0, 3]], np.array([begin, 2**62]), devices[:1], none[:1], np.ones((1, 1), np.int64), work[:1], *rest
+            codes[[0, 3]], np.array([begin, 2**62]), devices[:1], none[:1], np.ones((1, 5), np.int64), work[:1], *rest
         )
         assert work[0] == most

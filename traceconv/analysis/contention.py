@@ -156,10 +156,7 @@ class Contention:
         first, work = self.cores.shape[1], self.work.copy()
         demands = np.hstack((self.cores, np.zeros_like(self.busy_ns)))
         if native.AVAILABLE:
-            native.work(
-                self.tasks, times, self.devices, self.busy_ns, demands, work,
-                demands.shape[1], self.busy_ns.shape[1], _ROUNDS, _EXACT,
-            )  # fmt: skip
+            native.work(self.tasks, times, self.devices, self.busy_ns, demands, work, _ROUNDS, _EXACT)
             return replace(self, work=work, demands=demands)
         shares = np.flatnonzero(self.tasks != _NONE)
         codes, at = self.tasks[shares], times[shares]
@@ -204,9 +201,7 @@ def replays_of(given_ns: Int64, *replays: tuple[Delays, Contention]) -> list[Int
             (delays.delay_ns, delays.edge_ns, shared.work, shared.demands, times)
             for (delays, shared), times in zip(replays, found, strict=True)
         ]
-        native.simulate(
-            one.previous, one.offsets, one.sources, tasks.tasks, tasks.devices, tasks.demands.shape[1], changes
-        )  # fmt: skip
+        native.simulate(one.previous, one.offsets, one.sources, tasks.tasks, tasks.devices, changes)
     else:
         for (delays, shared), times in zip(replays, found, strict=True):
             _simulate(delays, shared, times)

@@ -142,7 +142,6 @@ def simulate(
     sources: NDArray[np.int64],
     tasks: NDArray[np.int64],
     devices: NDArray[np.int64],
-    resources: int,
     replays: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
     /,
 ) -> None: ...
@@ -176,8 +175,6 @@ def work(
     busy_ns: NDArray[np.int64],
     demands: NDArray[np.int64],
     work: NDArray[np.int64],
-    resources: int,
-    bandwidths: int,
     rounds: int,
     exact: int,
     /,

@@ -49,14 +49,14 @@ static PyMethodDef methods[] = {
     {"sqlite_rows", native_sqlite_rows, METH_VARARGS,
         "sqlite_rows(pages, page_bytes, usable_bytes, wanted, columns, first, most, after): rows of a table, or None."},
     {"simulate", native_simulate, METH_VARARGS,
-        "simulate(previous, offsets, sources, tasks, devices, resources, replays): the times of a graph whose tasks share "
+        "simulate(previous, offsets, sources, tasks, devices, replays): the times of a graph whose tasks share "
         "devices, for each replay [delays, edge_delays, work, demands, times]."},
     {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
     {"work", native_work, METH_VARARGS,
-        "work(tasks, times, devices, busy_ns, demands, work, resources, bandwidths, rounds, exact): what tasks that shared "
+        "work(tasks, times, devices, busy_ns, demands, work, rounds, exact): what tasks that shared "
         "devices would take alone, and their demands for bandwidth."},
     {"integers", native_integers, METH_VARARGS, "integers(offsets, data): integers in texts, or None."},
     {NULL, NULL, 0, NULL},

@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "module.h"
@@ -183,7 +184,9 @@ PyObject *native_causes(PyObject *module, PyObject *args)
 #define FULL ((int64_t)1 << 20)
 /* Demands are multiples of 1 / CAPACITY of a resource. */
 #define CAPACITY ((int64_t)1 << 20)
-#define MOST_RESOURCES 8
+/* Numbers of resources: cube, vector and AI CPU cores, and the bandwidths of memory and L2. */
+#define RESOURCES 5
+#define BANDWIDTHS 2
 /* Those of all tasks together are below 2^63. */
 #define MOST_DEMAND (CAPACITY << 16)
 #define MOST_TASKS ((Py_ssize_t)1 << 26)
@@ -196,7 +199,7 @@ typedef struct {
 
 /* What the running tasks of a device ask for, and how many of them: [resource]. is_short: some run slower than alone. */
 typedef struct {
-    int64_t asked[MOST_RESOURCES], askers[MOST_RESOURCES];
+    int64_t asked[RESOURCES], askers[RESOURCES];
     int is_short;
 } device_load;
 
@@ -210,7 +213,6 @@ typedef struct {
     const Py_buffer *devices;
     /* [device] */
     device_load *loads;
-    Py_ssize_t resources;
 } running_set;
 
 /* Set the speeds of the tasks of a device, after one of them has started or ended. */
@@ -220,14 +222,14 @@ static void share(running_set *set, int64_t device)
     running_task *stop = set->tasks + set->count;
     int was_short = load->is_short;
     load->is_short = 0;
-    for (Py_ssize_t resource = 0; resource < set->resources; resource++)
+    for (int resource = 0; resource < RESOURCES; resource++)
         load->is_short |= load->asked[resource] > CAPACITY && load->askers[resource] > 1;
     if (!was_short && !load->is_short)
         return;
     for (running_task *one = set->tasks; one < stop; one++)
         if (one->device == device)
             one->speed = FULL;
-    for (Py_ssize_t resource = 0; resource < set->resources; resource++) {
+    for (int resource = 0; resource < RESOURCES; resource++) {
         if (load->asked[resource] <= CAPACITY || load->askers[resource] < 2)
             continue;
         int64_t speed = FULL * CAPACITY / load->asked[resource];
@@ -242,7 +244,7 @@ static void share(running_set *set, int64_t device)
 static void ask(running_set *set, const running_task *one, int sign)
 {
     device_load *load = &set->loads[one->device];
-    for (Py_ssize_t resource = 0; resource < set->resources; resource++) {
+    for (int resource = 0; resource < RESOURCES; resource++) {
         int64_t demand = one->demands[resource] < MOST_DEMAND ? one->demands[resource] : MOST_DEMAND;
         load->asked[resource] += sign * demand;
         load->askers[resource] += demand > 0 ? sign : 0;
@@ -254,7 +256,7 @@ static void start_task(running_set *set, int64_t task, int64_t vertex, int64_t l
     int64_t device = item(set->devices, (Py_ssize_t)task);
     running_task *added = &set->tasks[set->count++];
     *added = (running_task){.task = task, .vertex = vertex, .left = left, .speed = FULL, .device = device,
-        .demands = (const int64_t *)set->demands->buf + task * set->resources};
+        .demands = (const int64_t *)set->demands->buf + task * RESOURCES};
     ask(set, added, 1);
     share(set, device);
 }
@@ -268,21 +270,30 @@ static void end_task(running_set *set, Py_ssize_t place)
     share(set, ended.device);
 }
 
-/* Make a set of which no task runs yet. NULL in `tasks` or `loads`: there is no memory. 0: the columns don't fit. */
-static int make_set(running_set *set, const Py_buffer *demands, const Py_buffer *devices, Py_ssize_t resources)
+/* Return the number of tasks and set that of the last device; -1: columns don't fit one another, or are too large. */
+static Py_ssize_t count_devices(const Py_buffer *devices, const Py_buffer *demands, int64_t *last)
 {
     const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
-    Py_ssize_t most = devices->len / size;
-    int64_t last = 0;
-    *set = (running_set){.most = most, .demands = demands, .devices = devices, .resources = resources};
-    if (resources < 0 || resources > MOST_RESOURCES || most > MOST_TASKS || demands->len / size != most * resources)
-        return 0;
-    for (Py_ssize_t task = 0; task < most; task++) {
+    Py_ssize_t tasks = devices->len / size;
+    if (tasks > MOST_TASKS || demands->len / size != tasks * RESOURCES)
+        return -1;
+    for (Py_ssize_t task = 0; task < tasks; task++) {
         int64_t device = item(devices, task);
-        if (device < 0 || device >= most)
-            return 0;
-        last = device > last ? device : last;
+        if (device < 0 || device >= tasks)
+            return -1;
+        *last = device > *last ? device : *last;
     }
+    return tasks;
+}
+
+/* Make a set of which no task runs yet. NULL in `tasks` or `loads`: there is no memory. 0: the columns don't fit. */
+static int make_set(running_set *set, const Py_buffer *demands, const Py_buffer *devices)
+{
+    int64_t last = 0;
+    Py_ssize_t most = count_devices(devices, demands, &last);
+    *set = (running_set){.most = most, .demands = demands, .devices = devices};
+    if (most < 0)
+        return 0;
     set->tasks = PyMem_Calloc((size_t)most + 1, sizeof *set->tasks);
     set->loads = PyMem_Calloc((size_t)last + 1, sizeof *set->loads);
     return 1;
@@ -299,30 +310,103 @@ typedef struct {
     int64_t code, time;
 } shared_vertex;
 
-/* What each task would take alone, from the measured times; -1 if they are not in order. */
-static int measure_work(running_set *set, const shared_vertex *vertices, Py_ssize_t count, int64_t *work)
+/* A time in which the same tasks of a device run, of which there are several: members[first] to members[stop]. */
+typedef struct {
+    int64_t ns;
+    Py_ssize_t first, stop;
+} shared_time;
+
+typedef struct {
+    int32_t task, speed;
+} member;
+
+typedef struct {
+    Py_ssize_t most, rounds;
+    int64_t exact;
+    const int64_t *devices;
+    /* [task][bandwidth], [task][resource] */
+    const int64_t (*busy_ns)[BANDWIDTHS];
+    int64_t (*demands)[RESOURCES];
+    int64_t *work;
+    /* [task] The work that is done while no other task of the device runs, and what `work` was before the last round. */
+    int64_t *alone, *before;
+    /* [task] Whether its demands are others than in the last round. */
+    uint8_t *changed;
+    /* [device] When one of its tasks started or ended last. */
+    int64_t *since;
+    /* What runs, in any order. */
+    int32_t *running;
+    Py_ssize_t running_count;
+    /* The tasks of a busy period, and the times in which they run together. */
+    int32_t *tasks;
+    Py_ssize_t task_count;
+    shared_time *times;
+    member *members;
+    Py_ssize_t time_count, times_room, member_count, members_room;
+} measurement;
+
+/* Return memory with room for more, or NULL; `room` is in items. */
+static void *with_room(void *items, Py_ssize_t *room, Py_ssize_t needed, size_t size)
 {
-    while (set->count > 0)
-        end_task(set, 0);
-    set->now = 0;
+    Py_ssize_t wanted = needed + needed / 2 + 1024;
+    void *moved = realloc(items, (size_t)wanted * size);
+    if (moved != NULL)
+        *room = wanted;
+    return moved;
+}
+
+/* Note that the same tasks of a device have run until now. 0: there is no memory. */
+static int add_time(measurement *all, int64_t device, int64_t now)
+{
+    int64_t ns = elapsed(all->since[device], now);
+    all->since[device] = now;
+    if (all->time_count == all->times_room) {
+        shared_time *times = with_room(all->times, &all->times_room, all->time_count, sizeof *times);
+        if (times == NULL)
+            return 0;
+        all->times = times;
+    }
+    if (all->member_count + all->running_count > all->members_room) {
+        member *members =
+            with_room(all->members, &all->members_room, all->member_count + all->running_count, sizeof *members);
+        if (members == NULL)
+            return 0;
+        all->members = members;
+    }
+    Py_ssize_t first = all->member_count, stop = first;
+    for (Py_ssize_t place = 0; place < all->running_count; place++)
+        if (all->devices[all->running[place]] == device)
+            all->members[stop++].task = all->running[place];
+    if (stop - first == 1) {
+        int64_t *alone = &all->alone[all->members[first].task];
+        *alone = later(*alone, done_in(ns, FULL));
+    } else if (stop > first && ns > 0) {
+        all->times[all->time_count++] = (shared_time){ns, first, stop};
+        all->member_count = stop;
+    }
+    return 1;
+}
+
+/* Find what runs together in a busy period. -1 if its times are not in order, -2: there is no memory. */
+static int find_times(measurement *all, const shared_vertex *vertices, Py_ssize_t count)
+{
+    all->time_count = all->member_count = all->running_count = all->task_count = 0;
     for (const shared_vertex *vertex = vertices; vertex < vertices + count; vertex++) {
-        int64_t task = vertex->code < 0 ? ~vertex->code : vertex->code;
-        if (set->count > 0 && vertex->time < set->now)
+        int32_t task = (int32_t)(vertex->code < 0 ? ~vertex->code : vertex->code);
+        if (all->running_count > 0 && vertex->time < vertex[-1].time)
             return -1;
-        for (Py_ssize_t place = 0; place < set->count; place++)
-            set->tasks[place].left =
-                later(set->tasks[place].left, done_in(elapsed(set->now, vertex->time), set->tasks[place].speed));
-        set->now = vertex->time;
+        if (!add_time(all, all->devices[task], vertex->time))
+            return -2;
         if (vertex->code >= 0) {
-            if (set->count == set->most)
+            if (all->task_count == all->most)
                 return -1;
-            start_task(set, task, 0, 0);
+            all->tasks[all->task_count++] = all->running[all->running_count++] = task;
+            all->alone[task] = 0;
             continue;
         }
-        for (Py_ssize_t place = 0; place < set->count; place++)
-            if (set->tasks[place].task == task) {
-                work[task] = set->tasks[place].left;
-                end_task(set, place);
+        for (Py_ssize_t place = 0; place < all->running_count; place++)
+            if (all->running[place] == task) {
+                all->running[place] = all->running[--all->running_count];
                 break;
             }
     }
@@ -330,99 +414,155 @@ static int measure_work(running_set *set, const shared_vertex *vertices, Py_ssiz
 }
 
 /* Demands for bandwidth, which are the last ones of a task, follow from its time alone. */
-static void set_bandwidths(const running_set *set, int64_t *demands, const int64_t *busy_ns, Py_ssize_t bandwidths, const int64_t *work,
-    int64_t task)
+static void set_bandwidths(measurement *all, int64_t task)
 {
-    int64_t alone_ns = work[task] / FULL < 1 ? 1 : work[task] / FULL;
-    for (Py_ssize_t one = 0; one < bandwidths; one++) {
-        int64_t demand = done_in(busy_ns[task * bandwidths + one], CAPACITY) / alone_ns;
-        demands[(task + 1) * set->resources - bandwidths + one] = demand < CAPACITY ? demand : CAPACITY;
+    int64_t alone_ns = all->work[task] / FULL < 1 ? 1 : all->work[task] / FULL;
+    for (int one = 0; one < BANDWIDTHS; one++) {
+        int64_t *demand = &all->demands[task][RESOURCES - BANDWIDTHS + one], previous = *demand;
+        *demand = done_in(all->busy_ns[task][one], CAPACITY) / alone_ns;
+        *demand = *demand < CAPACITY ? *demand : CAPACITY;
+        all->changed[task] |= *demand != previous;
     }
 }
 
-/* Repeat for one busy period until the work of no task changes by more than a part of it. -1 if the times are not in
- * order. */
-static int measure_period(running_set *set, const shared_vertex *vertices, Py_ssize_t count, int64_t *demands,
-    const int64_t *busy_ns, Py_ssize_t bandwidths, int64_t *work, int64_t *before, Py_ssize_t rounds, int64_t exact)
+/* Set the speeds of tasks that run together. */
+static void set_speeds(const measurement *all, const shared_time *time)
 {
-    int is_exact = 0;
-    for (Py_ssize_t round = 0; !is_exact && round < rounds; round++) {
-        for (const shared_vertex *vertex = vertices; vertex < vertices + count; vertex++)
-            if (vertex->code >= 0) {
-                before[vertex->code] = work[vertex->code];
-                set_bandwidths(set, demands, busy_ns, bandwidths, work, vertex->code);
-            }
-        if (measure_work(set, vertices, count, work) < 0)
-            return -1;
-        is_exact = 1;
-        for (const shared_vertex *vertex = vertices; is_exact && vertex < vertices + count; vertex++)
-            if (vertex->code >= 0) {
-                int64_t more = elapsed(before[vertex->code], work[vertex->code]);
-                is_exact = (more < 0 ? -more : more) <= before[vertex->code] / exact;
-            }
+    int64_t asked[RESOURCES] = {0};
+    for (Py_ssize_t place = time->first; place < time->stop; place++) {
+        all->members[place].speed = FULL;
+        for (int resource = 0; resource < RESOURCES; resource++)
+            asked[resource] += all->demands[all->members[place].task][resource];
     }
-    return 0;
+    for (int resource = 0; resource < RESOURCES; resource++) {
+        if (asked[resource] <= CAPACITY)
+            continue;
+        int64_t speed = FULL * CAPACITY / asked[resource], askers = 0;
+        speed = speed < 1 ? 1 : speed;
+        for (Py_ssize_t place = time->first; place < time->stop; place++)
+            askers += all->demands[all->members[place].task][resource] > 0;
+        for (Py_ssize_t place = time->first; askers > 1 && place < time->stop; place++)
+            if (all->demands[all->members[place].task][resource] > 0 && speed < all->members[place].speed)
+                all->members[place].speed = (int32_t)speed;
+    }
+}
+
+/* Add the work that tasks do while they run together. */
+static void add_work(const measurement *all, const shared_time *time)
+{
+    int changed = 0;
+    for (Py_ssize_t place = time->first; place < time->stop; place++)
+        changed |= all->changed[all->members[place].task];
+    if (changed)
+        set_speeds(all, time);
+    for (Py_ssize_t place = time->first; place < time->stop; place++) {
+        int64_t *work = &all->work[all->members[place].task];
+        *work = later(*work, done_in(time->ns, all->members[place].speed));
+    }
+}
+
+/* Repeat for one busy period until the work of no task changes by more than a part of it. Results as of find_times. */
+static int measure_period(measurement *all, const shared_vertex *vertices, Py_ssize_t count)
+{
+    int is_exact = 0, failed = find_times(all, vertices, count);
+    const int32_t *stop = all->tasks + all->task_count;
+    for (Py_ssize_t round = 0; !failed && !is_exact && round < all->rounds; round++) {
+        for (const int32_t *task = all->tasks; task < stop; task++) {
+            all->changed[*task] = round == 0;
+            if (round == 0 || all->before[*task] / FULL != all->work[*task] / FULL)
+                set_bandwidths(all, *task);
+            all->before[*task] = all->work[*task];
+            all->work[*task] = all->alone[*task];
+        }
+        for (Py_ssize_t time = 0; time < all->time_count; time++)
+            add_work(all, &all->times[time]);
+        is_exact = 1;
+        for (const int32_t *task = all->tasks; is_exact && task < stop; task++) {
+            int64_t more = elapsed(all->before[*task], all->work[*task]);
+            is_exact = (more < 0 ? -more : more) <= all->before[*task] / all->exact;
+        }
+    }
+    return failed;
 }
 
 /* Times without an idle device between them don't affect one another, so each busy period is measured on its own. */
-static int measure_periods(running_set *set, const shared_vertex *vertices, Py_ssize_t count, int64_t *demands,
-    const int64_t *busy_ns, Py_ssize_t bandwidths, int64_t *work, int64_t *before, Py_ssize_t rounds, int64_t exact)
+static int measure_periods(measurement *all, const shared_vertex *vertices, Py_ssize_t count)
 {
     Py_ssize_t running = 0, first = 0;
-    for (int64_t task = 0; task < set->most; task++)
-        set_bandwidths(set, demands, busy_ns, bandwidths, work, task);
-    for (Py_ssize_t vertex = 0; vertex < count; vertex++) {
+    int failed = 0;
+    for (int64_t task = 0; task < all->most; task++) {
+        set_bandwidths(all, task);
+        for (int resource = 0; resource < RESOURCES; resource++)
+            if (all->demands[task][resource] > MOST_DEMAND)
+                all->demands[task][resource] = MOST_DEMAND;
+    }
+    for (Py_ssize_t vertex = 0; !failed && vertex < count; vertex++) {
         running += vertices[vertex].code < 0 ? -1 : 1;
         if (running > 0 && vertex < count - 1)
             continue;
-        if (measure_period(set, vertices + first, vertex + 1 - first, demands, busy_ns, bandwidths, work, before, rounds,
-                exact) < 0)
-            return -1;
+        failed = measure_period(all, vertices + first, vertex + 1 - first);
         first = vertex + 1;
     }
-    return 0;
+    return failed;
 }
 
 PyObject *native_work(PyObject *module, PyObject *args)
 {
     enum { TASKS, TIMES, DEVICES, BUSY, DEMANDS, WORK, ALL };
     const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
-    Py_buffer all[ALL];
-    Py_ssize_t resources, bandwidths, rounds, shared = 0;
+    Py_buffer got[ALL];
+    Py_ssize_t shared = 0;
     long long exact;
-    int failed = 1;
+    int failed = -1;
+    measurement all = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*w*nnnL:work", &all[TASKS], &all[TIMES], &all[DEVICES], &all[BUSY], &all[DEMANDS],
-            &all[WORK], &resources, &bandwidths, &rounds, &exact))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*w*nL:work", &got[TASKS], &got[TIMES], &got[DEVICES], &got[BUSY], &got[DEMANDS],
+            &got[WORK], &all.rounds, &exact))
         return NULL;
-    Py_ssize_t count = all[TASKS].len / size, most = all[WORK].len / size;
-    running_set set;
-    int is_valid = make_set(&set, &all[DEMANDS], &all[DEVICES], resources) && bandwidths >= 0 && bandwidths <= resources &&
-                   exact > 0 && set.most == most && all[TIMES].len / size == count &&
-                   all[BUSY].len / size == most * bandwidths;
+    Py_ssize_t count = got[TASKS].len / size;
+    int64_t devices = 0;
+    all.exact = exact;
+    all.most = got[WORK].len / size;
+    all.devices = got[DEVICES].buf;
+    all.busy_ns = got[BUSY].buf;
+    all.demands = got[DEMANDS].buf;
+    all.work = got[WORK].buf;
+    int is_valid = exact > 0 && got[TIMES].len / size == count && got[BUSY].len / size == all.most * BANDWIDTHS &&
+                   count_devices(&got[DEVICES], &got[DEMANDS], &devices) == all.most;
     shared_vertex *vertices = PyMem_Calloc((size_t)count + 1, sizeof *vertices);
-    int64_t *before = PyMem_Calloc((size_t)most + 1, sizeof *before);
-    int has_memory = vertices != NULL && before != NULL && (!is_valid || (set.tasks != NULL && set.loads != NULL));
+    all.before = PyMem_Calloc((size_t)all.most + 1, sizeof *all.before);
+    all.alone = PyMem_Calloc((size_t)all.most + 1, sizeof *all.alone);
+    all.changed = PyMem_Calloc((size_t)all.most + 1, sizeof *all.changed);
+    all.running = PyMem_Calloc((size_t)all.most + 1, sizeof *all.running);
+    all.tasks = PyMem_Calloc((size_t)all.most + 1, sizeof *all.tasks);
+    all.since = PyMem_Calloc((size_t)devices + 1, sizeof *all.since);
+    int has_memory = vertices != NULL && all.before != NULL && all.alone != NULL && all.changed != NULL &&
+                     all.running != NULL && all.tasks != NULL && all.since != NULL;
     if (has_memory && is_valid) {
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t vertex = 0; is_valid && vertex < count; vertex++) {
             /* The task that starts at a vertex, or ~task that ends; INT64_MIN: none. */
-            int64_t code = item(&all[TASKS], vertex);
+            int64_t code = item(&got[TASKS], vertex);
             if (code == INT64_MIN)
                 continue;
-            is_valid = (code < 0 ? ~code : code) < most;
-            vertices[shared++] = (shared_vertex){code, item(&all[TIMES], vertex)};
+            is_valid = (code < 0 ? ~code : code) < all.most;
+            vertices[shared++] = (shared_vertex){code, item(&got[TIMES], vertex)};
         }
-        failed = !is_valid || measure_periods(&set, vertices, shared, all[DEMANDS].buf, all[BUSY].buf, bandwidths,
-                                  all[WORK].buf, before, rounds, exact) < 0;
+        failed = is_valid ? measure_periods(&all, vertices, shared) : -1;
         Py_END_ALLOW_THREADS
     }
     PyMem_Free(vertices);
-    PyMem_Free(before);
-    free_set(&set);
+    PyMem_Free(all.before);
+    PyMem_Free(all.alone);
+    PyMem_Free(all.changed);
+    PyMem_Free(all.running);
+    PyMem_Free(all.tasks);
+    PyMem_Free(all.since);
+    free(all.times);
+    free(all.members);
     for (size_t one = 0; one < ALL; one++)
-        PyBuffer_Release(&all[one]);
-    if (!has_memory)
+        PyBuffer_Release(&got[one]);
+    if (!has_memory || failed == -2)
         return PyErr_NoMemory();
     if (failed)
         PyErr_SetString(PyExc_ValueError, "tasks are not in order");
@@ -434,7 +574,8 @@ typedef struct {
     int64_t time, vertex;
 } due;
 
-/* A successor of a vertex, and the edge to it; -1: on the line. */
+/* A successor of a vertex, and the edge to it. */
+enum { ON_LINE = -1, TO_CONTENDED_END = -2 };
 typedef struct {
     int32_t vertex, edge;
 } successor;
@@ -445,16 +586,23 @@ typedef struct {
     const int64_t *previous, *offsets, *sources;
     /* [vertex] The task that starts there, ~task that ends there, or INT64_MIN. */
     const int64_t *tasks;
+    int64_t last_task;
     int32_t *first, *predecessors;
     successor *links;
 } graph;
 
+/* The time of a vertex as far as it is known, and how many of its predecessors have none yet. */
+typedef struct {
+    int64_t time;
+    int32_t waiting;
+} reached;
+
 typedef struct {
     const graph *graph;
     const int64_t *delays, *edge_delays;
-    int64_t *times;
-    /* How many predecessors of each vertex have no time yet, and the vertices whose time is final. */
-    int32_t *waiting, *ready;
+    reached *vertices;
+    /* The vertices whose time is final. */
+    int32_t *ready;
     Py_ssize_t ready_count, heap_size;
     due *heap;
 } simulation;
@@ -494,20 +642,19 @@ static due pop(simulation *state)
 static void settle(simulation *state)
 {
     const graph *all = state->graph;
-    int64_t *times = state->times;
     while (state->ready_count > 0) {
         int32_t vertex = state->ready[--state->ready_count];
+        int64_t time = state->vertices[vertex].time;
         for (int32_t place = all->first[vertex]; place < all->first[vertex + 1]; place++) {
             successor to = all->links[place];
-            int64_t task = all->tasks[to.vertex];
-            int is_contended = task < 0 && task != INT64_MIN;
-            int64_t delay = is_contended ? 0 : to.edge < 0 ? state->delays[to.vertex] : state->edge_delays[to.edge];
-            int64_t found = later(times[vertex], delay);
-            times[to.vertex] = found > times[to.vertex] ? found : times[to.vertex];
-            if (--state->waiting[to.vertex] > 0)
+            reached *next = &state->vertices[to.vertex];
+            int64_t delay = to.edge == ON_LINE ? state->delays[to.vertex] : to.edge < 0 ? 0 : state->edge_delays[to.edge];
+            int64_t found = later(time, delay);
+            next->time = found > next->time ? found : next->time;
+            if (--next->waiting > 0)
                 continue;
-            if (is_contended)
-                push(state, (due){.time = times[to.vertex], .vertex = to.vertex});
+            if (to.edge == TO_CONTENDED_END)
+                push(state, (due){.time = next->time, .vertex = to.vertex});
             else
                 state->ready[state->ready_count++] = to.vertex;
         }
@@ -520,6 +667,10 @@ static int link_vertices(graph *all)
     for (int pass = 0; pass < 2; pass++) {
         for (int32_t vertex = 0; vertex < all->count; vertex++) {
             int64_t first = all->offsets[vertex], stop = all->offsets[vertex + 1];
+            int64_t task = all->tasks[vertex];
+            int is_contended_end = task < 0 && task != INT64_MIN;
+            task = is_contended_end ? ~task : task;
+            all->last_task = task > all->last_task ? task : all->last_task;
             for (int64_t edge = all->previous[vertex] < 0 ? first : first - 1; edge < stop; edge++) {
                 int is_line = edge < first;
                 int64_t source = is_line ? all->previous[vertex] : all->sources[edge];
@@ -529,7 +680,8 @@ static int link_vertices(graph *all)
                     all->first[source + 2]++;
                     all->predecessors[vertex]++;
                 } else {
-                    all->links[all->first[source + 1]++] = (successor){.vertex = vertex, .edge = is_line ? -1 : (int32_t)edge};
+                    all->links[all->first[source + 1]++] = (successor){.vertex = vertex,
+                        .edge = is_contended_end ? TO_CONTENDED_END : is_line ? ON_LINE : (int32_t)edge};
                 }
             }
         }
@@ -540,14 +692,13 @@ static int link_vertices(graph *all)
 }
 
 /* Set the times of the vertices with predecessors; -1: more tasks run at once than there are. */
-static int simulate(simulation *state, running_set *set, const int64_t *work)
+static int simulate(simulation *state, running_set *set, const int64_t *work, int64_t *times)
 {
     const graph *all = state->graph;
     for (int32_t vertex = (int32_t)all->count - 1; vertex >= 0; vertex--) {
-        state->waiting[vertex] = all->predecessors[vertex];
-        if (state->waiting[vertex] > 0)
-            state->times[vertex] = INT64_MIN;
-        else
+        int32_t waiting = all->predecessors[vertex];
+        state->vertices[vertex] = (reached){waiting > 0 ? INT64_MIN : times[vertex], waiting};
+        if (waiting == 0)
             state->ready[state->ready_count++] = vertex;
     }
     settle(state);
@@ -579,16 +730,18 @@ static int simulate(simulation *state, running_set *set, const int64_t *work)
             continue;
         }
         int32_t vertex = (int32_t)set->tasks[ending].vertex;
-        state->times[vertex] = set->now;
+        state->vertices[vertex].time = set->now;
         end_task(set, ending);
         state->ready[state->ready_count++] = vertex;
         settle(state);
     }
+    for (Py_ssize_t vertex = 0; vertex < all->count; vertex++)
+        times[vertex] = state->vertices[vertex].time;
     return 0;
 }
 
 /* One replay of a graph; 0 with an exception set if that fails. */
-static int replay_shared(const graph *all, const Py_buffer *devices, Py_ssize_t resources, PyObject *given)
+static int replay_shared(const graph *all, const Py_buffer *devices, PyObject *given)
 {
     enum { DELAYS, EDGE_DELAYS, WORK, DEMANDS, TIMES, ALL };
     const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
@@ -597,27 +750,23 @@ static int replay_shared(const graph *all, const Py_buffer *devices, Py_ssize_t 
     if (!PyArg_ParseTuple(given, "y*y*y*y*w*", &got[DELAYS], &got[EDGE_DELAYS], &got[WORK], &got[DEMANDS], &got[TIMES]))
         return 0;
     running_set set;
-    is_valid = make_set(&set, &got[DEMANDS], devices, resources) && got[WORK].len / size == set.most &&
+    is_valid = make_set(&set, &got[DEMANDS], devices) && all->last_task < set.most && got[WORK].len / size == set.most &&
                got[DELAYS].len / size == all->count && got[EDGE_DELAYS].len / size == all->edges &&
                got[TIMES].len / size == all->count;
-    simulation state = {.graph = all, .delays = got[DELAYS].buf, .edge_delays = got[EDGE_DELAYS].buf, .times = got[TIMES].buf};
+    simulation state = {.graph = all, .delays = got[DELAYS].buf, .edge_delays = got[EDGE_DELAYS].buf};
     size_t vertices = (size_t)all->count + 1;
-    state.waiting = PyMem_Malloc(vertices * sizeof *state.waiting);
+    state.vertices = PyMem_Malloc(vertices * sizeof *state.vertices);
     state.ready = PyMem_Malloc(vertices * sizeof *state.ready);
     state.heap = PyMem_Malloc(vertices * sizeof *state.heap);
-    has_memory = state.waiting != NULL && state.ready != NULL && state.heap != NULL &&
+    has_memory = state.vertices != NULL && state.ready != NULL && state.heap != NULL &&
                  (!is_valid || (set.tasks != NULL && set.loads != NULL));
-    /* A task that is not of the replay's. */
-    for (Py_ssize_t vertex = 0; is_valid && vertex < all->count; vertex++)
-        is_valid = all->tasks[vertex] == INT64_MIN ||
-                   (all->tasks[vertex] < 0 ? ~all->tasks[vertex] : all->tasks[vertex]) < set.most;
     if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
-        failed = simulate(&state, &set, got[WORK].buf);
+        failed = simulate(&state, &set, got[WORK].buf, got[TIMES].buf);
         Py_END_ALLOW_THREADS
     }
     free_set(&set);
-    PyMem_Free(state.waiting);
+    PyMem_Free(state.vertices);
     PyMem_Free(state.ready);
     PyMem_Free(state.heap);
     for (size_t one = 0; one < ALL; one++)
@@ -634,14 +783,13 @@ PyObject *native_simulate(PyObject *module, PyObject *args)
     enum { PREVIOUS, OFFSETS, SOURCES, TASKS, DEVICES, ALL };
     const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
     Py_buffer got[ALL];
-    Py_ssize_t resources;
     PyObject *replays;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nO!:simulate", &got[PREVIOUS], &got[OFFSETS], &got[SOURCES], &got[TASKS],
-            &got[DEVICES], &resources, &PyList_Type, &replays))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*O!:simulate", &got[PREVIOUS], &got[OFFSETS], &got[SOURCES], &got[TASKS],
+            &got[DEVICES], &PyList_Type, &replays))
         return NULL;
     graph all = {.count = got[PREVIOUS].len / size, .edges = got[SOURCES].len / size, .previous = got[PREVIOUS].buf,
-        .offsets = got[OFFSETS].buf, .sources = got[SOURCES].buf, .tasks = got[TASKS].buf};
+        .offsets = got[OFFSETS].buf, .sources = got[SOURCES].buf, .tasks = got[TASKS].buf, .last_task = -1};
     int is_valid = all.count + all.edges < INT32_MAX - 3 && got[OFFSETS].len / size == all.count + 1 &&
                    got[TASKS].len / size == all.count && all.offsets[0] == 0;
     for (Py_ssize_t vertex = 0; is_valid && vertex < all.count; vertex++)
@@ -658,7 +806,7 @@ PyObject *native_simulate(PyObject *module, PyObject *args)
     }
     int is_done = is_valid && has_memory;
     for (Py_ssize_t place = 0; is_done && place < PyList_Size(replays); place++)
-        is_done = replay_shared(&all, &got[DEVICES], resources, PyList_GetItem(replays, place));
+        is_done = replay_shared(&all, &got[DEVICES], PyList_GetItem(replays, place));
     PyMem_Free(all.first);
     PyMem_Free(all.predecessors);
     PyMem_Free(all.links);
