@@ -393,22 +393,24 @@ def _sums(
     # Where the tasks seen so far end, by device: what comes after it is busy time that isn't counted yet.
     reached = np.full(devices, np.iinfo(np.int64).min, np.int64)
     total = sum(lane.total for lane in lanes)
+    of_device: dict[int, list[_Lane]] = {}
+    for lane in lanes:
+        of_device.setdefault(lane.device, []).append(lane)
     for device, key, start, end in pieces:
         op = placed[key]
-        for one in np.unique(device).tolist():
-            rows = np.flatnonzero(device == one)
-            starts, ends, of = start[rows], end[rows], op[rows]
+        found_devices, firsts = np.unique(device, return_index=True)
+        for one, first, stop in zip(found_devices.tolist(), firsts, np.append(firsts[1:], len(device)), strict=True):
+            starts, ends, of = start[first:stop], end[first:stop], op[first:stop]
             before = np.maximum.accumulate(np.concatenate([reached[one : one + 1], ends]))
             reached[one] = before[-1]
             free = np.maximum(starts, before[:-1])
-            for lane in lanes:
-                if lane.device == one:
-                    np.add.at(count, of[lane.started(starts)], 1)
-                    found, sample, ns = lane.inside(starts, ends)
-                    np.add.at(op_ns, (of[found], sample), ns)
-                    total += float(ns.astype(np.float64).sum())
-                    _, sample, ns = lane.inside(free, ends)
-                    np.add.at(busy_ns, sample, ns)
+            for lane in of_device.get(one, ()):
+                np.add.at(count, of[lane.started(starts)], 1)
+                found, sample, ns = lane.inside(starts, ends)
+                np.add.at(op_ns, (of[found], sample), ns)
+                total += float(ns.astype(np.float64).sum())
+                _, sample, ns = lane.inside(free, ends)
+                np.add.at(busy_ns, sample, ns)
     if total > _LARGEST_SUM:
         raise IncomparableError(["the durations add up to more than 64 bits of ns"])
     return count, op_ns, busy_ns
