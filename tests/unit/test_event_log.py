@@ -7,6 +7,7 @@ import struct
 import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from runtime_reader import Capture
@@ -161,6 +162,16 @@ def test_c_and_python_log_the_same_tasks_and_memory(monkeypatch: pytest.MonkeyPa
     assert words["event_wait", 0][0] == [tasks[2].end, tasks[2].task_id, tasks[0].task_id]
 
 
+class TaskWithProperty:
+    """Not what C reads tasks from."""
+
+    __slots__ = ("start",)
+
+    @property
+    def end(self) -> int:
+        return 1
+
+
 @pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
 def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
     device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
@@ -174,6 +185,13 @@ def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
     tasks[3].note = tasks[3].note[:4]
     with pytest.raises(TypeError, match="5 fields"):
         log.tasks(device, tasks)
+    for other, error in (
+        (object(), "start"),
+        (SimpleNamespace(start=1), "start"),
+        (TaskWithProperty(), "end is not a slot"),
+    ):
+        with pytest.raises((AttributeError, TypeError), match=error):
+            native.append_tasks(bytearray(), bytearray(), [tasks[0], other], log._task_heads)
     with pytest.raises(OverflowError):
         log.memory_log(0)(*events[0]._replace(address=2**63))
     with pytest.raises(TypeError, match="7 fields"):
@@ -181,6 +199,8 @@ def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
     with pytest.raises(KeyError):
         native.append_memory(bytearray(), {}, *events[0])
     assert log.store.pending == 0
+    log.tasks(device, tasks[:3])  # the slots of their class are found again
+    assert log.store.pending == 4
 
 
 def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -58,25 +58,47 @@ static int item_of(PyObject *tuple, Py_ssize_t place, int64_t *word)
     return !(*word == -1 && PyErr_Occurred());
 }
 
-/* Convert an attribute; 0: error. */
-static int attribute_of(PyObject *object, PyObject *name, int64_t *word)
+enum { START, END, TASK_ID, STREAM_ID, NOTE, EVENT, SLOTS };
+/* The class of tasks, and its slots: they are read without a look-up by name, which takes most of the time. */
+static PyTypeObject *task_type;
+static PyObject *slots[SLOTS];
+static descrgetfunc get_slot;
+
+/* Find the slots of a class; 0: error. */
+static int find_slots(PyTypeObject *type)
 {
-    PyObject *value = PyObject_GetAttr(object, name);
+    static const char *const names[SLOTS] = {"start", "end", "task_id", "stream_id", "note", "event"};
+    task_type = NULL;
+    get_slot = (descrgetfunc)PyType_GetSlot(&PyMemberDescr_Type, Py_tp_descr_get);
+    for (int slot = 0; slot < SLOTS; slot++) {
+        Py_CLEAR(slots[slot]);
+        slots[slot] = PyObject_GetAttrString((PyObject *)type, names[slot]);
+        if (slots[slot] == NULL)
+            return 0;
+        if (Py_TYPE(slots[slot]) != &PyMemberDescr_Type) {
+            PyErr_Format(PyExc_TypeError, "%s is not a slot", names[slot]);
+            return 0;
+        }
+    }
+    task_type = type;
+    return 1;
+}
+
+/* The value of a slot; NULL: error. */
+static PyObject *value_of(PyObject *task, int slot)
+{
+    if (Py_TYPE(task) != task_type && !find_slots(Py_TYPE(task)))
+        return NULL;
+    return get_slot(slots[slot], task, (PyObject *)task_type);
+}
+
+/* Convert the value of a slot; 0: error. */
+static int slot_of(PyObject *task, int slot, int64_t *word)
+{
+    PyObject *value = value_of(task, slot);
     *word = value == NULL ? -1 : PyLong_AsLongLong(value);
     Py_XDECREF(value);
     return !(*word == -1 && PyErr_Occurred());
-}
-
-enum { START, END, TASK_ID, STREAM_ID, NOTE, EVENT, NAMES };
-static PyObject *names[NAMES];
-
-static int find_names(void)
-{
-    static const char *const texts[NAMES] = {"start", "end", "task_id", "stream_id", "note", "event"};
-    for (int name = 0; name < NAMES; name++)
-        if (names[name] == NULL && (names[name] = PyUnicode_InternFromString(texts[name])) == NULL)
-            return 0;
-    return 1;
 }
 
 enum { TASK_WORDS = 9, WAIT_WORDS = 3, MEMORY_WORDS = 7 };
@@ -85,23 +107,23 @@ enum { TASK_WORDS = 9, WAIT_WORDS = 3, MEMORY_WORDS = 7 };
 static int convert_task(PyObject *task, PyObject *heads, int64_t *words, int64_t *wait, int *has_wait)
 {
     enum { ORIGIN, SIZE, CORRELATION, STEP, EXECUTION, FIELDS };
-    PyObject *note = PyObject_GetAttr(task, names[NOTE]), *event = NULL;
+    PyObject *note = value_of(task, NOTE), *event = NULL;
     int done = note != NULL;
     if (done && (!PyTuple_Check(note) || PyTuple_Size(note) != FIELDS)) {
         PyErr_Format(PyExc_TypeError, "the note of a task has %d fields", (int)FIELDS);
         done = 0;
     }
-    done = done && attribute_of(task, names[START], &words[0]) && attribute_of(task, names[END], &words[1])
+    done = done && slot_of(task, START, &words[0]) && slot_of(task, END, &words[1])
         && item_of(note, CORRELATION, &words[2]) && item_of(note, SIZE, &words[3])
-        && attribute_of(task, names[TASK_ID], &words[4]) && attribute_of(task, names[STREAM_ID], &words[5])
+        && slot_of(task, TASK_ID, &words[4]) && slot_of(task, STREAM_ID, &words[5])
         && item_of(note, STEP, &words[6]) && item_of(note, EXECUTION, &words[7])
         && known_head(heads, PyTuple_GetItem(note, ORIGIN), &words[8])
-        && (event = PyObject_GetAttr(task, names[EVENT])) != NULL;
+        && (event = value_of(task, EVENT)) != NULL;
     *has_wait = done && event != Py_None;
     if (*has_wait) {
         wait[0] = words[1];
         wait[1] = words[4];
-        done = attribute_of(event, names[TASK_ID], &wait[2]);
+        done = slot_of(event, TASK_ID, &wait[2]);
     }
     Py_XDECREF(event);
     Py_XDECREF(note);
@@ -128,7 +150,7 @@ PyObject *native_append_tasks(PyObject *module, PyObject *args)
 {
     PyObject *buffer, *other, *tasks, *heads;
     (void)module;
-    if (!PyArg_ParseTuple(args, "YYO!O!", &buffer, &other, &PyList_Type, &tasks, &PyDict_Type, &heads) || !find_names())
+    if (!PyArg_ParseTuple(args, "YYO!O!", &buffer, &other, &PyList_Type, &tasks, &PyDict_Type, &heads))
         return NULL;
     Py_ssize_t count = PyList_Size(tasks);
     int64_t *words = malloc(((size_t)count * (TASK_WORDS + WAIT_WORDS) + 1) * sizeof *words);
