@@ -12,47 +12,44 @@ from traceconv.base.int64 import Int64, Mask
 from traceconv.base.integers import LARGEST
 from traceconv.normalize.enclosing_slices import OpenSlices, Probes, Slices
 from traceconv.normalize.sort.spool import Spool
-from traceconv.store.arrow_rows import execute_with
+from traceconv.store.arrow_rows import execute_with, fetch_with
 from traceconv.store.time_chunks import time_chunks
 
 #: A gap of a device; `known`: whether the device is.
 GAP = np.dtype([("run_id", "<i8"), ("device_id", "<i8"), ("start_ns", "<i8"), ("end_ns", "<i8"), ("known", "?")])
-#: Slices and probes that are sorted at once.
-_CHUNK_ROWS = 200_000
+#: Slices and gaps of a range of time, and gaps that are inserted at once.
+_CHUNK_ROWS, _INSERTED_ROWS = 100_000, 1 << 16
 #: Shorter ranges and calls are not looked at.
 _SLICE_NS = 2500
 _LOADS, _SYNCS = "(?i)data_?loader|get_?next", "(?i)synchroni[sz]e"
 
-# The next task is the first in the source of those that start when the gap ends. A join of all gaps would exceed the
-# memory limit.
+# The next task is the first in the source of those that start when the gap ends. Its call's thread is looked at if the
+# gap is launched late.
 _NEXT = """
-SELECT g.number, g.run_id, CASE WHEN g.known THEN g.device_id END AS device_id, g.start_ns, g.end_ns, t.id AS task_id,
-       t.name AS task_name, t.stream_id, t.submit_ns, t.stream_wait_ns, t.api_id,
+SELECT g.rowid AS number, g.run_id, g.device_id, g.start_ns, g.end_ns, t.id AS task_id, t.name AS task_name,
+       t.stream_id, t.submit_ns, t.stream_wait_ns, {thread} AS thread_id, {track} AS track,
        t.submit_ns::HUGEINT - g.start_ns >= g.end_ns::HUGEINT - t.submit_ns AS is_late
-FROM gap_rows AS g
-JOIN task AS t ON t.run_id = g.run_id AND t.start_ns = g.end_ns
-  AND t.device_id IS NOT DISTINCT FROM CASE WHEN g.known THEN g.device_id END
-WHERE t.start_ns BETWEEN {first_ns} AND {last_ns} AND t.run_id BETWEEN {first_run} AND {last_run}
+FROM temp.gap AS g
+JOIN task AS t ON t.run_id = g.run_id AND t.start_ns = g.end_ns AND t.device_id IS NOT DISTINCT FROM g.device_id
+{calls}
+WHERE g.start_ns BETWEEN {start} AND {last} AND t.start_ns BETWEEN {start} AND {last_ns}
   AND t.kind IS DISTINCT FROM 'sync' AND t.dur_ns IS NOT NULL
 """
-_FIRST = "QUALIFY row_number() OVER (PARTITION BY g.number ORDER BY t.id) = 1"
-_LAUNCHED = """
-SELECT g.* EXCLUDE (api_id), a.track_id AS thread_id
-FROM temp.next_task AS g
-LEFT JOIN api AS a ON a.run_id = g.run_id AND a.id = g.api_id
+# DuckDB reads only the row groups of a table that these bounds allow.
+_LAST_TASK = "SELECT max(end_ns) FROM temp.gap WHERE start_ns BETWEEN {start} AND {last}"
+_CALL_BOUNDS = """
+SELECT coalesce(min(api_id), 0), coalesce(max(api_id), 0) FROM task WHERE start_ns BETWEEN {start} AND {last_ns}
 """
-# The launching thread is looked at when the gap begins, for which is_half is false, and halfway to the launch.
-_PROBES = """
-CREATE OR REPLACE TEMP TABLE probe AS
-SELECT number, run_id, thread_id, start_ns AS begin_ns, submit_ns AS finish_ns, unnest([false, true]) AS is_half,
-       unnest([start_ns, (start_ns + (submit_ns::HUGEINT - start_ns) // 2)::BIGINT]) AS at_ns
-FROM temp.gap
-WHERE is_late AND thread_id IS NOT NULL
+_CALLS = """
+LEFT JOIN (FROM api WHERE id BETWEEN {first_id} AND {last_id}) AS a ON a.run_id = t.run_id AND a.id = t.api_id
+LEFT JOIN temp.gap_thread AS h ON h.run_id = a.run_id AND h.track_id = a.track_id
 """
+_FIRST = "QUALIFY row_number() OVER (PARTITION BY g.rowid ORDER BY t.id) = 1"
 _THREADS = """
 CREATE OR REPLACE TEMP TABLE gap_thread AS
 SELECT run_id, track_id, row_number() OVER (ORDER BY run_id, track_id) AS track
-FROM (SELECT DISTINCT run_id, thread_id AS track_id FROM temp.probe)
+FROM (SELECT DISTINCT run_id, track_id FROM api WHERE run_id IN ({runs}) AND track_id IS NOT NULL)
+WHERE EXISTS (FROM task WHERE run_id IN ({runs}) AND api_id IS NOT NULL)
 """
 # A pattern takes longer than everything else here: once per name. In a CTE, DuckDB would move the
 # condition to where the names are not distinct yet.
@@ -78,8 +75,9 @@ _TIMES = """
 SELECT h.start_ns AS ts_ns
 FROM ({host}) AS h
 SEMI JOIN temp.gap_thread AS t ON t.run_id = h.run_id AND t.track_id = h.track_id
-UNION ALL SELECT at_ns FROM temp.probe
+UNION ALL
 """
+_GAP_TIMES = "SELECT start_ns AS ts_ns FROM temp.gap"
 _SLICES = """
 SELECT t.track, h.start_ns, h.end_ns, h.id, coalesce(n.loads, false) AS loads, coalesce(n.syncs, false) AS syncs
 FROM ({host}) AS h
@@ -87,117 +85,168 @@ JOIN temp.gap_thread AS t ON t.run_id = h.run_id AND t.track_id = h.track_id
 LEFT JOIN temp.gap_name AS n ON n.name = h.name
 WHERE h.start_ns BETWEEN {start} AND {last}
 """
-_LOOKED_AT = """
-SELECT p.number, t.track, p.at_ns, p.begin_ns, p.finish_ns, p.is_half
-FROM temp.probe AS p
-JOIN temp.gap_thread AS t ON t.run_id = p.run_id AND t.track_id = p.thread_id
-WHERE p.at_ns BETWEEN {start} AND {last}
-"""
-_SEEN = """
-CREATE OR REPLACE TEMP TABLE seen (number BIGINT, host_id BIGINT, loads BOOLEAN, syncs BOOLEAN);
-CREATE OR REPLACE TEMP TABLE seen_first (number BIGINT)
+_HOST_NAMES = """
+SELECT h.number, r.name
+FROM host_rows AS h
+JOIN (SELECT run_id, id, name FROM "range" UNION ALL SELECT run_id, id, name FROM api) AS r
+  ON r.run_id = h.run_id AND r.id = h.host_id
+WHERE r.id BETWEEN {first_id} AND {last_id}
 """
 _INSERT = """
 INSERT INTO device_gap BY NAME
-WITH named AS (
-  SELECT h.number, r.name
-  FROM (
-    SELECT g.number, g.run_id, s.host_id
-    FROM (FROM temp.gap WHERE {part}) AS g
-    JOIN (FROM temp.seen WHERE {part}) AS s ON s.number = g.number
-  ) AS h
-  JOIN (SELECT run_id, id, name FROM "range" UNION ALL SELECT run_id, id, name FROM api) AS r
-    ON r.run_id = h.run_id AND r.id = h.host_id
-)
-SELECT g.run_id, g.device_id, g.start_ns, g.end_ns,
-       CASE WHEN g.submit_ns IS NULL THEN NULL
-            WHEN g.submit_ns <= g.start_ns AND g.stream_wait_ns <> TRY(g.end_ns - g.start_ns) THEN 'dependency'
-            WHEN NOT g.is_late THEN 'launch'
-            WHEN s.loads THEN 'data_loading'
-            WHEN s.syncs OR f.number IS NOT NULL THEN 'synchronisation'
+SELECT run_id, device_id, start_ns, end_ns,
+       CASE WHEN submit_ns IS NULL THEN NULL
+            WHEN submit_ns <= start_ns AND stream_wait_ns <> TRY(end_ns - start_ns) THEN 'dependency'
+            WHEN NOT is_late THEN 'launch'
+            WHEN loads THEN 'data_loading'
+            WHEN syncs THEN 'synchronisation'
             ELSE 'host' END AS cause,
-       CASE WHEN g.submit_ns IS NOT NULL
-            THEN TRY_CAST(greatest(0, least(g.submit_ns, g.end_ns)::HUGEINT - g.start_ns) AS BIGINT)
+       CASE WHEN submit_ns IS NOT NULL
+            THEN TRY_CAST(greatest(0, least(submit_ns, end_ns)::HUGEINT - start_ns) AS BIGINT)
        END AS host_wait_ns,
-       TRY_CAST(g.end_ns::HUGEINT - g.submit_ns AS BIGINT) AS launch_delay_ns,
-       s.host_id, n.name AS host_name, g.task_id, g.task_name, g.stream_id, g.thread_id
-FROM (FROM temp.gap WHERE {part}) AS g
-LEFT JOIN (FROM temp.seen WHERE {part}) AS s ON s.number = g.number
-LEFT JOIN (FROM temp.seen_first WHERE {part}) AS f ON f.number = g.number
-LEFT JOIN named AS n ON n.number = g.number
+       TRY_CAST(end_ns::HUGEINT - submit_ns AS BIGINT) AS launch_delay_ns,
+       host_id, host_name, task_id, task_name, stream_id, thread_id
+FROM gap_rows
 """
-_TEMPORARY = ("next_task", "gap", "probe", "gap_thread", "gap_name", "seen", "seen_first")
+_TEMPORARY = ("gap", "gap_thread", "gap_name")
 
 
 def fill_gaps(connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: Spool) -> None:
     """Insert the rows of these gaps of dtype GAP, which are those of runs that have none."""
     if not gaps.count:
         return
-    host = _HOST.format(runs=", ".join(f"{run_id:d}" for run_id in runs))
-    parts = _find_launches(connection, gaps)
-    for statement in (_PROBES, _THREADS, _NAMES.format(runs=", ".join(f"{run_id:d}" for run_id in runs)), _SEEN):
-        connection.execute(statement)
-    threads = OpenSlices()
-    for start, end in time_chunks(connection, _TIMES.format(host=host), _CHUNK_ROWS):
-        _look(connection, threads, host, start, end)
-    for part in parts:
-        connection.execute(_INSERT.format(part=part))
+    chosen = ", ".join(f"{run_id:d}" for run_id in runs)
+    execute_with(connection, "CREATE OR REPLACE TEMP TABLE gap AS FROM gap_rows", "gap_rows", _gap_rows(gaps))
+    for statement in (_THREADS, _NAMES):
+        connection.execute(statement.format(runs=chosen))
+    has_threads = bool(connection.execute("FROM temp.gap_thread LIMIT 1").fetchall())
+    threads = _Threads(connection, _HOST.format(runs=chosen)) if has_threads else None
+    times = (_TIMES.format(host=threads.host) if threads else "") + _GAP_TIMES
+    done: list[pa.Table] = []
+    for start, end in time_chunks(connection, times, _CHUNK_ROWS):
+        rows = _next_tasks(connection, start, end, has_threads=has_threads)
+        done.append(threads.look(rows, start, end) if threads else _with_hosts(rows))
+        if sum(table.num_rows for table in done) >= _INSERTED_ROWS:
+            execute_with(connection, _INSERT, "gap_rows", pa.concat_tables(done))
+            done.clear()
+    if done:
+        execute_with(connection, _INSERT, "gap_rows", pa.concat_tables(done))
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE temp.{name}")
 
 
-def _find_launches(connection: duckdb.DuckDBPyConnection, gaps: Spool) -> list[str]:
-    """Create the temporary table gap: each gap, its next task, and the thread that launched it.
-
-    Returns conditions on its column number, for parts of it.
-    """
-    parts: list[str] = []
-    done = 0
-    for rows in gaps:
-        columns = {name: pa.array(rows[name]) for name in GAP.names or ()}
-        columns["number"] = pa.array(np.arange(done, done + len(rows)))
-        table = pa.table(columns)
-        of = {"first_ns": rows["end_ns"].min(), "last_ns": rows["end_ns"].max()}
-        of |= {"first_run": rows["run_id"].min(), "last_run": rows["run_id"].max()}
-        statement = f"CREATE OR REPLACE TEMP TABLE next_task AS {_NEXT.format(**of)}"
-        execute_with(connection, statement, "gap_rows", table)
-        [(count,)] = connection.execute("SELECT count(*) FROM temp.next_task").fetchall()
-        if count > len(rows):
-            execute_with(connection, statement + _FIRST, "gap_rows", table)
-        create = "INSERT INTO temp.gap" if parts else "CREATE OR REPLACE TEMP TABLE gap AS"
-        connection.execute(f"{create} {_LAUNCHED}")
-        parts.append(f"number BETWEEN {done} AND {done + len(rows) - 1}")
-        done += len(rows)
-    return parts
+def _gap_rows(gaps: Spool) -> pa.RecordBatchReader:
+    schema = pa.schema([(name, pa.int64()) for name in ("run_id", "device_id", "start_ns", "end_ns")])
+    batches = (
+        pa.RecordBatch.from_arrays(
+            [pa.array(rows[name], mask=~rows["known"] if name == "device_id" else None) for name in schema.names],
+            schema=schema,
+        )
+        for rows in gaps
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _look(connection: duckdb.DuckDBPyConnection, threads: OpenSlices, host: str, start: int, end: int) -> None:
-    """Look at the threads at the probes of a range of time; keep what was seen."""
+def _next_tasks(connection: duckdb.DuckDBPyConnection, start: int, end: int, *, has_threads: bool) -> pa.Table:
+    """Return the gaps that begin in a range of time, each with its next task and the thread that launched it."""
     within = {"start": start, "last": end - 1}
-    rows = connection.sql(_LOOKED_AT.format(**within)).to_arrow_table()
-    probes = Probes(*(_numbers(rows, name) for name in ("track", "at_ns", "begin_ns", "finish_ns")))
-    table = connection.sql(_SLICES.format(host=host, **within)).to_arrow_table()
-    track, start_ns, end_ns, ids = (_numbers(table, name) for name in ("track", "start_ns", "end_ns", "id"))
-    slices = Slices(track, start_ns, end_ns, ids, _flags(table, "loads"), _flags(table, "syncs"))
-    found = threads.look(slices, probes, min(end, LARGEST))
-    numbers, is_half = _numbers(rows, "number"), _flags(rows, "is_half")
-    seen = is_half & ((found.ids >= 0) | found.loads | found.half_syncs)
-    columns = {
-        "number": pa.array(numbers[seen]),
-        "host_id": pa.array(found.ids[seen], mask=found.ids[seen] < 0),
-        "loads": pa.array(found.loads[seen]),
-        "syncs": pa.array(found.half_syncs[seen]),
-    }
-    execute_with(connection, "INSERT INTO temp.seen FROM seen_rows", "seen_rows", pa.table(columns))
-    first = pa.table({"number": pa.array(numbers[~is_half & found.syncs])})
-    execute_with(connection, "INSERT INTO temp.seen_first FROM seen_rows", "seen_rows", first)
+    [(last_ns,)] = connection.execute(_LAST_TASK.format(**within)).fetchall()
+    within["last_ns"] = start if last_ns is None else last_ns
+    thread, track, calls = "NULL::BIGINT", "NULL::BIGINT", ""
+    if has_threads:
+        [(first_id, last_id)] = connection.execute(_CALL_BOUNDS.format(**within)).fetchall()
+        thread, track, calls = "a.track_id", "h.track", _CALLS.format(first_id=first_id, last_id=last_id)
+    statement = _NEXT.format(**within, thread=thread, track=track, calls=calls)
+    rows = connection.sql(statement).to_arrow_table()
+    if len(np.unique(rows.column("number"))) < rows.num_rows:
+        rows = connection.sql(statement + _FIRST).to_arrow_table()
+    return rows
+
+
+class _Threads:
+    """Looks at the launching threads when gaps begin and halfway to their launches, one range of time after another.
+
+    host  the query for ranges and calls
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, host: str) -> None:
+        self.host = host
+        self._connection = connection
+        self._open = OpenSlices()
+        #: Gaps that are halfway to their launches in a later range of time, and whether their threads synchronised when
+        #: they began.
+        self._waiting: list[pa.Table] = []
+        self._syncs = np.zeros(0, np.bool_)
+
+    def look(self, rows: pa.Table, start: int, end: int) -> pa.Table:
+        """Take the gaps that begin in a range of time; return those that are complete, with what was seen."""
+        before = len(self._syncs)
+        rows = pa.concat_tables([*self._waiting, rows])
+        syncs = np.append(self._syncs, np.zeros(rows.num_rows - before, np.bool_))
+        probed = np.flatnonzero(_flags(rows, "is_late") & rows.column("track").is_valid().to_numpy())
+        track, begin_ns, finish_ns = (_numbers(rows, name)[probed] for name in ("track", "start_ns", "submit_ns"))
+        half_ns = begin_ns + ((finish_ns - begin_ns).view(np.uint64) // 2).view(np.int64)
+        begins, is_half = probed >= before, half_ns <= end - 1
+        pairs = (track, track), (begin_ns, half_ns), (begin_ns, begin_ns), (finish_ns, finish_ns)
+        probes = Probes(*(np.concatenate((at_begin[begins], at_half[is_half])) for at_begin, at_half in pairs))
+        found = self._open.look(self._slices(start, end), probes, min(end, LARGEST))
+        begin_count = int(begins.sum())
+        syncs[probed[begins]] = found.syncs[:begin_count]
+        seen = probed[is_half]
+        syncs[seen] |= found.half_syncs[begin_count:]
+        loads = np.zeros(rows.num_rows, np.bool_)
+        loads[seen] = found.loads[begin_count:]
+        hosts = np.full(rows.num_rows, -1)
+        hosts[seen] = found.ids[begin_count:]
+        is_waiting = np.zeros(rows.num_rows, np.bool_)
+        is_waiting[probed[~is_half]] = True
+        self._waiting, self._syncs = [rows.filter(pa.array(is_waiting))], syncs[is_waiting]
+        complete = ~is_waiting
+        return _with_hosts(
+            rows.filter(pa.array(complete)),
+            pa.array(hosts[complete], mask=hosts[complete] < 0),
+            self._names(_numbers(rows, "run_id")[complete], hosts[complete]),
+            pa.array(loads[complete]),
+            pa.array(syncs[complete]),
+        )
+
+    def _slices(self, start: int, end: int) -> Slices:
+        table = self._connection.sql(_SLICES.format(host=self.host, start=start, last=end - 1)).to_arrow_table()
+        track, start_ns, end_ns, ids = (_numbers(table, name) for name in ("track", "start_ns", "end_ns", "id"))
+        return Slices(track, start_ns, end_ns, ids, _flags(table, "loads"), _flags(table, "syncs"))
+
+    def _names(self, run_ids: Int64, hosts: Int64) -> pa.Array:
+        """Return the names of slices, NULL for those with negative IDs."""
+        numbers = np.flatnonzero(hosts >= 0)
+        if not len(numbers):
+            return pa.nulls(len(hosts), pa.string())
+        known = hosts[numbers]
+        query = _HOST_NAMES.format(first_id=known.min(), last_id=known.max())
+        columns = {
+            "number": pa.array(numbers),
+            "run_id": pa.array(run_ids[numbers]),
+            "host_id": pa.array(known),
+        }
+        found = fetch_with(self._connection, query, "host_rows", pa.table(columns))
+        places = np.full(len(hosts), -1)
+        places[_numbers(found, "number")] = np.arange(found.num_rows)
+        return found.column("name").combine_chunks().take(pa.array(places, mask=places < 0))
+
+
+def _with_hosts(rows: pa.Table, *columns: pa.Array) -> pa.Table:
+    """Add what the host did in gaps: by default, nothing is known."""
+    schema = {"host_id": pa.int64(), "host_name": pa.string(), "loads": pa.bool_(), "syncs": pa.bool_()}
+    columns = columns or tuple(pa.nulls(rows.num_rows, kind) for kind in schema.values())
+    for name, column in zip(schema, columns, strict=True):
+        rows = rows.append_column(name, column)
+    return rows
 
 
 def _numbers(rows: pa.Table, name: str) -> Int64:
-    numbers: Int64 = rows.column(name).to_numpy()
+    numbers: Int64 = rows.column(name).fill_null(0).to_numpy()
     return numbers
 
 
 def _flags(rows: pa.Table, name: str) -> Mask:
-    flags: Mask = rows.column(name).to_numpy()
+    flags: Mask = rows.column(name).fill_null(False).to_numpy()
     return flags
