@@ -122,6 +122,18 @@ def test_each_planted_loss_is_named(seed: int, tmp_path: Path) -> None:
     assert ("duplicate_tasks", None, size) in planted.found(tmp_path)
 
 
+@pytest.mark.parametrize("removed_of", ["tasks", "calls", "both"])
+def test_launches_that_only_flows_show_are_found(removed_of: str, tmp_path: Path) -> None:
+    planted = Planted()
+    count = len(planted.tasks)
+    for event in planted.trace["traceEvents"]:
+        category = event.get("cat", "").lower()
+        if (category in TASKS and removed_of != "calls") or (category == "cuda_runtime" and removed_of != "tasks"):
+            event["args"].pop("correlation", None)
+    found = planted.found(tmp_path)
+    assert ("unlinked_launches", None, count) in found
+
+
 def test_lost_copies_are_found(tmp_path: Path) -> None:
     planted = Planted()
     copies = [task for task in planted.tasks if task["cat"] == "gpu_memcpy"]
@@ -247,7 +259,7 @@ def test_findings_of_a_few_tasks(make_store: MakeStore) -> None:
             ("overlapping_tasks", None, 2, 5, 60),
             ("reordered_tasks", None, 2, 4, None),
             ("uncertain_delays", None, 1, 4, 7),
-            ("unclear_launches", None, 2, 5, None),
+            ("unclear_launches", None, 2, 6, None),
             ("unfinished_tasks", None, 1, 5, None),
             ("unknown_collectives", None, 1, 5, 50),
         ]

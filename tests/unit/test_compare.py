@@ -315,6 +315,14 @@ def test_runs_without_a_device_are_compared_by_self_times_of_their_host(
     assert "base: run-1 on host, 1 step" in capfd.readouterr().out
 
 
+def test_steps_of_devices_are_steps_of_a_host_without_tasks(make_store: MakeStore) -> None:
+    plain = host_run(1, 100)
+    on_devices = {**plain, "step": [{**row, "device_id": device} for row in plain["step"] for device in (0, 1)]}
+    found = [traceconv.compare(1, 1, db=make_store(**tables)) for tables in (plain, on_devices)]
+    assert [(one.base.unit, one.base.steps) for one in found] == [("step", 1)] * 2
+    assert found[0].ops == found[1].ops
+
+
 def test_a_run_of_the_host_is_not_compared_with_one_of_a_device_or_of_other_shapes(make_store: MakeStore) -> None:
     with_device = {**host_run(2, 100), "task": [{"run_id": 2, "id": 9, "start_ns": 0, "dur_ns": 10}]}
     with pytest.raises(traceconv.IncomparableError, match="run-1 has no tasks of a device, the other run has"):

@@ -55,6 +55,11 @@ EVENTS = [
     event("driver", "anyDriverLaunch", 310, 5, correlation=12),
     event("xpu_sync", "zeCommandQueueSynchronize", 320, 5, correlation=13),
     event("collective_comm", "xccl::allreduce", 330, 5, Communicator_id=7),
+    event("mlu_memcpy", "Memcpy DtoH", 340, 5, device=2, stream=1, bytes=8),
+    event("GCU_MEMCPY", "Memcpy HtoD", 345, 5, device=2, stream=1, bytes=16),
+    event("mlu_memset", "Memset", 350, 5, device=2, stream=1),
+    event("GCU_MEMSET", "Memset", 355, 5, device=2, stream=1),
+    event("mlu_runtime", "cnInvokeKernel", 360, 5, correlation=14),
 ]
 
 
@@ -75,8 +80,8 @@ def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
         ("collective", "KERNEL", ["ncclDevKernel_A", "ncclKernel_Broa"]),
         ("compute", "KERNEL", ["ampere_sgemm", "void at::native", "triton_red_fuse", "fused_op", "event_wait_free"]),
         ("copy", "DMA", ["dma copy", "dma_request", "dma_request"]),
-        ("copy", "MEMCPY", ["Memcpy DtoH (De"]),
-        ("copy", "MEMSET", ["Memset (Device)"]),
+        ("copy", "MEMCPY", ["Memcpy DtoH (De", "Memcpy DtoH", "Memcpy HtoD"]),
+        ("copy", "MEMSET", ["Memset (Device)", "Memset", "Memset"]),
         (
             "sync",
             "SYNC",
@@ -88,7 +93,9 @@ def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
 def test_bytes_of_copies(store: duckdb.DuckDBPyConnection) -> None:
     rows = store.execute("SELECT name, size_bytes FROM task WHERE kind = 'copy' AND size_bytes IS NOT NULL")
     assert sorted(rows.fetchall()) == [
+        ("Memcpy DtoH", 8),
         ("Memcpy DtoH (Device -> Pageable)", 64),
+        ("Memcpy HtoD", 16),
         ("Memset (Device)", 32),
         ("dma_request", 64),
         ("dma_request", 4096),
@@ -126,4 +133,5 @@ def test_calls_of_every_runtime(store: duckdb.DuckDBPyConnection) -> None:
         ("driver", "anyDriverLaunch", 12),
         ("runtime", "zeCommandQueueSynchronize", 13),
         ("communication", "xccl::allreduce", None),
+        ("runtime", "cnInvokeKernel", 14),
     ]

@@ -68,6 +68,21 @@ def test_a_task_in_the_process_of_its_call_has_a_launch(tmp_path: Path) -> None:
     assert query(store, "SELECT count(*) FROM import_log WHERE code = 'unclear_launch'") == [(0,)]
 
 
+def test_a_step_without_tasks_is_on_the_devices_of_its_process(tmp_path: Path) -> None:
+    def steps(host: int) -> list[Event]:
+        return [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": host, "tid": 1, "ts": at,
+             "dur": 1000}
+            for number, at in ((1, 0), (2, 2000))
+        ]  # fmt: skip
+
+    one, other = rank(1000, 0, {1: 10}, 50), rank(2000, 1, {2: 20}, 50)
+    store = stored(tmp_path, one + other + steps(1000) + steps(2000))
+    wanted = [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert query(store, "SELECT iteration, device_id FROM step ORDER BY ALL") == wanted
+    assert query(store, "SELECT iteration, device_id FROM step_breakdown ORDER BY ALL") == wanted
+
+
 def test_equal_ids_in_two_files_are_independent(tmp_path: Path) -> None:
     paths = []
     for name, events in (("rank0", ONE), ("rank1", OTHER)):

@@ -52,6 +52,20 @@ def test_an_allocation_and_the_next_free_of_its_address_are_one_block(tmp_path: 
     assert found == [(0, 4096, 512, 1000, 3000), (0, 8192, 64, 2000, None), (0, 4096, 256, 4000, 5000)]
 
 
+def test_allocations_written_as_slices_are_instants(tmp_path: Path) -> None:
+    """The exporter in Python of PyTorch 2.13 gives them the time until the end of the recording."""
+    slices = [
+        {**{key: value for key, value in one.items() if key != "s"}, "ph": "X", "cat": "cpu_instant_event", "dur": 900}
+        for one in (moment(1, 512, 4096), moment(3, -512, 4096), moment(5, 64, 8192))
+    ]
+    assert blocks(tmp_path, *slices) == [(0, 4096, 512, 1000, 3000), (0, 8192, 64, 5000, None)]
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        assert store.execute("SELECT name, self_ns FROM range").fetchall() == [("aten::empty", 1_000_000)]
+        assert store.execute("SELECT name, count(*) FROM marker GROUP BY 1").fetchall() == [("[memory]", 3)]
+        accounts = "SELECT record, record_count, row_count, lost_count FROM import_account WHERE record_count > 0"
+        assert store.execute(accounts).fetchall() == [("X events", 4, 4, 0)]
+
+
 def test_the_order_in_the_file_matters_only_at_equal_timestamps(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(9, -8, 64), moment(5, -8, 64), moment(5, 8, 64), moment(1, 8, 64))
     assert sorted(found) == [(0, 64, 8, 1000, 5000), (0, 64, 8, 5000, 9000)]

@@ -76,10 +76,12 @@ FROM piece AS p
 JOIN work AS w ON w.id = p.id
 WHERE NOT w.is_step AND (p.is_first OR p.begin_ns < p.until_ns)
 """
+#: Steps of all devices are steps of the host.
 _STEPS = """
-SELECT d.device_index, coalesce(s.start_ns, s.fp_start_ns) AS start_ns, s.end_ns
+SELECT DISTINCT d.device_index, coalesce(s.start_ns, s.fp_start_ns) AS start_ns, s.end_ns
 FROM step AS s
 JOIN compare_device AS d ON s.device_id IS NULL OR s.device_id = d.device_id
+  OR d.device_id IS NULL AND NOT EXISTS (FROM task WHERE run_id = {run})
 WHERE s.run_id = {run} AND TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)) > 0
   AND ({first} IS NULL OR s.step_id >= {first}) AND ({last} IS NULL OR s.step_id <= {last})
 ORDER BY d.device_index, start_ns, s.end_ns

@@ -135,6 +135,7 @@ class RuleSet:
 
     flow_chains   flow IDs are not reused: all points of an ID are one chain, including a second start
     launch_flows  categories of flows that lead from a call to the task that it launched
+    instants      categories of complete events that are instants, whatever their duration
     op_types      patterns of op names with a group `op_type`, for ops without a type
     step_ends     how instants mark the ends of steps
     hosts         args that contain the name of the host; the first that any row has is used
@@ -154,6 +155,7 @@ class RuleSet:
     items: tuple[Items, ...] = ()
     hosts: tuple[HostArg, ...] = ()
     step_ends: StepEnds | None = None
+    instants: frozenset[str] = frozenset()
     event_limit: int | None = None
 
     def limit_reached(self, complete_events: int) -> str | None:

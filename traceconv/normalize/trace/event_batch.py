@@ -45,6 +45,9 @@ class EventBatch:
         self.kind = np.array([first.kinds[ph] for ph in self.ph.distinct], np.int8)[self.ph.codes]
         self.names = columns.label("name")
         self.categories = columns.label("cat")
+        if not first.instants.isdisjoint(self.categories.distinct):
+            instant = np.array([category in first.instants for category in self.categories.distinct], np.bool_)
+            self.kind[instant[self.categories.codes] & (self.kind == phases.COMPLETE)] = phases.INSTANT
         self.pids = columns.label("pid")
         self.tids = columns.label("tid")
         self.extra = columns.extra

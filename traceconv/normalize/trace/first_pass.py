@@ -41,6 +41,8 @@ class FirstPass(TimeBounds):
         self.accounts = accounts
         self.first_id = source_id << id_bits
         self.rule_sets = rule_sets
+        #: Before a rule set is chosen, those of all.
+        self.instants = frozenset(chain.from_iterable(rules.instants for rules in rule_sets))
         #: Bounds the state that both passes carry from batch to batch.
         self.budget = Budget()
         self.tracks = TraceTracks(self.budget)

@@ -140,11 +140,18 @@ class Steps:
         return Nullable(values, null), of_device
 
     def rows(self, ran: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
-        """Return the rows of table step: a step on each device that ran part of it."""
+        """Return the rows of table step: a step on each device that ran part of it.
+
+        If several processes have steps, one without tasks is on the devices of its process.
+        """
+        of_process: dict[int | None, set[int]] = {}
+        for step in self._steps:
+            of_process.setdefault(step.process_id, set()).update(ran.get(step.step_id, ()))
         names = ("step_id", "device_id", "model_id", "iteration", "step_source", *TIME_COLUMNS)
         rows: list[tuple[object, ...]] = []
         for step in self._steps:
-            devices: Sequence[int | None] = sorted(ran.get(step.step_id, ())) or [None]
+            found = ran.get(step.step_id) or (of_process[step.process_id] if len(of_process) > 1 else ())
+            devices: Sequence[int | None] = sorted(found) or [None]
             times = [step.times.get(name) for name in TIME_COLUMNS]
             rows += [(step.step_id, device, step.model_id, step.number, step.source, *times) for device in devices]
         return rows_from_tuples("step", names, rows)

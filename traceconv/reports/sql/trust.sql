@@ -9,7 +9,7 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; unclear_launches: tasks whose launching call is unknown, because calls of several processes in one trace have the same correlation IDs; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream and are not part of another task; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, and parts of steps before the first or after the last one, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
+-- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; unclear_launches: tasks whose launching call is unknown, because calls of several processes in one trace have the same correlation IDs; unlinked_launches: tasks to which a flow leads from a call, but whose launch is unknown, because one of the two has no correlation ID; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream and are not part of another task; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, and parts of steps before the first or after the last one, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
 -- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches or steps; NULL for other findings." }
 -- count = { type = "BIGINT", unit = "count", doc = "Calls, tasks, steps, holes or events concerned." }
 -- total_count = { type = "BIGINT", unit = "count", doc = "Those examined; NULL if unknown." }
@@ -87,6 +87,14 @@ WITH called_word AS MATERIALIZED (
          max(w.start_ns + coalesce(w.dur_ns, 0)) AS until_ns
   FROM task AS w
   WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+  GROUP BY w.run_id
+), unlinked AS (
+  SELECT w.run_id, count(DISTINCT w.id) AS tasks
+  FROM task AS w
+  JOIN flow AS f ON f.run_id = w.run_id AND f.dst_id = w.id AND f.kind = 'launch'
+  JOIN api AS a ON a.run_id = f.run_id AND a.id = f.src_id
+  WHERE w.submit_ns IS NULL AND w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+    AND (w.correlation_id IS NULL OR a.correlation_id IS NULL)
   GROUP BY w.run_id
 ), early AS (
   SELECT w.run_id, count(*) AS tasks, sum(w.submit_ns::HUGEINT - w.start_ns) AS earlier
@@ -352,11 +360,15 @@ WITH called_word AS MATERIALIZED (
   JOIN run AS r ON r.run_id = l.run_id
   WHERE (l.end_ns::HUGEINT - l.until_ns) * 10 > l.end_ns::HUGEINT - r.start_ns
   UNION ALL
-  SELECT l.run_id, 'unclear_launches', NULL, sum(l.event_count), any_value(t.tasks), NULL
-  FROM import_log AS l
-  JOIN tested AS t ON t.run_id = l.run_id
-  WHERE l.code = 'unclear_launch'
-  GROUP BY l.run_id
+  SELECT l.run_id, 'unclear_launches', NULL, l.events, count(*), NULL
+  FROM (SELECT run_id, sum(event_count) AS events FROM import_log WHERE code = 'unclear_launch' GROUP BY run_id) AS l
+  JOIN task AS w ON w.run_id = l.run_id
+  WHERE run IS NULL OR w.run_id = run
+  GROUP BY l.run_id, l.events
+  UNION ALL
+  SELECT u.run_id, 'unlinked_launches', NULL, u.tasks, t.tasks, NULL
+  FROM unlinked AS u
+  JOIN tested AS t ON t.run_id = u.run_id
   UNION ALL
   SELECT run_id, 'import_losses', NULL, sum(coalesce(event_count, 1)), NULL, NULL
   FROM import_log
@@ -370,7 +382,8 @@ SELECT f.run_id, f.finding, f.place, f.count::BIGINT AS count, f.total::BIGINT A
          WHEN 'lost_tasks' THEN 'breakdown, kernels, op-statistic, op-tree, idle-gaps, compare'
          WHEN 'lost_copies' THEN 'breakdown, kernels, idle-gaps, compare'
          WHEN 'lost_launches' THEN 'launch, op-tree, idle-causes, stream-utilisation'
-         WHEN 'unclear_launches' THEN 'launch, op-tree, idle-causes, stream-utilisation'
+         WHEN 'unclear_launches' THEN 'launch, op-tree, idle-causes, stream-utilisation, step-breakdown'
+         WHEN 'unlinked_launches' THEN 'launch, op-tree, idle-causes, stream-utilisation'
          WHEN 'overlapping_tasks' THEN 'op-statistic, kernels (sums exceed busy time)'
          WHEN 'duplicate_tasks' THEN 'op-statistic, kernels'
          WHEN 'unfinished_tasks' THEN 'breakdown, op-statistic, kernels'
