@@ -215,8 +215,9 @@ def _metadata(tally: Tally, event: Event) -> None:
 def _blocks(tally: Tally, moments: list[tuple[int, int, str | None, Event]]) -> None:
     """PyTorch's memory: blocks by device and address, freed blocks without an alloc, and memory allocated before.
 
-    Mapped memory, with totals of 0, is not part of the latter.
+    Mapped memory, with totals of 0, is not part of the latter. Each size of what the allocator reserves is a segment.
     """
+    segments: dict[tuple[Any, ...], int] = {}
     live: dict[tuple[Any, ...], int] = defaultdict(int)
     before: dict[tuple[Any, ...], int] = {}
     held: dict[tuple[Any, ...], int] = {}
@@ -227,6 +228,11 @@ def _blocks(tally: Tally, moments: list[tuple[int, int, str | None, Event]]) -> 
         device = -1 if whole(args.get("Device Type")) == 0 else whole(args.get("Device Id"))
         place, total = (pid, device), whole(args.get("Total Allocated"))
         before.setdefault(place, 0)
+        reserved = whole(args.get("Total Reserved"))
+        if reserved is not None and segments.get(place) != reserved:
+            segments[place] = reserved
+            if reserved > 0:
+                tally.block((device,), reserved)
         if total and total >= size and place not in held:
             held[place] = total
             before[place] += total - size

@@ -150,6 +150,29 @@ def test_a_free_of_all_that_the_allocator_held_is_a_block(first: bool, tmp_path:
     assert [block[2:] for block in found] == expected[first:]
 
 
+def test_what_the_allocator_reserves_is_segments(tmp_path: Path) -> None:
+    reserved = [
+        (1, 8, 64, 100),
+        (2, 16, 128, 100),
+        (3, 200, 256, 300),
+        (4, -16, 128, 300),
+        (5, -200, 256, 60),
+        (6, -8, 64, 0),
+    ]
+    moments = [moment(us, size, address, **{"Total Reserved": held}) for us, size, address, held in reserved]
+    host = moment(7, 8, 64, kind=CPU, **{"Total Reserved": 0})
+    want = "kind, device_id, size_bytes, alloc_ns - {base}, free_ns - {base}"
+    assert [block for block in blocks(tmp_path, *moments, host, want=want) if block[0] == "segment"] == [
+        ("segment", 0, 100, None, 3000),
+        ("segment", 0, 300, 3000, 5000),
+        ("segment", 0, 60, 5000, 6000),
+    ]
+    columns = "device_id, peak_used_bytes, reserved_bytes, fragmentation_bytes, peak_reserved_bytes, live_count"
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        found = store.execute(f"SELECT {columns} FROM memory_peak").fetchall()
+    assert found == [(-1, 8, None, None, None, 1), (0, 224, 300, 76, 300, 3)]
+
+
 def test_extreme_and_invalid_addresses_and_sizes(tmp_path: Path) -> None:
     """Addresses written as signed numbers are read; for invalid or too large sizes, no block is guessed."""
     found = blocks(

@@ -3,7 +3,8 @@
 An allocation is paired with the next free of its address on its device. Writers without addresses (PyTorch 1.9) are
 paired by size: the memory in use over time is right, but which of two blocks of one size lives longer is a guess.
 Memory allocated before the recording is a block without `alloc_ns`. If the writer counts all allocated memory, what it
-counted before its first event and was not freed later is one more block, without times. The markers stay in `marker`.
+counted before its first event and was not freed later is one more block, without times. What the allocator reserves is
+one segment from each change of its size to the next. The markers stay in `marker`.
 
 PyTorch reports memory that it maps (files, tensors that processes share) with a total of 0, since its allocator doesn't
 count it. Such blocks are not part of what the allocator held.
@@ -28,7 +29,7 @@ WITH read AS (
   -- Otherwise the filter below would parse the JSON again.
   SELECT id, ts_ns, process_id, TRY_CAST(texts[1] AS BIGINT) AS size_bytes, TRY_CAST(texts[2] AS HUGEINT) AS address,
          TRY_CAST(texts[3] AS BIGINT) AS device_id, TRY_CAST(texts[4] AS BIGINT) AS device_type,
-         TRY_CAST(texts[5] AS BIGINT) AS total_bytes
+         TRY_CAST(texts[5] AS BIGINT) AS total_bytes, TRY_CAST(texts[6] AS BIGINT) AS reserved_bytes
   FROM read
 ), placed AS (
   -- An address above 2^63 may have been written as a signed number.
@@ -36,7 +37,7 @@ WITH read AS (
          TRY_CAST(CASE WHEN address < 0 THEN address + 18446744073709551616::HUGEINT ELSE address END AS UBIGINT)
            AS address,
          CASE WHEN device_type = 0 THEN $host ELSE device_id END AS device_id,
-         device_type, total_bytes
+         device_type, total_bytes, reserved_bytes
   FROM typed
   WHERE size_bytes <> 0 AND size_bytes > -9223372036854775808
 ), counted AS (
@@ -85,12 +86,26 @@ WITH neighbour AS (
   FROM first AS f
   LEFT JOIN freed AS d ON d.process_id IS NOT DISTINCT FROM f.process_id
     AND d.device_type IS NOT DISTINCT FROM f.device_type AND d.device_id IS NOT DISTINCT FROM f.device_id
+), reserved AS (
+  SELECT *
+  FROM temp.memory_change
+  WHERE reserved_bytes IS NOT NULL
+  QUALIFY reserved_bytes IS DISTINCT FROM
+    lag(reserved_bytes) OVER (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
+), segment AS (
+  SELECT id, device_id, reserved_bytes AS size_bytes,
+         CASE WHEN lag(id) OVER on_device IS NOT NULL THEN ts_ns END AS alloc_ns,
+         lead(ts_ns) OVER on_device AS free_ns
+  FROM reserved
+  WINDOW on_device AS (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
 ), every AS (
-  SELECT id, device_id, address, size_bytes, alloc_ns, free_ns FROM block
+  SELECT id, device_id, 'block' AS kind, address, size_bytes, alloc_ns, free_ns FROM block
   UNION ALL
-  SELECT -1, device_id, NULL, size_bytes, NULL, NULL FROM rest WHERE size_bytes > 0
+  SELECT -1, device_id, 'block', NULL, size_bytes, NULL, NULL FROM rest WHERE size_bytes > 0
+  UNION ALL
+  SELECT id, device_id, 'segment', NULL, size_bytes, alloc_ns, free_ns FROM segment WHERE size_bytes > 0
 )
-SELECT $run, row_number() OVER (ORDER BY id, device_id), device_id, 'block', address, size_bytes, alloc_ns, free_ns
+SELECT $run, row_number() OVER (ORDER BY id, device_id, kind), device_id, kind, address, size_bytes, alloc_ns, free_ns
 FROM every
 """
 
@@ -105,8 +120,15 @@ WHERE m.device_id IS NOT NULL
 
 def insert_blocks(target: RunSql, markers: MemoryMarkers) -> None:
     """Store the blocks of a run from its markers."""
-    keys = (markers.size_bytes, markers.address, markers.device_id, markers.device_type, markers.total_bytes)
-    paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys]
+    keys = (
+        markers.size_bytes,
+        markers.address,
+        markers.device_id,
+        markers.device_type,
+        markers.total_bytes,
+        markers.reserved_bytes,
+    )
+    paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys if key is not None]
     target.run_sql(_CHANGES, name=markers.name, host=HOST_DEVICE, paths=paths)
     target.run_sql(_BLOCKS)
     target.run_sql(_DEVICES)

@@ -98,6 +98,7 @@ class MemoryMarkers:
     size_bytes   bytes, negative for a free
     device_type  0 is the host, which has no number, whatever `device_id` is
     total_bytes  bytes allocated on the device afterwards
+    reserved_bytes  bytes in segments of the device's allocator afterwards; None: not in the trace
     """
 
     name: str
@@ -106,6 +107,7 @@ class MemoryMarkers:
     device_id: str
     device_type: str
     total_bytes: str
+    reserved_bytes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,8 @@ def _op_type(text: str, where: str) -> re.Pattern[str]:
 
 
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
-    _check(entry, dict.fromkeys(MemoryMarkers.__slots__, _TEXT), where, *MemoryMarkers.__slots__)
+    names = MemoryMarkers.__slots__
+    _check(entry, dict.fromkeys(names, _TEXT), where, *(name for name in names if name != "reserved_bytes"))
     return MemoryMarkers(**entry)
 
 
