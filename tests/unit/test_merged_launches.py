@@ -83,6 +83,23 @@ def test_a_step_without_tasks_is_on_the_devices_of_its_process(tmp_path: Path) -
     assert query(store, "SELECT iteration, device_id FROM step_breakdown ORDER BY ALL") == wanted
 
 
+def test_trust_names_devices_of_several_ranks_with_one_number(tmp_path: Path) -> None:
+    def merged(*ranks: tuple[int, int]) -> list[Event]:
+        """Return the events of ranks (host, device), whose processes of devices have names."""
+        return [
+            {**event, "pid": f"rank {host} GPU" if event["pid"] == device else host}
+            for host, device in ranks
+            for event in rank(host, device, {host: 10}, 50)
+        ]
+
+    sql = "SELECT count, total_count, affected_ns FROM trust WHERE finding = 'shared_streams'"
+    one = stored(tmp_path, merged((1000, 0), (2000, 0)))
+    assert query(one, "SELECT device_id, task_count FROM breakdown") == [(0, 2)]
+    assert query(one, sql) == [(2, 2, 6000)]
+    one.unlink()
+    assert query(stored(tmp_path, merged((1000, 0), (2000, 1))), sql) == []
+
+
 def test_equal_ids_in_two_files_are_independent(tmp_path: Path) -> None:
     paths = []
     for name, events in (("rank0", ONE), ("rank1", OTHER)):

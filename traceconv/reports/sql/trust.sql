@@ -9,11 +9,11 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; unclear_launches: tasks whose launching call is unknown, because calls of several processes in one trace have the same correlation IDs; unlinked_launches: tasks to which a flow leads from a call, but whose launch is unknown, because one of the two has no correlation ID; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream and are not part of another task; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, and parts of steps before the first or after the last one, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
+-- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; unclear_launches: tasks whose launching call is unknown, because calls of several processes in one trace have the same correlation IDs; unlinked_launches: tasks to which a flow leads from a call, but whose launch is unknown, because one of the two has no correlation ID; shared_streams: tasks of streams that several processes of one trace have with equal numbers, as in traces of several ranks merged into one file: they count as one stream and one device; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream and are not part of another task; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, and parts of steps before the first or after the last one, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
 -- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches or steps; NULL for other findings." }
 -- count = { type = "BIGINT", unit = "count", doc = "Calls, tasks, steps, holes or events concerned." }
 -- total_count = { type = "BIGINT", unit = "count", doc = "Those examined; NULL if unknown." }
--- affected_ns = { type = "BIGINT", unit = "ns", doc = "lost_tasks, lost_copies, lost_launches: time from the first to the last of consecutive ones; overlapping_tasks: sum of the overlaps; duplicate_tasks, unknown_collectives, unmatched_replays, aligned_replays: sum of the durations; early_tasks, late_tasks: sum of the times by which they are early or late; lost_calls: time between the calls around the holes; silent_end: the silent time; uncertain_delays: sum of the delays; NULL for others." }
+-- affected_ns = { type = "BIGINT", unit = "ns", doc = "lost_tasks, lost_copies, lost_launches: time from the first to the last of consecutive ones; overlapping_tasks: sum of the overlaps; duplicate_tasks, shared_streams, unknown_collectives, unmatched_replays, aligned_replays: sum of the durations; early_tasks, late_tasks: sum of the times by which they are early or late; lost_calls: time between the calls around the holes; silent_end: the silent time; uncertain_delays: sum of the delays; NULL for others." }
 -- affected_percent = { type = "DOUBLE", unit = "percent", doc = "affected_ns in percent of the run's duration; may exceed 100 with several streams; NULL if unknown." }
 -- reports = { type = "VARCHAR", unit = "text", doc = "Reports whose numbers it affects." }
 WITH called_word AS MATERIALIZED (
@@ -96,6 +96,12 @@ WITH called_word AS MATERIALIZED (
   WHERE w.submit_ns IS NULL AND w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
     AND (w.correlation_id IS NULL OR a.correlation_id IS NULL)
   GROUP BY w.run_id
+), shared AS (
+  SELECT k.run_id, k.device_id, k.stream_id
+  FROM track AS k
+  WHERE k.kind = 'stream' AND k.device_id IS NOT NULL AND k.stream_id IS NOT NULL AND (run IS NULL OR k.run_id = run)
+  GROUP BY k.run_id, k.device_id, k.stream_id
+  HAVING count(DISTINCT k.process_id) > 1
 ), early AS (
   SELECT w.run_id, count(*) AS tasks, sum(w.submit_ns::HUGEINT - w.start_ns) AS earlier
   FROM task AS w
@@ -366,6 +372,13 @@ WITH called_word AS MATERIALIZED (
   WHERE run IS NULL OR w.run_id = run
   GROUP BY l.run_id, l.events
   UNION ALL
+  SELECT w.run_id, 'shared_streams', NULL, count(*), any_value(t.tasks), sum(w.dur_ns)
+  FROM task AS w
+  JOIN shared AS s ON s.run_id = w.run_id AND s.device_id = w.device_id AND s.stream_id = w.stream_id
+  JOIN tested AS t ON t.run_id = w.run_id
+  WHERE w.kind IS DISTINCT FROM 'sync'
+  GROUP BY w.run_id
+  UNION ALL
   SELECT u.run_id, 'unlinked_launches', NULL, u.tasks, t.tasks, NULL
   FROM unlinked AS u
   JOIN tested AS t ON t.run_id = u.run_id
@@ -384,6 +397,7 @@ SELECT f.run_id, f.finding, f.place, f.count::BIGINT AS count, f.total::BIGINT A
          WHEN 'lost_launches' THEN 'launch, op-tree, idle-causes, stream-utilisation'
          WHEN 'unclear_launches' THEN 'launch, op-tree, idle-causes, stream-utilisation, step-breakdown'
          WHEN 'unlinked_launches' THEN 'launch, op-tree, idle-causes, stream-utilisation'
+         WHEN 'shared_streams' THEN 'breakdown, stream-utilisation, idle-gaps, step-breakdown'
          WHEN 'overlapping_tasks' THEN 'op-statistic, kernels (sums exceed busy time)'
          WHEN 'duplicate_tasks' THEN 'op-statistic, kernels'
          WHEN 'unfinished_tasks' THEN 'breakdown, op-statistic, kernels'
