@@ -104,8 +104,9 @@ def test_blocks_contain_each_event_once(tmp_path: Path, layout: dict[str, Any]) 
     assert found == [kernel(first + number) for number in range(len(found))]
 
 
-def test_intervals_of_a_file_contain_its_numbers(large: Path) -> None:
-    rows = {row["kernel"]: row for row in sample(large, "kernels", blocks=400)}
+@pytest.mark.parametrize(("report", "key"), [("kernels", "kernel"), ("op-statistic", "op_type")])
+def test_intervals_of_a_file_contain_its_numbers(report: str, key: str, large: Path) -> None:
+    rows = {row[key]: row for row in sample(large, report, blocks=400)}
     for name, count in zip(KERNELS, (35_000, 28_000, 7000), strict=True):
         row = rows[name]
         assert row["count_low"] <= count <= row["count_high"] <= 1.5 * count

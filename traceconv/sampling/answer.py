@@ -63,7 +63,10 @@ CREATE TEMP VIEW task AS
   WHERE e.is_complete;
 CREATE TEMP VIEW op AS
   SELECT u.run_id, o.* EXCLUDE (run_id)
-  FROM (SELECT DISTINCT run_id, op_id FROM task) AS u JOIN store.main.op AS o ON o.op_id = u.op_id
+  FROM (SELECT DISTINCT run_id, op_id FROM task) AS u JOIN store.main.op AS o ON o.op_id = u.op_id;
+-- Totals are of all stored tasks.
+CREATE TEMP TABLE op_total AS FROM store.main.op_total LIMIT 0;
+CREATE TEMP VIEW run AS SELECT run_id FROM part
 """
 _TRACKS = """
 SELECT t.track_id, e.block, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
@@ -276,7 +279,7 @@ class _Answer:
 
     def _check_names(self) -> None:
         """Check that the kinds of events, if they follow from names of processes and threads, can be known."""
-        [(writer,)] = self._sampled.execute("SELECT writer FROM run").fetchall()
+        [(writer,)] = self._sampled.execute("SELECT writer FROM store.main.run").fetchall()
         rules = [rule for rules in built_in() if rules.title == writer for rule in rules.rules]
         [(in_processes, of_tracks)] = self._sampled.execute(_UNNAMED).fetchall()
         # An unknown writer may be one that is known by such names.
