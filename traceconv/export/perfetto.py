@@ -23,6 +23,7 @@ from traceconv._version import __version__
 from traceconv.base.deflate import compress
 from traceconv.base.errors import StoreError
 from traceconv.base.prefetch import prefetch
+from traceconv.base.workers import Workers
 from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import table_sources
 from traceconv.export.json_sql import json_text
@@ -82,7 +83,6 @@ def export_perfetto(
         sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
         flows = with_path_flows(connection, run_id, sources["flow"]) if critical_path else sources["flow"]
-        find_lanes(connection, sources)
         with open_output(output) as file:
             counted = CountedFile(file)
             with record_file(counted) as records:
@@ -114,8 +114,12 @@ class _Export:
         self.omitted: dict[str, int] = {}
         self.recorded_samples = 0
         self.texts = Texts(self.file)
-        self.plan = make_plan(self.connection, self.run_id, self.sources)
-        self.flows = Flows(self.connection, {**self.sources, "flow": self.shown_flows})
+        with Workers(1) as worker:
+            sources = {**self.sources, "flow": self.shown_flows}
+            flows = worker.submit(Flows, connection_like(self.connection, {}), sources)
+            find_lanes(self.connection, self.sources)
+            self.plan = make_plan(self.connection, self.run_id, self.sources)
+        self.flows = flows.result()
         self.shift_ns = _shift_ns(self.connection, self.sources)
         self._ops = _ops(self.connection, self.run_id) if self.with_args else {}
 
