@@ -137,6 +137,21 @@ def test_work_and_bandwidths_are_the_same_in_c_and_python(monkeypatch: pytest.Mo
     assert slowed > 100
 
 
+def test_durations_of_more_than_9_billion_bytes() -> None:
+    """A number of bytes times 10^9 exceeds 64 bits from 9.22 GB on; it is divided exactly all the same."""
+    chance = random.Random(0)
+    edge, most = (2**63 - 1) // 10**9, 2**63 - 1
+    counts = [0, 1, edge, edge + 1, 10**10, most, *(chance.randrange(2 ** chance.randrange(64)) for _ in range(2000))]
+    rates = [0, 1, 3, 10**12, most, *(chance.randrange(2 ** chance.randrange(64)) for _ in range(2001))]
+    found = contention._duration(np.array(counts), np.array(rates))
+    longest = contention._LONGEST_NS
+    expected = [
+        min(count * 10**9 // rate, longest) if rate > 0 else 0 for count, rate in zip(counts, rates, strict=True)
+    ]
+    assert found.tolist() == expected
+    assert sum(count > edge and 0 < ns < longest for count, ns in zip(counts, expected, strict=True)) > 100
+
+
 def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
     if not native.AVAILABLE:
         pytest.skip("no C extension")

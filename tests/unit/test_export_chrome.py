@@ -10,13 +10,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 from chrome_reader import ChromeReader, Event, Row, load
 from store_builder import build_store
 
 from traceconv.cli.app import run
-from traceconv.export import windows
+from traceconv.export import chrome, windows
 from traceconv.export.chrome import export_chrome
 from traceconv.pipeline.ingest import ingest
 from traceconv.schema import table
@@ -331,6 +333,40 @@ def test_other_runs_are_omitted(make_store: MakeStore) -> None:
 
 def test_a_run_without_rows_is_an_empty_trace(make_store: MakeStore) -> None:
     assert exported(make_store(run=[{"run_id": 1}]))["traceEvents"] == []
+
+
+class Counted:
+    """A connection that counts the statements that are executed, and the rows of those with several."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection, self.count = connection, 0
+
+    def execute(self, *arguments: Any) -> duckdb.DuckDBPyConnection:
+        self.count += 1
+        return self.connection.execute(*arguments)
+
+    def executemany(self, statement: str, rows: list[Any]) -> duckdb.DuckDBPyConnection:
+        self.count += len(rows)
+        return self.connection.executemany(statement, rows)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+
+def test_threads_are_inserted_at_once(make_store: MakeStore) -> None:
+    counts = []
+    for tracks in (2, 500):
+        tasks = [{"id": n, "track_id": n or None, "start_ns": n, "dur_ns": 5} for n in range(tracks)]
+        tasks += [{"id": tracks, "track_id": 1, "start_ns": 3, "dur_ns": 9}]  # in another lane
+        with open_store(make_store(task=tasks)) as connection:
+            counted = Counted(connection)
+            trace = chrome._prepare(counted, 1, None, args=True)  # type: ignore[arg-type]
+            found = connection.execute("SELECT source, track_id, lane, tid FROM export_thread ORDER BY tid").fetchall()
+        threads = sorted(trace.layout.threads, key=lambda thread: thread.tid)
+        assert found == [(one.source, one.track_id, one.lane, one.tid) for one in threads]
+        assert len(found) == tracks + 2  # the lane, and the thread of flows
+        counts.append(counted.count)
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("span_ns", [10**15 - 1, 10**15, 2**63 - 1 - BASE])

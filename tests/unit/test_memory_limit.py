@@ -1,13 +1,14 @@
-"""Queries that run out of memory although they could sort on disk."""
+"""DuckDB's memory limit: what its cache keeps, and queries that run out of memory although they could sort."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 import pytest
 
-from traceconv.store.memory_limit import sorted_on_disk
+from traceconv.store.memory_limit import shrink_cache, sorted_on_disk
 
 
 def asked(connection: duckdb.DuckDBPyConnection, limits: list[str], enough: int) -> Iterator[int]:
@@ -30,3 +31,35 @@ def test_a_query_without_memory_is_asked_again_with_less() -> None:
     with pytest.raises(duckdb.OutOfMemoryException):
         list(sorted_on_disk(connection, lambda: asked(connection, limits, 9)))
     assert connection.execute("SELECT current_setting('memory_limit')").fetchall() == [("400.0 MiB",)]
+
+
+def used_bytes(connection: duckdb.DuckDBPyConnection) -> int:
+    [(used,)] = connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+    return int(used)
+
+
+def limit(connection: duckdb.DuckDBPyConnection) -> object:
+    return connection.execute("SELECT current_setting('memory_limit')").fetchall()
+
+
+def test_the_cache_shrinks_to_a_third_of_the_limit(tmp_path: Path) -> None:
+    for number in (1, 2):  # The second connection reads blocks from the file.
+        with duckdb.connect(tmp_path / "store.duckdb", config={"memory_limit": "60MiB"}) as connection:
+            if number == 1:
+                connection.execute("CREATE TABLE t AS SELECT hash(range) AS a, hash(-range) AS b FROM range(2_000_000)")
+                continue
+            connection.execute("SELECT sum(a::DOUBLE + b::DOUBLE) FROM t").fetchall()
+            assert used_bytes(connection) > 30 << 20
+            shrink_cache(connection)
+            assert used_bytes(connection) <= 20 << 20
+            assert limit(connection) == [("60.0 MiB",)]
+
+
+def test_what_cannot_be_removed_from_memory_stays() -> None:
+    with duckdb.connect(config={"memory_limit": "60MiB", "temp_directory": ""}) as connection:
+        connection.execute("CREATE TABLE t AS SELECT hash(range) AS a, hash(-range) AS b FROM range(2_000_000)")
+        used = used_bytes(connection)
+        assert used > 30 << 20
+        shrink_cache(connection)
+        assert used_bytes(connection) == used
+        assert limit(connection) == [("60.0 MiB",)]
