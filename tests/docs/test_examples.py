@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from program_runs import run_python
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -34,18 +33,16 @@ def test_every_example_is_tested() -> None:
 
 @pytest.mark.parametrize("name", sorted(OUTPUT))
 @pytest.mark.usefixtures("own_cache")
-def test_example_runs(name: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_example_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = run_python([str(EXAMPLES / f"{name}.py")])
+    printed = capfd.readouterr()
+    assert code == 0, printed.err
     prints, writes = OUTPUT[name]
     for text in prints:
-        assert text in done.stdout
+        assert text in printed.out
     for pattern in writes:
         assert list(tmp_path.glob(pattern)), pattern
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in printed.err

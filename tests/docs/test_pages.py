@@ -14,6 +14,7 @@ from types import ModuleType
 
 import page_outputs
 import pytest
+from program_runs import run_python
 
 from traceconv.cli import app
 
@@ -36,9 +37,10 @@ def module(name: str) -> ModuleType:
 def run(command: str, folder: Path, capture: pytest.CaptureFixture[str]) -> str:
     """Run a command and return its stdout and stderr. Its exit code must be the one on the page."""
     words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
-    if words[0] == "traceconv" and not {"|", "<", ">", "&", ";"} & set(words):
+    program = {"traceconv": app.run, "python": run_python, "python3": run_python}.get(words[0])
+    if program is not None and not {"|", "<", ">", "&", ";", "||"} & set(words):
         # Run in this process: imports dominate the time of such a command.
-        code = app.run(shlex.split(command, comments=True)[1:])
+        code = program(shlex.split(command, comments=True)[1:])
         printed = "".join(capture.readouterr())
     else:
         path = os.pathsep.join([str(Path(sys.executable).parent), str(page_outputs.SHELL), os.environ["PATH"]])
