@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,6 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx_models import ModelBuilder
-from sklearn.datasets import load_digits
 
 from tests.modelled_trainer import Trainer
 from traceconv.base.errors import InputError, ModelError, UsageError
@@ -41,8 +42,10 @@ def smaller(model: onnx.ModelProto, names: tuple[str, ...]) -> onnx.ModelProto:
 
 
 def digits() -> tuple[Any, Any]:
-    data = load_digits()
-    return (data.images / 16).astype(np.float32), data.target.astype(np.int64)
+    """Images of digits, and which they are: a file of scikit-learn, whose import takes longer than most tests."""
+    [folder] = find_spec("sklearn").submodule_search_locations  # type: ignore[union-attr,misc]
+    rows = np.loadtxt(Path(folder) / "datasets" / "data" / "digits.csv.gz", np.int64, delimiter=",")
+    return (rows[:, :-1].reshape(-1, 8, 8) / 16).astype(np.float32), rows[:, -1]
 
 
 def numpy_steps(w: Arrays, batches: list[tuple[Any, Any]], optimizer: Optimizer) -> list[float]:

@@ -12,8 +12,7 @@ import pytest
 import runtime_invariants
 from ingest_checks import ingested, query
 from runtime_reader import Capture
-from sklearn.datasets import load_digits
-from test_training import convnet, mlp
+from test_training import convnet, digits, mlp
 
 import traceconv
 from traceconv.base.errors import InputError, UsageError
@@ -262,8 +261,8 @@ def test_points_can_be_given_by_name(tmp_path: Path) -> None:
 
 
 def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = load_digits()
-    np.savez(tmp_path / "digits.npz", x=data.images[:, None].astype(np.float32) / 16, target=data.target)
+    images, labels = digits()
+    np.savez(tmp_path / "digits.npz", x=images[:, None], target=labels)
     onnx.save(convnet(), str(tmp_path / "net.onnx"))
     words = ["record", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "raw"), "--train", "--steps", "25"]
     words += ["--input", str(tmp_path / "digits.npz"), "--optimizer", "adam", "--lr", "0.01", "--deterministic"]

@@ -143,7 +143,7 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
     file.write(f'{{"displayTimeUnit":"ns","otherData":{json_text(about)},\n"traceEvents":['.encode())
     # Rows begin with a comma; a trace that has any has a process and a thread for them.
     file.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)).encode())
-    counts: dict[str, int] = {}
+    counts = dict.fromkeys((*SLICE_TABLES, "step", "marker", "counter", "memory"), 0)  # in the order that is printed
     threads = connection.sql("FROM export_thread").to_arrow_table()
     with file.between(_others(connection_like(connection, {"export_thread": threads}), file, trace, counts)):
         for events in _slices(connection, trace):
