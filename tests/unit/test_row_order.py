@@ -78,7 +78,7 @@ def test_runs_are_merged_in_time_order(make_store: MakeStore, runs: int, size: i
 
 def overlaps_absent(make_store: MakeStore, rows: list[Slice]) -> bool:
     store = make_store(track=[{"track_id": n, "kind": "thread", "device_id": None} for n in (1, 2)], api=rows)
-    with open_store(store) as connection, one_thread(connection):
+    with open_store(store) as connection:
         return has_no_overlaps(connection, "(SELECT rowid AS _row, * FROM api WHERE run_id = 1)")
 
 

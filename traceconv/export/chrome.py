@@ -8,20 +8,16 @@ Every row of the exported tables can be read back from the file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import duckdb
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError
 from traceconv.base.integers import is_time
-from traceconv.base.prefetch import prefetch
 from traceconv.export.chrome_events import (
     FINISH_TID,
     START_TID,
@@ -45,7 +41,7 @@ from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import load_counters
 from traceconv.export.output import CountedFile, open_output
-from traceconv.export.records import RecordFile, Writing, record_file
+from traceconv.export.records import RecordFile, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_arrays import row_arrays
 from traceconv.export.row_order import (
@@ -56,15 +52,13 @@ from traceconv.export.row_order import (
     small_batches,
     time_ordered,
 )
-from traceconv.export.sorted_runs import connection_like, copied_tables, one_thread
+from traceconv.export.sorted_runs import copied_tables, one_thread
 from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.normalize.trace.own_columns import FORM, TIMELESS
 from traceconv.store.memory_limit import shrink_cache
 
-Int64 = NDArray[np.int64]
-
-_MEMORY_LIMIT = "80MB"
+_MEMORY_LIMIT = "100MB"
 #: Rows of a metadata event, and their bytes in memory: damage to the file loses them all.
 _EVENT_ROWS = 1024
 _EVENT_BYTES = 8 << 20
@@ -101,7 +95,7 @@ def export_chrome(
     the store can't be read, InputError if the run has tasks without a start and is no static profile, or has no
     critical path to show.
     """
-    with exporting(connection, run_id, _MEMORY_LIMIT), one_thread(connection):
+    with exporting(connection, run_id, _MEMORY_LIMIT):
         trace = _prepare(connection, run_id, device, args)
         if critical_path:
             flows = with_path_flows(connection, run_id, trace.sources["flow"])
@@ -143,11 +137,19 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
     file.write(f'{{"displayTimeUnit":"ns","otherData":{json_text(about)},\n"traceEvents":['.encode())
     # Rows begin with a comma; a trace that has any has a process and a thread for them.
     file.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)).encode())
-    counts = dict.fromkeys((*SLICE_TABLES, "step", "marker", "counter", "memory"), 0)  # in the order that is printed
-    threads = connection.sql("FROM export_thread").to_arrow_table()
-    with file.between(_others(connection_like(connection, {"export_thread": threads}), file, trace, counts)):
-        for events in _slices(connection, trace):
-            counts[events.table] = _write_rows(connection, file, events)
+    if trace.layout.processes and trace.args:
+        rows = table_sources(trace.run_id, sources, filtered=trace.filtered)
+        # Metadata events have no timestamp; as instants, viewers would show these markers all at the same time.
+        rows["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
+        for name, source in rows.items():
+            _write_table(connection, file, name, source)
+    counts = {events.table: _write_rows(connection, file, events) for events in _tables(connection, trace)}
+    for event, batch in memory_counter_events(connection, trace.run_id, sources["memory"], shared, trace.layout):
+        file.rows(event, batch)
+    for counter, thread in load_counters(connection, trace.run_id, sources, trace.layout, str(shared.base_ns)):
+        event = load_counter_event(counter, thread, shared)
+        for batch in counter.samples(connection, double("value")):
+            file.rows(event, batch)
     [(counts["marker"],)] = connection.execute(f"SELECT count(*) FROM {sources['marker']}").fetchall()
     shrink_cache(connection)  # flows read few of the rows in it, and need memory of their own
     counts["flow"] = _write_flows(connection, file, trace)
@@ -155,65 +157,37 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
     return counts
 
 
-def _others(
-    connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trace, counts: dict[str, int]
-) -> Iterator[Writing]:
-    """Write all rows but slices and flows; set the number of rows of each table."""
-    sources = trace.sources
-    if trace.layout.processes and trace.args:
-        rows = table_sources(trace.run_id, sources, filtered=trace.filtered)
-        # Metadata events have no timestamp; as instants, viewers would show these markers all at the same time.
-        rows["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
-        for name, source in rows.items():
-            yield from _table(connection, file, name, source)
-    for events in (
-        counter_events(connection, sources["counter"], trace.shared),
-        memory_events(connection, sources["memory"], trace.shared, args=trace.args),
-    ):
-        counts[events.table] = 0
-        query = events.query(f"s.{events.time} IS NOT NULL")
-        for batch in connection.sql(query).to_arrow_reader(BATCH_ROWS):
-            counts[events.table] += batch.num_rows
-            yield batch.num_rows, partial(file.rows, events.template, batch)
-        check_written(connection, events.table, events.source, counts[events.table])
-    for event, batch in memory_counter_events(connection, trace.run_id, sources["memory"], trace.shared, trace.layout):
-        yield batch.num_rows, partial(file.rows, event, batch)
-    base_ns = str(trace.shared.base_ns)
-    for counter, thread in load_counters(connection, trace.run_id, sources, trace.layout, base_ns):
-        event = load_counter_event(counter, thread, trace.shared)
-        for batch in counter.samples(connection, double("value")):
-            yield batch.num_rows, partial(file.rows, event, batch)
-
-
-def _table(connection: duckdb.DuckDBPyConnection, file: RecordFile, name: str, source: str) -> Iterator[Writing]:
+def _write_table(connection: duckdb.DuckDBPyConnection, file: RecordFile, name: str, source: str) -> None:
     """Write the rows of a table that viewers don't show, in metadata events."""
     rows, begin = row_arrays(connection, name, source), f',\n{{"pid":1,"ph":"M","name":"{name}","args":'.encode()
     for batch in small_batches(connection, rows.query, 1 if name == TIMELESS else _EVENT_ROWS, _EVENT_BYTES):
-        yield batch.num_rows, partial(file.write_later, partial(rows.around, batch, lambda _: begin, b"}"))
+        file.write_later(partial(rows.around, batch, lambda _: begin, b"}"))
 
 
-def _slices(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:
+def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:
     for name in SLICE_TABLES:
         yield slice_events(connection, name, trace.sources[name], trace.shared, args=trace.args)
     yield step_events(connection, trace.sources["step"], trace.shared, args=trace.args)
     yield marker_events(connection, trace.sources["marker"], trace.shared, args=trace.args)
+    yield counter_events(connection, trace.sources["counter"], trace.shared)
+    yield memory_events(connection, trace.sources["memory"], trace.shared, args=trace.args)
 
 
 def _write_rows(connection: duckdb.DuckDBPyConnection, file: RecordFile, events: Events) -> int:
-    """Write all slices of a kind, or markers; return their number. Raises StoreError if the store has more."""
-    size = WINDOW_ROWS if events.table == "step" else rows_of_window(connection, events.source)
-    found: Iterator[tuple[pa.RecordBatch, Int64 | None]]
-    if events.order:
-        found = time_ordered(
-            connection, events.source, events.time, events.query,
-            lambda rows: slice_order(*map(rows.column, events.order)), size,
-            copied_tables(connection, ("export_thread", "export_lane", "export_op")),
-        )  # fmt: skip
-    else:
-        query = events.query(f"s.{events.time} IS NOT NULL")
-        found = ((batch, None) for batch in connection.sql(query).to_arrow_reader(min(size, BATCH_ROWS)))
-    with closing(prefetch(found, 0)) as batches:
-        written = sum(file.rows(events.template, batch, places) for batch, places in batches)
+    """Write all events of one kind; return their number. Raises StoreError if the store has more of them."""
+    has_args = events.table in (*SLICE_TABLES, "marker")
+    size = rows_of_window(connection, events.source) if has_args else WINDOW_ROWS
+    with one_thread(connection):
+        if events.order:
+            written = 0
+            for batch, places in time_ordered(
+                connection, events.source, events.time, events.query,
+                lambda rows: slice_order(*map(rows.column, events.order)), size,
+                copied_tables(connection, ("export_thread", "export_lane", "export_op")),
+            ):  # fmt: skip
+                written += file.rows(events.template, batch, places)
+        else:
+            written = file.query(connection, events.template, events.query(f"s.{events.time} IS NOT NULL"), size)
     check_written(connection, events.table, events.source, written)
     return written
 
@@ -233,21 +207,6 @@ def _write_flows(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace:
     [loose] = [thread.tid for thread in trace.layout.threads if thread.source == "flow"]
     events = flow_events(trace.shared, trace.sources["flow"], args=trace.args)
     written, unbound = 0, False
-    with closing(prefetch(_flows(connection, trace, events, loose), 0)) as batches:
-        for found, places in batches:
-            written += file.rows(events.template, found, places)
-            starts, finishes = (found.column(name).to_numpy()[places] for name in (START_TID, FINISH_TID))
-            is_finished = found.column("dst_ns").is_valid().to_numpy(zero_copy_only=False)[places]
-            unbound = unbound or bool(((starts == loose) | (is_finished & (finishes == loose))).any())
-    if unbound:
-        file.write("".join(f",\n{event}" for event in metadata_events(trace.layout, unbound=True)).encode())
-    return written
-
-
-def _flows(
-    connection: duckdb.DuckDBPyConnection, trace: _Trace, events: Events, loose: int
-) -> Iterator[tuple[pa.RecordBatch, Int64]]:
-    """Yield batches of flows with their ends, and the order of those to write; `loose`: thread of unknown ends."""
     for window in time_windows(connection, events.source, events.time):
         rows = connection.sql(events.query(condition(f"s.{events.time}", window))).to_arrow_table(BATCH_ROWS)
         for batch in rows.combine_chunks().to_batches():
@@ -260,4 +219,11 @@ def _flows(
                 # If one device was selected, a flow to or from another device has an end that is not in the trace.
                 is_foreign = (has_source & (source_tid == 0)) | (has_target & (target_tid == 0))
                 places = places[~is_foreign[places]]
-            yield with_ends(batch, source_tid, target_tid, loose), places
+            found = with_ends(batch, source_tid, target_tid, loose)
+            written += file.rows(events.template, found, places)
+            starts, finishes = (found.column(name).to_numpy()[places] for name in (START_TID, FINISH_TID))
+            is_finished = found.column("dst_ns").is_valid().to_numpy(zero_copy_only=False)[places]
+            unbound = unbound or bool(((starts == loose) | (is_finished & (finishes == loose))).any())
+    if unbound:
+        file.write("".join(f",\n{event}" for event in metadata_events(trace.layout, unbound=True)).encode())
+    return written

@@ -388,11 +388,11 @@ def _members(event: Template, name: str, placed: Iterable[str]) -> list[str]:
 
 def _join_thread(connection: duckdb.DuckDBPyConnection, source: str, track: str, id_: str | None = None) -> str:
     """Return the JOIN of each row's thread as `t`, by lane if the table has slices in other lanes."""
+    [(moved,)] = connection.execute("SELECT count(*) FROM export_lane WHERE source = ?", [source]).fetchall()
     # The device of a step or a block may be unknown.
     same = "IS NOT DISTINCT FROM" if track == "device_id" else "="
     thread = f"JOIN export_thread AS t ON t.source = '{source}' AND t.track_id {same} s.{track} AND t.lane = "
-    moved = "SELECT 1 FROM export_lane WHERE source = ? LIMIT 1"
-    if id_ is None or not connection.execute(moved, [source]).fetchall():
+    if not moved or id_ is None:
         return f"{thread}0"
     return (
         f"LEFT JOIN export_lane AS l ON l.source = '{source}' AND l.track_id {same} s.{track} AND l.id = s.{id_} "

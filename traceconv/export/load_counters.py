@@ -20,7 +20,7 @@ from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.store.time_chunks import time_chunks
 
 _WINDOWS = 100
-_BATCH_ROWS = 1 << 15
+_BATCH_ROWS = 1 << 16
 #: Rows that are sorted at once.
 _CHUNK_ROWS = 1 << 18
 Int64 = NDArray[np.int64]

@@ -8,7 +8,6 @@ Packets that viewers skip have the other rows, so that ingest restores the run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +21,6 @@ from numpy.typing import NDArray
 from traceconv._version import __version__
 from traceconv.base.deflate import compress
 from traceconv.base.errors import StoreError
-from traceconv.base.prefetch import prefetch
-from traceconv.base.workers import Workers
 from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import table_sources
 from traceconv.export.json_sql import json_text
@@ -31,11 +28,11 @@ from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_flows import EventFlows, Flows
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
-from traceconv.export.records import Kind, RecordFile, Template, Writing, record_file
+from traceconv.export.records import Kind, RecordFile, Template, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_arrays import row_arrays
 from traceconv.export.row_order import Places, rows_of_window, slice_order, small_batches, time_ordered
-from traceconv.export.sorted_runs import connection_like, copied_tables, one_thread
+from traceconv.export.sorted_runs import copied_tables, one_thread
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS
 from traceconv.formats.perfetto_proto import field_numbers as pb
@@ -58,7 +55,7 @@ Columns: TypeAlias = "dict[str, pa.Array | Int64]"
 _BATCH_ROWS = 16_384
 #: Text columns have 31-bit offsets.
 _BATCH_BYTES = 256 << 20
-_MEMORY_LIMIT = "80MB"
+_MEMORY_LIMIT = "100MB"
 _ROWS_LEVEL = 1
 #: Columns that are not annotations: they are elsewhere in the event, or follow from its track.
 _PLACED = frozenset(("run_id", "track_id", "lane", "name", "category", "start_ns", "ts_ns", "args"))
@@ -76,13 +73,14 @@ def export_perfetto(
     critical_path: bool = False,
 ) -> Written:
     """Write a run as a Perfetto trace. Arguments, effects on the connection and errors are those of `export_chrome`."""
-    with exporting(connection, run_id, _MEMORY_LIMIT), one_thread(connection):
+    with exporting(connection, run_id, _MEMORY_LIMIT):
         sources = row_sources(connection, run_id, device)
         # Viewers would show markers without a time all at the same time.
         timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
         sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
         flows = with_path_flows(connection, run_id, sources["flow"]) if critical_path else sources["flow"]
+        find_lanes(connection, sources)
         with open_output(output) as file:
             counted = CountedFile(file)
             with record_file(counted) as records:
@@ -112,14 +110,11 @@ class _Export:
     def __post_init__(self) -> None:
         self.rows: dict[str, int] = {}
         self.omitted: dict[str, int] = {}
-        self.recorded_samples = 0
+        #: Counter events written.
+        self.samples = 0
         self.texts = Texts(self.file)
-        with Workers(1) as worker:
-            sources = {**self.sources, "flow": self.shown_flows}
-            flows = worker.submit(Flows, connection_like(self.connection, {}), sources)
-            find_lanes(self.connection, self.sources)
-            self.plan = make_plan(self.connection, self.run_id, self.sources)
-        self.flows = flows.result()
+        self.plan = make_plan(self.connection, self.run_id, self.sources)
+        self.flows = Flows(self.connection, {**self.sources, "flow": self.shown_flows})
         self.shift_ns = _shift_ns(self.connection, self.sources)
         self._ops = _ops(self.connection, self.run_id) if self.with_args else {}
 
@@ -133,13 +128,14 @@ class _Export:
         for descriptor in self.plan.descriptors:
             self.file.write(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
         self.rows["flow"] = self.flows.count
-        with self.file.between(self._others(connection_like(self.connection, {}))):
-            for name in SLICE_TABLES:
-                self._check(name)
-                self.rows[name] = sum(self._slices(name))
-            self.rows["step"] = self._steps()
-            self.rows["marker"] = sum(self._markers())
-        self.rows["counter"] = self.recorded_samples
+        for name in SLICE_TABLES:
+            self._check(name)
+            self.rows[name] = sum(self._slices(name))
+        self.rows["step"] = self._steps()
+        self.rows["marker"] = sum(self._markers())
+        self.rows["counter"] = self._counters()
+        if self.with_args:
+            self._tables()
         [(timeless,)] = self.connection.execute(f"SELECT count(*) FROM {self.timeless}").fetchall()
         self.omitted = {
             "instants of markers without a time": int(timeless),
@@ -171,23 +167,16 @@ class _Export:
         about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": FORM, **self.plan.header()}
         return json_text(about).encode()
 
-    def _others(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Writing]:
-        """Write counters, and the rows of tables that viewers don't show, or show in another form."""
-        samples = 0
-        for counter in self._counters(connection):
-            samples += counter[0]
-            yield counter
-        if not self.with_args:
-            return
+    def _tables(self) -> None:
+        """Write the rows of tables that viewers don't show, or show in another form."""
         sources = table_sources(self.run_id, self.sources, filtered=self.filtered)
         sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
-            rows, begin = row_arrays(connection, name, source), partial(_begin_own, ROWS, table_name=name)
-            for batch in _batches(connection, rows.query, 1 if name == TIMELESS else _BATCH_ROWS):
-                around = partial(rows.around, batch, begin, result=_packed)
-                yield batch.num_rows, partial(self.file.write_later, around)
-        yield 0, partial(self.file.write, _own_packet(ROWS, f"[{samples}]".encode(), DRAWN))
+            rows, begin = row_arrays(self.connection, name, source), partial(_begin_own, ROWS, table_name=name)
+            for batch in _batches(self.connection, rows.query, 1 if name == TIMELESS else _BATCH_ROWS):
+                self.file.write_later(partial(rows.around, batch, begin, result=_packed))
+        self.file.write(_own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
 
     def _clock(self) -> None:
         """Write a clock snapshot if the offset to the wall clock is known."""
@@ -218,17 +207,6 @@ class _Export:
         chosen = f"s.id, s.track_id, {lane} AS lane, s.name, {category} AS category, s.start_ns, s.dur_ns, s.depth"
         query = f"SELECT {', '.join([chosen, *(listed if self.with_args else [])])} FROM {source} AS s {joins}"
         rows = rows_of_window(self.connection, source) if self.with_args else WINDOW_ROWS
-        with closing(prefetch(self._windows(name, query, rows), 0)) as windows:
-            for batch, order, flow_ends in windows:
-                column = dict(zip(batch.schema.names, batch.columns, strict=True))
-                tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
-                self._slice_batch(name, column, self._notes(column), tracks, flow_ends, order)
-                yield batch.num_rows
-
-    def _windows(
-        self, name: str, query: str, rows: int
-    ) -> Iterator[tuple[pa.RecordBatch, Places | None, EventFlows | None]]:
-        """Yield the slices of a table in batches, with their order and the ends of flows on them."""
         flow_ends: EventFlows | None = None
 
         def order_of_slices(found: pa.Table) -> Places | None:
@@ -236,11 +214,15 @@ class _Export:
             flow_ends = self.flows.of_events(found.column("id").to_numpy())
             return slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
 
-        for batch, order in time_ordered(
-            self.connection, self.sources[name], "start_ns", lambda where: f"{query} WHERE {where}", order_of_slices,
-            rows, copied_tables(self.connection, ("export_lane",)),
-        ):  # fmt: skip
-            yield batch, order, flow_ends
+        with one_thread(self.connection):
+            for batch, order in time_ordered(
+                self.connection, source, "start_ns", lambda where: f"{query} WHERE {where}", order_of_slices, rows,
+                copied_tables(self.connection, ("export_lane",)),
+            ):  # fmt: skip
+                column = dict(zip(batch.schema.names, batch.columns, strict=True))
+                tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
+                self._slice_batch(name, column, self._notes(column), tracks, flow_ends, order)
+                yield batch.num_rows
 
     def _slice_batch(
         self,
@@ -270,10 +252,10 @@ class _Export:
         packets = wire.packet_of("_ts", event).unless_null("_end", wire.packet_of("_end", closing))
         self._write(packets, found, order)
 
-    def _write(self, packets: Template, columns: Columns, order: Places | None = None) -> None:
+    def _write(self, packets: Template, columns: Mapping[str, pa.Array | Int64], order: Places | None = None) -> None:
         """Write the packets of events after the texts that they refer to."""
         self.texts.flush()
-        self.file.rows(packets, _batch(columns), order)
+        self.file.rows(packets, pa.RecordBatch.from_arrays(list(map(pa.array, columns.values())), list(columns)), order)
 
     def _notes(self, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
         """Return the columns that become annotations."""
@@ -368,25 +350,28 @@ class _Export:
             self._write(wire.packet_of("_ts", event), found)
             yield batch.num_rows
 
-    def _counters(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Writing]:
+    def _counters(self) -> int:
         """Write counter samples: integers exactly, others as doubles."""
+        written = 0
         query = (
             "SELECT track_id, series, ts_ns, value, value_int FROM "
             f"{self.sources['counter']} WHERE value IS NOT NULL OR value_int IS NOT NULL"
         )
-        for batch in _batches(connection, query):
+        for batch in _batches(self.connection, query):
             track_id, series, times, value, integer = batch.columns
             tracks = self.plan.counters(track_id.to_numpy(), series)
-            self.recorded_samples += batch.num_rows
-            yield self._values(times.to_numpy(), tracks, value, integer)
-        for tracks, times, used in self.plan.memory(connection, self.sources["memory"]):
-            yield self._values(times, tracks, None, pa.array(used))
-        for tracks, times, values in self.plan.load(connection):
+            self._values(times.to_numpy(), tracks, value, integer)
+            written += batch.num_rows
+        for tracks, times, used in self.plan.memory(self.connection, self.sources["memory"]):
+            self._values(times, tracks, None, pa.array(used))
+        for tracks, times, values in self.plan.load(self.connection):
             unknown = pa.nulls(len(values), pa.int64())
             is_whole = pa.types.is_integer(values.type)
-            yield self._values(times, tracks, None if is_whole else values, values if is_whole else unknown)
+            self._values(times, tracks, None if is_whole else values, values if is_whole else unknown)
+        return written
 
-    def _values(self, times: Int64, tracks: Int64, value: pa.Array | None, integer: pa.Array) -> Writing:
+    def _values(self, times: Int64, tracks: Int64, value: pa.Array | None, integer: pa.Array) -> None:
+        self.samples += len(times)
         found: Columns = {"_ts": times + self.shift_ns, "_track": tracks, "_integer": integer}
         event = Template().literal(wire.number_field(wire.TYPE, wire.COUNTER))
         event.put(Kind.VARINT, "_track", wire.tag(wire.TRACK, 0)).put(Kind.VARINT, "_integer", wire.tag(wire.VALUE, 0))
@@ -394,11 +379,7 @@ class _Export:
             found["_value"] = value.fill_null(0.0)
             double = Template().put(Kind.FIXED64, "_value", wire.tag(wire.DOUBLE_VALUE, 1))
             event.when_null("_integer", double)
-        return len(times), partial(self.file.rows, wire.packet_of("_ts", event), _batch(found))
-
-
-def _batch(columns: Columns) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(list(map(pa.array, columns.values())), list(columns))
+        self._write(wire.packet_of("_ts", event), found)
 
 
 def _own_packet(number: int, text: bytes, table_name: str = "") -> bytes:

@@ -10,7 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
 from typing import Any, TypeAlias
@@ -21,7 +21,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.base.prefetch import prefetch
 from traceconv.base.workers import Workers
 from traceconv.export.json_sql import EXACT_LIMIT
 from traceconv.export.output import CountedFile
@@ -35,8 +34,6 @@ _Buffers: TypeAlias = "tuple[pa.Buffer | None, pa.Buffer | bytes, pa.Buffer | by
 
 #: Buffers with records, and how many bytes each has.
 Chunks: TypeAlias = "list[tuple[bytearray, int]]"
-#: A number of rows, and a function that writes them.
-Writing: TypeAlias = "tuple[int, Callable[[], object]]"
 
 #: Rows of a query that are fetched at once, and rows that are written at once: some MB.
 _FETCHED_ROWS = 16_384
@@ -44,9 +41,6 @@ _WRITTEN_ROWS = 4_096
 _THREADS = 2
 #: Batches that are being written or wait for it.
 _MOST_WAITING = 4
-#: Rows that are written between others, for each of those: they take about as much time. Batches of them that wait.
-_ROWS_BETWEEN = 4
-_BATCHES_BETWEEN = 4
 _BUFFER_BYTES = 1 << 20
 
 
@@ -258,8 +252,6 @@ class RecordFile:
         self._writer = writer
         self._waiting: deque[Future[None]] = deque()
         self._free: list[bytearray] = []
-        self._others: Iterator[Writing] | None = None
-        self._due_rows = 0
 
     def write(self, data: bytes) -> None:
         """Write bytes after the records."""
@@ -273,43 +265,20 @@ class RecordFile:
 
     def rows(self, template: Template, batch: pa.RecordBatch, order: Int64 | None = None) -> int:
         """Write a record for each row of a batch, or for those in `order`; return their number."""
-        bound = self._fillers.submit(template.bind, batch)
+        bound = template.bind(batch)
         rows = np.arange(batch.num_rows, dtype=np.int64) if order is None else order
         for at in range(0, len(rows), _WRITTEN_ROWS):
-            chunk = rows[at : at + _WRITTEN_ROWS]
             self._wait()
-            self._submit(partial(self._write_chunks, self._fillers.submit(self._filled, bound, chunk)))
-            self._write_others(len(chunk))
+            chunks = self._fillers.submit(self._filled, bound, rows[at : at + _WRITTEN_ROWS])
+            self._submit(partial(self._write_chunks, chunks))
         return len(rows)
 
-    @contextmanager
-    def between(self, others: Iterator[Writing]) -> Iterator[None]:
-        """Write other rows between those that `rows` writes in the `with` block, and what is left of them at its end.
-
-        A thread produces them, so they need a connection of their own. Numbers of rows decide which of them are
-        between which, so that the same run gives the same bytes.
-        """
-        with closing(prefetch(others, _BATCHES_BETWEEN)) as self._others:
-            yield
-            rest, self._others = self._others, None
-            for _, write in rest:
-                write()
-
-    def _write_others(self, rows: int) -> None:
-        """Write the other rows that are due after `rows` more."""
-        if self._others is None:
-            return
-        others, self._others = self._others, None  # nothing is written between them
-        self._due_rows += rows * _ROWS_BETWEEN
-        while self._due_rows > 0 and (found := next(others, None)) is not None:
-            count, write = found
-            write()
-            self._due_rows -= count
-        self._others = others
-
-    def query(self, connection: duckdb.DuckDBPyConnection, template: Template, query: str) -> int:
-        """Write a record for each row of a query, in order; return their number."""
-        return sum(self.rows(template, batch) for batch in connection.sql(query).to_arrow_reader(_FETCHED_ROWS))
+    def query(
+        self, connection: duckdb.DuckDBPyConnection, template: Template, query: str, most_rows: int = _FETCHED_ROWS
+    ) -> int:
+        """Write a record for each row of a query, in order; return their number. `most_rows` are fetched at once."""
+        batches = connection.sql(query).to_arrow_reader(min(most_rows, _FETCHED_ROWS))
+        return sum(self.rows(template, batch) for batch in batches)
 
     def flush(self) -> None:
         """Write all records."""
@@ -330,7 +299,7 @@ class RecordFile:
             if len(buffer) == _BUFFER_BYTES:
                 self._free.append(buffer)
 
-    def _filled(self, bound: Future[Bound], order: Int64) -> Chunks:
+    def _filled(self, bound: Bound, order: Int64) -> Chunks:
         """Return buffers with records and their sizes. Runs in a thread."""
         found: Chunks = []
         at, needed = 0, _BUFFER_BYTES
@@ -339,7 +308,7 @@ class RecordFile:
                 buffer = self._free.pop() if needed == _BUFFER_BYTES else bytearray(needed)
             except IndexError:
                 buffer = bytearray(_BUFFER_BYTES)
-            next_at, size = _fill(bound.result(), order, at, buffer)
+            next_at, size = _fill(bound, order, at, buffer)
             if next_at == at:
                 needed *= 2
                 continue

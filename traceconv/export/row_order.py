@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv import native
-from traceconv.export.sorted_runs import find_runs, merged
+from traceconv.export.sorted_runs import find_runs, merged, one_thread
 from traceconv.export.windows import condition, time_windows
 
 Int64 = NDArray[np.int64]
@@ -26,9 +26,9 @@ _MOST_LINES = 1 << 20
 #: Rows in an array of a window.
 BATCH_ROWS = 16_384
 #: Size of a window's slices and of a slice without args, and the maximum number of slices in a window.
-_WINDOW_BYTES = 6 << 20
+_WINDOW_BYTES = 12 << 20
 _ROW_BYTES = 200
-_WINDOW_ROWS = 65_536
+_WINDOW_ROWS = 131_072
 _SAMPLE_ROWS = 2048
 #: Rows after which an earlier row begins another run, at most.
 _MOST_LATE = 4096
@@ -155,7 +155,7 @@ def has_no_overlaps(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
     """Whether every slice of `source` starts after the previous one of its track and depth ended.
 
     `source` is a FROM clause with the column ROW. Also False if that can't be checked cheaply: values are NULL, or
-    there are too many tracks or depths. DuckDB must use one thread.
+    there are too many tracks or depths.
     """
     found = connection.execute(
         "SELECT min(track_id), max(track_id), min(depth), max(depth), count(*), count(track_id), count(depth), "
@@ -180,10 +180,11 @@ def has_no_overlaps(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
     def order(found: pa.Table) -> Places | None:
         return order_of([found.column(name).to_numpy() for name in ("start_ns", "end_ns")])
 
-    for batch, places in time_ordered(connection, source, "start_ns", query, order, _NUMBERS_ROWS, {}):
-        line, start, end = (column.to_numpy() for column in batch.columns)
-        if not _are_apart(line, start, end, np.arange(len(line)) if places is None else places, last):
-            return False
+    with one_thread(connection):
+        for batch, places in time_ordered(connection, source, "start_ns", query, order, _NUMBERS_ROWS, {}):
+            line, start, end = (column.to_numpy() for column in batch.columns)
+            if not _are_apart(line, start, end, np.arange(len(line)) if places is None else places, last):
+                return False
     return True
 
 

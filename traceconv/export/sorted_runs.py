@@ -89,14 +89,10 @@ def _highest(times: Int64) -> Int64:
     return np.maximum.accumulate(times) if bool((times[1:] < times[:-1]).any()) else times
 
 
-def connection_like(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table]) -> duckdb.DuckDBPyConnection:
-    """Return another connection to the same store, with copies of temporary tables."""
-    own = connection.cursor()
+def _same_schema(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the statement that lets another connection find the same tables."""
     [names] = connection.execute("SELECT current_database(), current_schema()").fetchall()
-    own.execute(f"USE {'.'.join(map(quote_identifier, names))}")
-    for name, table in tables.items():
-        own.register(name, table)
-    return own
+    return f"USE {'.'.join(map(quote_identifier, names))}"
 
 
 def _most_open(runs: list[Run]) -> int:
@@ -177,7 +173,10 @@ class _Scan:
     def read(self) -> None:
         """Read the next batch. `bound` is _NEVER after the last one."""
         if self._reader is None:
-            own = connection_like(self._connection, self._tables)
+            own = self._connection.cursor()
+            own.execute(_same_schema(self._connection))
+            for name, table in self._tables.items():
+                own.register(name, table)
             self._reader = own.sql(self._query).to_arrow_reader(self._batch_rows)
         try:
             batch = self._reader.read_next_batch()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import duckdb
 
 from traceconv.base.errors import InputError, StoreError, printable
-from traceconv.base.workers import Workers
 from traceconv.export.overlap import add_lanes, create_lanes
 from traceconv.export.row_order import has_no_overlaps
-from traceconv.export.sorted_runs import ROW, connection_like
+from traceconv.export.sorted_runs import ROW
 from traceconv.normalize.trace.own_columns import PATH_FLOW
 
 #: Tables of slices on tracks.
@@ -116,17 +115,11 @@ def device_memory(run_id: int, source: str) -> str:
     )
 
 
-def find_lanes(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
-    """Assign lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts.
-
-    DuckDB must use one thread: tables are checked in one each.
-    """
+def find_lanes(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
+    """Assign lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
     create_lanes(connection)
-    own = [connection_like(connection, {}) for _ in SLICE_TABLES]
-    with Workers(len(own)) as workers:
-        are_apart = list(workers.map(has_no_overlaps, own, [sources[name] for name in SLICE_TABLES]))
-    for name, is_apart in zip(SLICE_TABLES, are_apart, strict=True):
-        if not is_apart:
+    for name in SLICE_TABLES:
+        if not has_no_overlaps(connection, sources[name]):
             slices = f"(SELECT track_id, id, start_ns, start_ns + dur_ns AS end_ns, depth FROM {sources[name]})"
             add_lanes(connection, name, slices)
     steps = f"SELECT device_id AS track_id, step_id AS id, at_ns AS start_ns, end_ns, 1 AS depth FROM {sources['step']}"
