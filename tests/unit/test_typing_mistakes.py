@@ -41,7 +41,7 @@ MISTAKES = {
     "record mini_resnet -o r --steps 3": "add --train",
     "op-profile MatMul --shape 3x4": "Use: --input.",
     "info raw --csv": "no option --csv. See: traceconv info --help",
-    "schema --database x": "traceconv schema has no option --database. Did you mean '--db'?",
+    "schema --database x": "traceconv schema has no option --database. Use: --db.",
     # an argument
     "ingest": "For example: traceconv ingest raw/",
     "why 17": "For example: traceconv why task",
