@@ -17,7 +17,6 @@ from tests.capture_builder import CaptureBuilder
 from tests.store_builder import build_store
 from traceconv.base.errors import InputError, StoreError, UsageError
 from traceconv.store.database import open_store
-from traceconv.store.derived_tables import fill_derived_tables
 
 
 @pytest.fixture
@@ -122,7 +121,6 @@ def many(make_store: Callable[..., Path]) -> Path:
             "INSERT INTO task (run_id, id, device_id, track_id, name, kind, op_id, start_ns, dur_ns) "
             "SELECT 1, i, 0, 1, 'k' || i, 'compute', 1, 1752451200000000001 + i, 100 + i FROM range(10_000) AS r(i)"
         )
-        fill_derived_tables(connection)
     return path
 
 

@@ -17,11 +17,14 @@ from traceconv.store.arrow_rows import execute_with
 from traceconv.store.path_tables import fill_paths, link_tasks
 from traceconv.store.second_connection import in_thread
 
-#: Whether the runs have rows of each kind: dozens of statements on no rows take longer than a small recording.
+#: Whether the runs have rows of each kind: dozens of statements on no rows take longer than a small recording. And the
+#: number of tasks with an op.
 _FILLED = """
 SELECT EXISTS (FROM task WHERE run_id IN ({runs})), EXISTS (FROM "range" WHERE run_id IN ({runs})),
-       EXISTS (FROM memory WHERE run_id IN ({runs}))
+       EXISTS (FROM memory WHERE run_id IN ({runs})), (SELECT count(op_id) FROM task WHERE run_id IN ({runs}))
 """
+#: Totals of fewer tasks take as long to fill as a small recording; op-statistic reads that many tasks in 1 ms.
+_FEWEST_TOTALLED = 20_000
 
 _Rows: TypeAlias = "tuple[str, int, pa.RecordBatch]"
 
@@ -46,7 +49,7 @@ def derived_rows(
     if not runs:
         return
     filled = _FILLED.format(runs=", ".join(f"{run_id:d}" for run_id in runs))
-    [(has_tasks, has_ranges, has_memory)] = connection.execute(filled).fetchall()
+    [(has_tasks, has_ranges, has_memory, with_op)] = connection.execute(filled).fetchall()
     paths, linked = Lock(), False  # whoever acquires it fills paths
     beside = partial(_points_and_paths, runs=runs, paths=paths)
     with in_thread(connection, beside) if at_once and has_tasks else nullcontext() as found:
@@ -78,12 +81,14 @@ def derived_rows(
         step_done()  # from here on, the transaction sees what the thread has inserted
     if has_tasks:
         from traceconv.store.collective_table import fill_collectives
-        from traceconv.store.op_totals import fill_op_totals
         from traceconv.store.replay_tables import fill_replays
 
-        fill_op_totals(connection, runs)
         fill_replays(connection, runs)
         fill_collectives(connection, runs)
+    if with_op >= _FEWEST_TOTALLED:
+        from traceconv.store.op_totals import fill_op_totals
+
+        fill_op_totals(connection, runs)
 
 
 def _points_and_paths(connection: duckdb.DuckDBPyConnection, runs: Sequence[int], paths: Lock) -> list[_Rows]:
