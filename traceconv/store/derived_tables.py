@@ -23,7 +23,7 @@ _FILLED = """
 SELECT EXISTS (FROM task WHERE run_id IN ({runs})), EXISTS (FROM "range" WHERE run_id IN ({runs})),
        EXISTS (FROM memory WHERE run_id IN ({runs})), (SELECT count(op_id) FROM task WHERE run_id IN ({runs}))
 """
-#: Totals of fewer tasks take as long to fill as a small recording; op-statistic reads that many tasks in 1 ms.
+#: Filling totals takes 2.5 ms even without rows; op-statistic reads this many tasks in about 1 ms.
 _FEWEST_TOTALLED = 20_000
 
 _Rows: TypeAlias = "tuple[str, int, pa.RecordBatch]"
