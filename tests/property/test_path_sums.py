@@ -229,3 +229,26 @@ def test_a_slice_after_the_end_of_the_one_around_it(make_store: MakeStore, monke
                 ("outer > inner",),
             ]
             fill_derived_tables(connection)
+
+
+@pytest.mark.parametrize("with_c", [True, False])
+def test_names_with_equal_hashes(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, with_c: bool) -> None:
+    """DuckDB's hash has no key: a file can have names that make two chains one."""
+    monkeypatch.setattr(native, "AVAILABLE", native.AVAILABLE and with_c)
+    names = ("aten::conv2d", "h+YVV:TNedq:")
+    ranges = [
+        {"id": 2 * n + m, "parent_id": 2 * n if m else None, "track_id": 1, "name": names[n % 2 if m else n // 2 % 2],
+         "start_ns": 10 * n, "dur_ns": 3**n, "self_ns": 1}
+        for n in range(1, 5) for m in (0, 1)
+    ]  # fmt: skip
+    with open_store(make_store(track=TRACKS, range=ranges)) as connection:
+        assert connection.execute("SELECT count(DISTINCT hash(name)) FROM range").fetchall() == [(1,)]
+        rows = connection.execute("SELECT path, count, host_total_ns FROM op_tree ORDER BY path").fetchall()
+    assert rows == [
+        (names[0], 2, 3 + 81),
+        (f"{names[0]} > {names[0]}", 1, 81),
+        (f"{names[0]} > {names[1]}", 1, 3),
+        (names[1], 2, 9 + 27),
+        (f"{names[1]} > {names[0]}", 1, 9),
+        (f"{names[1]} > {names[1]}", 1, 27),
+    ]

@@ -80,6 +80,18 @@ def test_the_path_goes_from_launch_to_kernels_to_the_call_that_waits(two_kernels
         assert store.query(rows).fetchall() == parts(path)
 
 
+def test_names_with_equal_hashes(make_store: MakeStore) -> None:
+    """DuckDB's hash has no key: a file can have two such names."""
+    names = ["aten::conv2d", "h+YVV:TNedq:"]
+    store = make_store(track=TRACKS, task=[task(n + 1, 100 * n, 50 + n, name=name) for n, name in enumerate(names)])
+    with traceconv.open_store(store) as opened:
+        path = opened.critical_path()
+    assert list(dict.fromkeys(one for one in path.parts["name"].to_pylist() if one in names)) == names
+    assert {one.name: one.total_ns for one in path.ops if one.kind == "compute"} == dict(
+        zip(names, (50, 51), strict=True)
+    )
+
+
 def test_what_if_replays_what_depends_on_the_change(two_kernels: Path) -> None:
     with traceconv.open_store(two_kernels) as store:
         answer = store.what_if(op_type="k11", speed_up=2)

@@ -192,7 +192,7 @@ def of_groups(
 
     A graph begins with what came right before the steps. Two threads work while the next slices are loaded.
 
-    with_names  whether graphs have `name_hashes` and `ops`
+    with_names  whether graphs have `name_keys` and `ops`
     """
     rows = connection.execute(
         "SELECT (SELECT count(*) FROM task WHERE run_id = $run) + (SELECT count(*) FROM api WHERE run_id = $run) "
@@ -345,7 +345,7 @@ class _Parts:
 
     of_step     the place of the part's step in `steps`
     kinds       in KINDS
-    slices      IDs, -1: none; name_hashes: of their names; ops: IDs of ops, -1: none
+    slices      IDs, -1: none; name_keys: as in the graph; ops: IDs of ops, -1: none
     starts, durations  in ns
     inferred    1: the dependency is inferred
     """
@@ -354,7 +354,7 @@ class _Parts:
     of_step: Int64
     kinds: Int64
     slices: Int64
-    name_hashes: NDArray[np.uint64]
+    name_keys: NDArray[np.uint64]
     ops: Int64
     starts: Int64
     durations: Int64
@@ -362,7 +362,7 @@ class _Parts:
 
     def table(self, names: PathNames) -> pa.Table:
         """Return the columns of the table critical_path without the run."""
-        name, op_type = names.columns(self.slices, self.name_hashes, self.ops)
+        name, op_type = names.columns(self.slices, self.name_keys, self.ops)
         of_step = pa.array(self.of_step)
         return pa.table(
             {
@@ -433,8 +433,8 @@ def _parts(graph: Graph, steps: Sequence[Step]) -> _Parts:
     known = (slices >= 0) & (names != KINDS.index("gap"))
     ids = np.full(len(known), -1)
     ids[known] = graph.ids[slices[known]]
-    hashes, ops = np.zeros(len(known), np.uint64), np.full(len(known), -1)
-    hashes[known] = graph.name_hashes[slices[known]]
+    name_keys, ops = np.zeros(len(known), np.uint64), np.full(len(known), -1)
+    name_keys[known] = graph.name_keys[slices[known]]
     is_task = known & (slices >= graph.host_count)
     ops[is_task] = graph.ops[slices[is_task] - graph.host_count]
-    return _Parts(steps, of_step, names, ids, hashes, ops, starts, ends - starts, inferred)
+    return _Parts(steps, of_step, names, ids, name_keys, ops, starts, ends - starts, inferred)

@@ -50,7 +50,7 @@ class Graph:
     task_steps, task_devices  [task] -1: none
     launches  [slice] whether it is a call that launched tasks
     ends      [slice] when it ends
-    name_hashes  [slice] of DuckDB; ops: [task] op_id, -1: none; both are empty if they were not loaded
+    name_keys  [slice] as loaded; ops: [task] op_id, -1: none; both are empty if they were not loaded
     """
 
     times: Int64
@@ -67,7 +67,7 @@ class Graph:
     task_devices: Int64
     launches: Mask
     ends: Int64
-    name_hashes: NDArray[np.uint64]
+    name_keys: NDArray[np.uint64]
     ops: Int64
 
     @property
@@ -315,10 +315,10 @@ class _Builder:
         )  # fmt: skip
 
     def _names(self) -> tuple[NDArray[np.uint64], Int64]:
-        """Return the hashes of the names and the IDs of ops, if they were loaded."""
-        if "name_hash" not in self.host:
+        """Return the keys of the names and the IDs of ops, if they were loaded."""
+        if "name_key" not in self.host:
             return np.empty(0, np.uint64), np.empty(0, np.int64)
-        return np.concatenate((self.host["name_hash"], self.tasks["name_hash"])), self.tasks["op"]
+        return np.concatenate((self.host["name_key"], self.tasks["name_key"])), self.tasks["op"]
 
 
 def _numbered(values: Int64) -> Int64:

@@ -1,4 +1,4 @@
-"""Names of the slices on critical paths, and their ops: looked up once for each hash and ID, as paths are found."""
+"""Names of the slices on critical paths, and their ops: looked up once for each key and ID, as paths are found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUP BY op_id
 
 
 class PathNames:
-    """Finds the names of slices by their hashes: no two names of a run are expected to have the same 64 bits."""
+    """Finds the names of slices by keys, which only slices with the same name share."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, run_id: int) -> None:
         self._connection, self._run_id = connection, run_id
@@ -39,14 +39,14 @@ class PathNames:
         self._ops: dict[int, tuple[str | None, str | None]] = {-1: (None, None)}
 
     def columns(
-        self, ids: Int64, hashes: NDArray[np.uint64], ops: Int64
+        self, ids: Int64, keys: NDArray[np.uint64], ops: Int64
     ) -> tuple[pa.DictionaryArray, pa.DictionaryArray]:
         """Return the name and the op type of each slice. A task without a name has that of its op.
 
         ids, ops  -1: none
         """
         known = np.flatnonzero(ids >= 0)
-        distinct, at = _coded(hashes[known])
+        distinct, at = _coded(keys[known])
         some = np.empty(len(distinct), np.int64)
         some[at] = ids[known]
         names = self._names_of(distinct, some.tolist())
@@ -61,14 +61,14 @@ class PathNames:
             _texts(op_at, [op_type for _, op_type in found]),
         )
 
-    def _names_of(self, hashes: list[int], ids: list[int]) -> list[str | None]:
-        """Return the name of each hash; ids: a slice with it."""
-        new = {slice_id: name for name, slice_id in zip(hashes, ids, strict=True) if name not in self._names}
+    def _names_of(self, keys: list[int], ids: list[int]) -> list[str | None]:
+        """Return the name of each key; ids: a slice with it."""
+        new = {slice_id: key for key, slice_id in zip(keys, ids, strict=True) if key not in self._names}
         if new:
             values = {"run": self._run_id, "ids": list(new), "first": min(new), "last": max(new)}
             rows = self._connection.execute(_SLICES, values).fetchall()
             self._names.update((new[slice_id], name) for slice_id, name in rows)
-        found = [self._names.get(name) for name in hashes]
+        found = [self._names.get(key) for key in keys]
         if len(self._names) > _MOST_KNOWN:
             self._names.clear()
         return found

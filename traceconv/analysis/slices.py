@@ -101,9 +101,23 @@ _KEPT = {
 #: Columns for the names of slices. With texts, and a join with the ops for theirs, reading takes almost three times as
 #: long.
 _NAMES = {
-    "host_names": ", hash(t.name) AS name_hash",
-    "task_names": ", hash(t.name) AS name_hash, coalesce(t.op_id, -1) AS op",
+    "host_names": ", {key} AS name_key",
+    "task_names": ", {key} AS name_key, coalesce(t.op_id, -1) AS op",
 }
+#: Whether a run has two names with one hash: DuckDB's has no key, so that a file can be made to.
+_COLLISION = """
+SELECT 1
+FROM (
+  SELECT name FROM task WHERE run_id = $run
+  UNION
+  SELECT name FROM api WHERE run_id = $run
+  UNION
+  SELECT name FROM "range" WHERE run_id = $run
+)
+GROUP BY hash(name)
+HAVING count(*) > 1
+LIMIT 1
+"""
 
 
 class Columns(dict[str, Any]):
@@ -168,14 +182,19 @@ def load_slices(
 ) -> Iterator[Slices]:
     """Yield the slices of each window that start or end in it. Raises InputError if it has too many.
 
-    with_names  whether `host` and `tasks` have the column `name_hash`, and `tasks` has `op`: its op_id, or -1
+    with_names  whether `host` and `tasks` have the column `name_key`, which only slices with the same name share, and
+                `tasks` has `op`: its op_id, or -1
 
     Rows that a later window needs, too, are kept, so that each is read once.
     """
     kept: dict[str, Columns] = {}
     [(has_records, has_events)] = connection.execute(_HAS, {"run": run_id}).fetchall()
     events: Columns | None = None
-    names = _NAMES if with_names else dict.fromkeys(_NAMES, "")
+    names = dict.fromkeys(_NAMES, "")
+    if with_names:
+        collides = connection.execute(_COLLISION, {"run": run_id}).fetchall()
+        key = "t.id::UBIGINT" if collides else "hash(t.name)"
+        names = {name: columns.format(key=key) for name, columns in _NAMES.items()}
     after_ns = -_LONGEST_NS * 4
     for place, (low_ns, high_ns) in enumerate(windows):
         if high_ns - low_ns > _LONGEST_NS:

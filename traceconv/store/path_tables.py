@@ -46,10 +46,17 @@ PATH_NAME = (
     "CASE WHEN starts_with({name}, 'ProfilerStep#') "
     "THEN regexp_replace({name}, '^ProfilerStep#[0-9]+$', 'ProfilerStep*') ELSE coalesce({name}, '') END"
 )
-_COLLISION = (
-    "SELECT 1 FROM (SELECT DISTINCT name FROM range WHERE run_id IN ({runs})) "
-    "GROUP BY hash(name) HAVING count(*) > 1 LIMIT 1"
+# Names with equal hashes, or with the hash of OTHER.
+_COLLISION = f"""
+SELECT 1
+FROM (
+  SELECT DISTINCT {PATH_NAME.format(name="name")} AS name
+  FROM (SELECT DISTINCT name FROM range WHERE run_id IN ({{runs}}))
 )
+GROUP BY hash(name)
+HAVING count(*) > 1 OR hash(name) = {_OTHER_HASH}
+LIMIT 1
+"""  # noqa: S608 - our own words
 _TASK = "kind IS DISTINCT FROM 'sync'"
 _TIMES = f"""
 SELECT start_ns AS ts_ns FROM range WHERE run_id IN ({{with_ranges}}) AND start_ns IS NOT NULL
@@ -124,8 +131,9 @@ SELECT run_id, nullif(path_id, {_NULL_SQL}) AS path_id, nullif(device_id, {_NULL
        task_ns
 FROM new_times
 """  # noqa: S608 - our own words
-# In SQL, for installations without the C extension, and for what it doesn't do: slices that start after the end of
-# those around them, and very many chains of names. Longer durations are not summed, so that sums fit 64 bits.
+# In SQL, for installations without the C extension, and for what it doesn't do: names with equal hashes, slices that
+# start after the end of those around them, and very many chains of names. Longer durations are not summed, so that sums
+# fit 64 bits.
 _LONG_NS = 1 << 36
 #: What DuckDB's limit of memory rises by for them. Measured: in all, 740,000 slices need 160 to 200 MB, 12.5 million
 #: 1.7 GB.
@@ -133,19 +141,42 @@ _BYTES_PER_SLICE = 200
 _SLICE_COUNT = """
 SELECT (SELECT count(*) FROM range WHERE run_id IN ({runs})) + (SELECT count(*) FROM api WHERE run_id IN ({runs}))
 """
-_SLOW_PLACES = """
-CREATE OR REPLACE TEMP TABLE slow_place AS
-SELECT p.*, r.id IS NOT NULL AND k.device_id IS NULL AS is_host, r.kind, r.step_id, r.dur_ns, r.self_ns,
-       min(CASE WHEN k.device_id IS NULL THEN r.id END) OVER (PARTITION BY p.run_id, p.path_key) AS path_id
+_SLOW_SLICES = f"""
+CREATE OR REPLACE TEMP TABLE slow_slice AS
+SELECT p.run_id, p.id, p.parent_range_id, p.path_depth, p.op_id, p.other_id, r.id IS NOT NULL AS is_range,
+       r.id IS NOT NULL AND k.device_id IS NULL AS is_host, {PATH_NAME.format(name="r.name")} AS name, r.kind,
+       r.step_id, r.dur_ns, r.self_ns
 FROM enclosing_range AS p
 LEFT JOIN range AS r ON r.run_id = p.run_id AND r.id = p.id
 LEFT JOIN track AS k ON k.run_id = r.run_id AND k.track_id = r.track_id
-WHERE p.run_id IN ({runs})
+WHERE p.run_id IN ({{runs}})
+"""  # noqa: S608 - our own words
+# All ranges of a chain have the same depth, so that each round of the recursion finds complete chains.
+_SLOW_CHAINS = """
+CREATE OR REPLACE TEMP TABLE slow_chain AS
+WITH RECURSIVE down AS (
+  SELECT run_id, id, min(id) OVER (PARTITION BY run_id, name) AS chain_id, NULL::BIGINT AS parent_chain_id
+  FROM temp.slow_slice
+  WHERE is_range AND parent_range_id IS NULL
+  UNION ALL
+  SELECT s.run_id, s.id, min(s.id) OVER (PARTITION BY s.run_id, d.chain_id, s.name), d.chain_id
+  FROM down AS d
+  JOIN temp.slow_slice AS s ON s.run_id = d.run_id AND s.parent_range_id = d.id AND s.is_range
+)
+FROM down
+"""
+_SLOW_PLACES = """
+CREATE OR REPLACE TEMP TABLE slow_place AS
+SELECT s.*, c.parent_chain_id, c.chain_id,
+       min(CASE WHEN s.is_host THEN s.id END) OVER (PARTITION BY s.run_id, c.chain_id) AS path_id
+FROM temp.slow_slice AS s
+LEFT JOIN temp.slow_chain AS c
+  ON c.run_id = s.run_id AND c.id = CASE WHEN s.is_range THEN s.id ELSE s.parent_range_id END
 """
 _SLOW_PATHS = """
 CREATE OR REPLACE TEMP TABLE new_paths AS
 WITH node AS (
-  SELECT run_id, path_id, min(parent_key) AS parent_key, min(path_key) AS path_key, min(path_depth) AS depth,
+  SELECT run_id, path_id, min(parent_chain_id) AS parent_chain_id, min(chain_id) AS chain_id, min(path_depth) AS depth,
          min(kind) AS kind
   FROM temp.slow_place
   WHERE is_host
@@ -153,7 +184,7 @@ WITH node AS (
 )
 SELECT n.run_id, n.path_id, o.path_id AS parent_path_id, n.depth, n.kind, false AS is_other
 FROM node AS n
-LEFT JOIN node AS o ON o.run_id = n.run_id AND o.path_key = n.parent_key
+LEFT JOIN node AS o ON o.run_id = n.run_id AND o.chain_id = n.parent_chain_id
 """
 _SLOW_TIMES = f"""
 INSERT INTO range_path_time BY NAME
@@ -189,7 +220,7 @@ GROUP BY f.run_id, f.dst_id
 """
 _NONE_LINKED = "CREATE OR REPLACE TEMP TABLE linked (run_id BIGINT, id BIGINT, range_id BIGINT)"
 _PLACE_NAMES = ["run_id", "id", "path", "class"]
-_TEMPORARY = ("range_place", "call_place", "slow_place", "new_paths")
+_TEMPORARY = ("range_place", "call_place", "slow_slice", "slow_chain", "slow_place", "new_paths")
 
 
 def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Collection[int]) -> None:
@@ -217,7 +248,7 @@ def _fill_in_sql(connection: duckdb.DuckDBPyConnection, within: dict[str, str]) 
     [(count,)] = connection.execute(_SLICE_COUNT.format(**within)).fetchall()
     with limit_changed(connection, lambda limit: f"{limit + _BYTES_PER_SLICE * count}B"):
         define(connection, "enclosing_range")
-        for statement in (_SLOW_PLACES, _SLOW_PATHS, _INSERT_PATHS, _SLOW_TIMES):
+        for statement in (_SLOW_SLICES, _SLOW_CHAINS, _SLOW_PLACES, _SLOW_PATHS, _INSERT_PATHS, _SLOW_TIMES):
             connection.execute(statement.format(**within))
 
 

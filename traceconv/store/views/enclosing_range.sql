@@ -1,11 +1,10 @@
 -- title = "Enclosing ranges of each range and call"
--- doc = "Each range and call with the ranges around it: rows with the same chain of names have the same path_key."
+-- doc = "Each range and call with the ranges around it."
 -- order = ["run_id", "id"]
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Range or call (range.id, api.id)." }
--- path_key = { type = "UBIGINT", unit = "id", doc = "Hash of the names of the enclosing ranges and of the range itself; the steps of PyTorch's profiler have one name. For a call, that of the innermost range around it; NULL if none." }
--- parent_key = { type = "UBIGINT", unit = "id", doc = "path_key of the enclosing range; NULL if none." }
+-- parent_range_id = { type = "BIGINT", unit = "id", doc = "Innermost range around it; NULL if none." }
 -- path_depth = { type = "BIGINT", unit = "count", doc = "Number of enclosing ranges." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Innermost range of kind host_op: the range itself or one around it; NULL if none." }
 -- other_id = { type = "BIGINT", unit = "id", doc = "The same of other kinds, except functions (frame); NULL if none." }
@@ -19,7 +18,7 @@ WITH RECURSIVE forward AS (
   GROUP BY f.run_id, f.dst_id
 ), part AS MATERIALIZED (
   SELECT r.run_id, r.id, r.parent_id,
-         regexp_replace(coalesce(r.name, ''), '^ProfilerStep#[0-9]+$', 'ProfilerStep*') AS path_name,
+         r.id AS range_id,
          CASE WHEN r.kind = 'host_op' THEN r.id END AS op_id,
          CASE WHEN r.kind NOT IN ('host_op', 'frame') THEN r.id END AS other_id,
          CASE WHEN r.kind IN ('frame', 'module') THEN r.id END AS frame_id,
@@ -30,19 +29,18 @@ WITH RECURSIVE forward AS (
   SELECT a.run_id, a.id, a.parent_id, NULL, NULL, NULL, NULL, NULL, NULL
   FROM api AS a
 ), down AS (
-  SELECT p.run_id, p.id, CASE WHEN p.path_name IS NOT NULL THEN hash(p.path_name) END AS path_key,
-         NULL::UBIGINT AS parent_key, 0::BIGINT AS path_depth,
-         CASE WHEN p.path_name IS NULL THEN 0 ELSE 1 END::BIGINT AS range_count, p.op_id, p.other_id, p.frame_id,
+  SELECT p.run_id, p.id, p.range_id, NULL::BIGINT AS parent_range_id, 0::BIGINT AS path_depth,
+         CASE WHEN p.range_id IS NULL THEN 0 ELSE 1 END::BIGINT AS range_count, p.op_id, p.other_id, p.frame_id,
          p.module_id, p.forward_id
   FROM part AS p
   WHERE p.parent_id IS NULL
   UNION ALL
-  SELECT p.run_id, p.id, CASE WHEN p.path_name IS NULL THEN d.path_key ELSE hash(d.path_key, p.path_name) END,
-         d.path_key, d.range_count, d.range_count + CASE WHEN p.path_name IS NULL THEN 0 ELSE 1 END,
+  SELECT p.run_id, p.id, coalesce(p.range_id, d.range_id), d.range_id, d.range_count,
+         d.range_count + CASE WHEN p.range_id IS NULL THEN 0 ELSE 1 END,
          coalesce(p.op_id, d.op_id), coalesce(p.other_id, d.other_id), coalesce(p.frame_id, d.frame_id),
          coalesce(p.module_id, d.module_id), coalesce(p.forward_id, d.forward_id)
   FROM down AS d
   JOIN part AS p ON p.run_id = d.run_id AND p.parent_id = d.id
 )
-SELECT run_id, id, path_key, parent_key, path_depth, op_id, other_id, frame_id, module_id, forward_id
+SELECT run_id, id, parent_range_id, path_depth, op_id, other_id, frame_id, module_id, forward_id
 FROM down
