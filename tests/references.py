@@ -59,7 +59,7 @@ REFERENCES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     },
     ("event_wait", "event_id"): (("task", "id"),),
     ("task_memory", "step_id"): (("step", "step_id"),),
-    ("collective", "id"): (("task", "id"),),
+    ("collective", "id"): (("task", "id"), ("range", "id")),
     ("collective", "step_id"): (("step", "step_id"),),
     ("track", "parent_track_id"): (("track", "track_id"),),
     ("task_pmu", "id"): (("task", "id"),),

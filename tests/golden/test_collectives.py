@@ -137,6 +137,65 @@ def test_waits_and_transfers_of_ranks_on_one_host(make_store: MakeStore) -> None
     assert ask(store, "SELECT count(*) FROM collective_arrivals(run := 1, from_ns := 200, to_ns := 400)") == [(1,)]
 
 
+GLOO_GROUP = {"pg_name": "0", "pg_size": 4, "ranks": [0, 1, 2, 3]}
+
+
+def gloo(id_: int, start_ns: int, name: str, *inputs: tuple[str, list[int]], run_id: int = 1) -> Row:
+    """A range of Gloo, as in PyTorch's traces."""
+    args = {"Input type": [type_ for type_, _ in inputs], "Input Dims": [dims for _, dims in inputs]} if inputs else {}
+    return {"run_id": run_id, "id": id_, "start_ns": start_ns, "dur_ns": 1000, "name": f"gloo:{name}", "step_id": 1,
+            "kind": "annotation", "category": "user_annotation", "args": json.dumps(args)}  # fmt: skip
+
+
+def gloo_runs(pg_count: int) -> list[Row]:
+    options = {"distributedInfo": {"backend": "gloo", "pg_count": pg_count, "pg_config": [GLOO_GROUP]}}
+    return ranks("a", "a", options=json.dumps(options))
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "kind", "size_bytes"),
+    [
+        ("all_reduce", [("c10::BFloat16", [10, 100])], "all_reduce", 2000),
+        ("all_reduce", [("float", [])], "all_reduce", 4),
+        ("all_reduce", [("float", [3]), ("float", [5])], "all_reduce", 32),
+        ("all_reduce", [("float", [3]), ("double", [5])], "all_reduce", None),
+        ("all_reduce", [("float", [2**62, 2**62, 2**62])], "all_reduce", None),
+        ("all_gather", [("long int", [5])], "all_gather", 160),
+        ("gather", [("unsigned char", [7])], "gather", 28),
+        ("scatter", [("float", [6])] * 4, "scatter", 96),
+        ("scatter", [], "scatter", None),
+        ("all_to_all", [("float", [8])], "all_to_all", 32),
+        ("barrier", [], "barrier", None),
+        ("send", [("float", [8])], "send", 32),
+        ("recv", [("float", [8])], "recv", 32),
+    ],
+)
+def test_sizes_of_gloo(
+    name: str, inputs: list[tuple[str, list[int]]], kind: str, size_bytes: int | None, make_store: MakeStore
+) -> None:
+    """Without a device. Other ranges with such a name are no collectives, and neither are those of other runs."""
+    other = {"id": 9, "start_ns": 0, "dur_ns": 5, "name": "gloo:all_reduce", "kind": "annotation"}
+    ranges = [gloo(1, 0, name, *inputs), {**other, "category": "cpu_op"}, {**other, "run_id": 3}]
+    store = make_store(run=[*gloo_runs(1), {"run_id": 3}], range=ranges)
+    columns = "run_id, id, device_id, collective, message_bytes, comm_group, group_ranks, group_size, position"
+    expected = [(1, 1, None, kind, size_bytes, "gloo:0", "[0,1,2,3]", 4, 1)]
+    assert ask(store, f"SELECT {columns} FROM collective") == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"), [(1, (200, "position", "gloo:0", 4000)), (2, (None, "unknown_group", None, 4000))]
+)
+def test_ranks_of_gloo_are_compared_if_there_is_one_group(
+    groups: int, expected: tuple[object, ...], make_store: MakeStore
+) -> None:
+    """Ranges of Gloo don't name their group: with several, the same place can be another collective."""
+    ranges = [gloo(n, 200 * (n - 1), "all_reduce", ("float", [1000]), run_id=n) for n in (1, 2)]
+    sql = "SELECT wait_ns, match, comm_group, message_bytes FROM collective_arrivals WHERE rank = 0"
+    store = make_store(run=gloo_runs(groups), range=ranges)
+    assert ask(store, sql) == [expected]
+    assert ask(store, "SELECT count, total_ns FROM collectives") == [(1, 1000), (1, 1000)]
+
+
 def test_the_rank_that_is_late_in_most_collectives(make_store: MakeStore) -> None:
     late = {0: (0, 0, 7), 1: (5, 5, 5), 2: (40, 60, 0)}
     tasks = [

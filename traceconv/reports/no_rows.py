@@ -12,6 +12,8 @@ from traceconv.schema.ddl import quote_identifier
 #: When traces of other programs have rows in a table.
 _IN_TRACES = {
     "task": "Traces have tasks if devices were recorded, in PyTorch with ProfilerActivity.CUDA.",
+    "collective": "Traces have collectives if devices were recorded, in PyTorch with ProfilerActivity.CUDA, or if Gloo "
+    "was used.",
     "api": "Traces have API calls if a runtime was recorded, in PyTorch with ProfilerActivity.CUDA.",
     "step": "PyTorch traces have steps if the profiler had a schedule and prof.step() was called, JAX traces those "
     "in jax.profiler.StepTraceAnnotation.",
@@ -22,7 +24,7 @@ _IN_TRACES = {
 _MAY_HAVE = ("task", "api", "range", "memory", "counter", "marker")
 #: Table or report → the resources of a profile that fill it; one is enough.
 _RESOURCES = {
-    "task": ("npu",), "step": ("npu",), "memory": ("memory",), "api": ("host",),
+    "task": ("npu",), "collective": ("npu",), "step": ("npu",), "memory": ("memory",), "api": ("host",),
     "range": ("inferences", "operators", "host"), "inference": ("inferences",), "inference_latency": ("inferences",),
     "latency_by_label": ("inferences",),
     "npu_execution": ("inferences",), "external_operator": ("operators",),
@@ -71,7 +73,7 @@ def _excluded(connection: duckdb.DuckDBPyConnection, run_id: int | None, table: 
         return None
     if not isinstance(options, dict):
         return None
-    switch = {"task": "task_trace", "step": "training_trace"}.get(table)
+    switch = {"task": "task_trace", "collective": "task_trace", "step": "training_trace"}.get(table)
     if switch is not None and options.get(switch) is False:
         return f"The recording had {switch} off: record with {switch} on."
     needed, had = _RESOURCES.get(table), options.get("resources")

@@ -1,4 +1,4 @@
-"""Fill the table collective from the tasks of stored runs."""
+"""Fill the table collective from the tasks of stored runs, and from the ranges of Gloo, which runs on the host."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ _COLLECTIVES = {
     "all_to_all": "alltoall|all2all",
     "broadcast": "broadcast|bcast",
     "send_recv": "sendrecv|sendreceive",
-    "send": "(^|nccl|rccl|hcom)(dev)?(kernel)?i?send",
-    "recv": "(^|nccl|rccl|hcom)(dev)?(kernel)?i?(recv|receive)",
+    "send": "(^|nccl|rccl|hcom|gloo)(dev)?(kernel)?i?send",
+    "recv": "(^|nccl|rccl|hcom|gloo)(dev)?(kernel)?i?(recv|receive)",
     "gather": "gather",
     "scatter": "scatter",
     "barrier": "barrier",
     "reduce": "reduce",
 }
 _FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
-#: Bytes → names of data types: PyTorch's, and HCCL's.
+#: Bytes → names of data types: PyTorch's, HCCL's, and those of C++ in PyTorch.
 _ELEMENT_BYTES = {
-    1: ("int8", "uint8", "byte", "char", "bool", "fp8", "hif8", "fp8e4m3", "fp8e5m2", "fp8e8m0", *_FLOAT8),
-    2: ("fp16", "float16", "half", "bfp16", "bf16", "bfloat16", "int16", "uint16", "short"),
+    1: ("int8", "uint8", "byte", "char", "bool", "fp8", "hif8", "fp8e4m3", "fp8e5m2", "fp8e8m0", *_FLOAT8,
+        "signed char", "unsigned char", *(f"c10::{name}" for name in _FLOAT8)),
+    2: ("fp16", "float16", "half", "bfp16", "bf16", "bfloat16", "int16", "uint16", "short", "short int", "c10::half",
+        "c10::bfloat16"),
     4: ("fp32", "float32", "float", "int32", "uint32", "int", "complexhalf"),
-    8: ("fp64", "float64", "double", "int64", "uint64", "long", "complexfloat"),
-    16: ("int128", "complexdouble"),
-}
-# Rows with a position have times (up to the year 2043) that can be shifted and subtracted without an overflow.
+    8: ("fp64", "float64", "double", "int64", "uint64", "long", "complexfloat", "long int", "long long",
+        "c10::complex<float>"),
+    16: ("int128", "complexdouble", "c10::complex<double>"),
+}  # fmt: skip
+# Rows with a position have a known group, and times (up to the year 2043) that can be shifted and subtracted without an
+# overflow.
 _FIRST_NS, _LAST_NS, _MOST_NS = -(1 << 60), 1 << 61, 1 << 60
 _MOST_ELEMENTS, _MOST_RANKS = 1 << 58, 1 << 31
 _KEYS = (
@@ -45,21 +49,51 @@ _VENDOR = {
     "vendor_wait_ns": "Wait Time(ms)",
     "vendor_idle_ns": "Idle Time(ms)",
 }
+# Gloo's collectives are ranges of the threads of a process group, which they don't name: it is known in runs with one.
+# Sizes are those of the range's inputs.
+_GLOO = """
+  UNION ALL
+  SELECT r.run_id, r.id, NULL, r.step_id, CASE WHEN g.is_known THEN 'gloo:' || g.name END, r.name, NULL, r.start_ns,
+         r.dur_ns, NULL,
+         [NULL, CASE WHEN len(list_distinct(r.types)) = 1 THEN r.types[1] END,
+          CASE WHEN r.name <> 'gloo:scatter' THEN r.elements::VARCHAR END,
+          CASE WHEN r.name = 'gloo:scatter' AND len(r.types) > 1 THEN (r.elements // len(r.types))::VARCHAR END,
+          g.size, g.ranks, NULL, NULL, NULL, NULL, NULL, NULL], false, NOT g.is_known
+  FROM (
+    SELECT run_id, id, step_id, name, start_ns, dur_ns, TRY_CAST(TRY(args -> '$."Input type"') AS VARCHAR[]) AS types,
+           TRY(list_sum([list_reduce(one, lambda a, b: a * b, 1::HUGEINT)
+                         FOR one IN TRY_CAST(args -> '$."Input Dims"' AS HUGEINT[][])])::HUGEINT) AS elements
+    FROM range
+    WHERE run_id IN ({with_gloo}) AND starts_with(name, 'gloo:') AND category = 'user_annotation'
+  ) AS r
+  JOIN (
+    SELECT run_id, coalesce(info[1] = '1', false) AS is_known, info[2] AS name,
+           CASE WHEN is_known THEN info[3] END AS size, CASE WHEN is_known THEN info[4] END AS ranks
+    FROM (SELECT run_id, json_extract_string(options, [{group_paths}]) AS info FROM run WHERE run_id IN ({with_gloo}))
+  ) AS g ON g.run_id = r.run_id
+"""
+_GROUP_KEYS = ("pg_count", "pg_config[0].pg_name", "pg_config[0].pg_size", "pg_config[0].ranks")
+_WITH_GLOO = """
+SELECT run_id FROM run
+WHERE run_id IN ({runs}) AND contains(TRY(json_extract_string(options, '$.distributedInfo')), 'gloo')
+"""
 _ROWS = """
 INSERT INTO collective BY NAME
-WITH name AS (
+WITH found AS (
+  SELECT t.run_id, t.id, t.device_id, t.step_id, t.comm_group, t.name, t.submit_ns, t.start_ns, t.dur_ns, t.size_bytes,
+         TRY(json_extract_string(t.args, [{paths}])) AS arg, r.source_format = 'npulog' AS is_ours,
+         false AS is_ambiguous
+  FROM task AS t
+  LEFT JOIN run AS r ON r.run_id = t.run_id
+  WHERE t.run_id IN ({runs}) AND t.kind = 'collective'
+  {gloo}
+), name AS (
   SELECT name, {named} AS collective
   -- Arguments and template arguments name other things.
   FROM (SELECT name, regexp_replace(lower(regexp_extract(
                  regexp_replace(name, '\\(anonymous namespace\\)|<unnamed>', '', 'g'), '^[^<(]*')),
                  '[^a-z0-9]', '', 'g') AS word
-        FROM (SELECT DISTINCT name FROM task WHERE run_id IN ({runs}) AND kind = 'collective'))
-), found AS (
-  SELECT t.run_id, t.id, t.device_id, t.step_id, t.comm_group, t.name, t.submit_ns, t.start_ns, t.dur_ns, t.size_bytes,
-         TRY(json_extract_string(t.args, [{paths}])) AS arg, r.source_format = 'npulog' AS is_ours
-  FROM task AS t
-  LEFT JOIN run AS r ON r.run_id = t.run_id
-  WHERE t.run_id IN ({runs}) AND t.kind = 'collective'
+        FROM (SELECT DISTINCT name FROM found))
 ), word AS (
   SELECT name, {named} AS collective
   FROM (SELECT name, regexp_replace(lower(name), '[^a-z0-9]', '', 'g') AS word
@@ -86,7 +120,7 @@ WITH name AS (
          CASE WHEN f.number[1] BETWEEN 0 AND {most} THEN f.number[1]::HUGEINT END AS ins,
          CASE WHEN f.number[2] BETWEEN 0 AND {most} THEN f.number[2]::HUGEINT END AS outs,
          CASE WHEN f.number[5] BETWEEN 0 AND {most} THEN f.number[5]::HUGEINT END AS counted, e.width,
-         f.start_ns BETWEEN {first} AND {last} AND f.dur_ns BETWEEN 0 AND {longest} AS is_timed
+         NOT f.is_ambiguous AND f.start_ns BETWEEN {first} AND {last} AND f.dur_ns BETWEEN 0 AND {longest} AS is_placed
   FROM counted AS f
   LEFT JOIN name AS n ON n.name = f.name
   LEFT JOIN word AS w ON w.name = f.arg[1]
@@ -109,9 +143,9 @@ WITH name AS (
 )
 SELECT run_id, id, device_id, step_id, iteration, collective, comm_group, group_ranks, group_size, dtype,
        CASE WHEN message >= 0 THEN TRY_CAST(message AS BIGINT) END AS message_bytes, sequence,
-       CASE WHEN is_timed THEN row_number() OVER (
+       CASE WHEN is_placed THEN row_number() OVER (
          PARTITION BY run_id, device_id, comm_group, group_ranks, collective, sequence,
-                      CASE WHEN sequence IS NULL THEN step_id END, is_timed ORDER BY start_ns, id) END AS position,
+                      CASE WHEN sequence IS NULL THEN step_id END, is_placed ORDER BY start_ns, id) END AS position,
        submit_ns, start_ns, dur_ns, {vendor_names}
 FROM sized
 ORDER BY run_id, start_ns, id
@@ -122,12 +156,20 @@ def fill_collectives(connection: duckdb.DuckDBPyConnection, runs: Iterable[int])
     """Insert the rows of runs that have none."""
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     tasks = f"SELECT 1 FROM task WHERE run_id IN ({chosen}) AND kind = 'collective' LIMIT 1"  # noqa: S608 - numbers
-    if not chosen or not connection.execute(tasks).fetchall():
+    if not chosen:
+        return
+    with_gloo = ", ".join(f"{run_id:d}" for (run_id,) in connection.execute(_WITH_GLOO.format(runs=chosen)).fetchall())
+    if not with_gloo and not connection.execute(tasks).fetchall():
         return
     cases = " ".join(f"WHEN regexp_matches(word, '{pattern}') THEN '{name}'" for name, pattern in _COLLECTIVES.items())
     connection.execute(
         _ROWS.format(
             runs=chosen,
+            gloo=_GLOO.format(
+                with_gloo=with_gloo, group_paths=", ".join(f"'$.distributedInfo.{key}'" for key in _GROUP_KEYS)
+            )
+            if with_gloo
+            else "",
             named=f"CASE {cases} END",
             paths=", ".join(
                 [f"""'$."{key}"'""" for key in _KEYS]

@@ -80,10 +80,12 @@ def derived_rows(
             yield from found.result()
         step_done()  # from here on, the transaction sees what the thread has inserted
     if has_tasks:
-        from traceconv.store.collective_table import fill_collectives
         from traceconv.store.replay_tables import fill_replays
 
         fill_replays(connection, runs)
+    if has_ranges or has_tasks:
+        from traceconv.store.collective_table import fill_collectives
+
         fill_collectives(connection, runs)
     if with_op >= _FEWEST_TOTALLED:
         from traceconv.store.op_totals import fill_op_totals

@@ -1,7 +1,7 @@
 -- title = "Arrival of ranks at each collective"
 -- doc = "When did each rank arrive at each collective, and for whom did it wait? One row per collective and rank (run and device). The same collective of several ranks is found by its group and sequence number, else (a heuristic) by its place among the collectives of its kind and group in the iteration, if all ranks have as many. The clocks of one host are taken as equal. Other clocks are aligned by the ends of all-reduces, all-gathers, reduce-scatters and barriers, which are nearly simultaneous (a heuristic); these must also overlap. collectives has the sums."
--- needs = ["task"]
--- when_empty = "The runs have no collectives (tasks of kind collective)."
+-- needs = ["collective"]
+-- when_empty = "The runs have no collectives (tasks of kind collective, or ranges of Gloo)."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- measure = "wait_ns"
 -- shown = ["rank", "device_id", "iteration", "collective", "comm_group", "message_bytes", "start_ns", "dur_ns", "wait_ns", "transfer_ns", "launch_skew_ns", "is_last", "match"]
@@ -15,9 +15,9 @@
 -- to_ns = { type = "BIGINT", doc = "Only collectives that start before this time; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
+-- id = { type = "BIGINT", unit = "id", doc = "Task (task.id), or range of Gloo (range.id)." }
 -- rank = { type = "BIGINT", unit = "index", doc = "Rank of the run (run.rank); NULL if unknown." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL for Gloo, which runs on the host, and if unknown." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
 -- iteration = { type = "BIGINT", unit = "index", doc = "Iteration number of the step in the source." }
 -- collective = { type = "VARCHAR", unit = "enum", doc = "Kind of collective (collective.collective); NULL if unknown." }
@@ -37,7 +37,7 @@
 -- clock_offset_ns = { type = "BIGINT", unit = "ns", doc = "Offset that was added to the run's clock (after run.epoch_offset_ns) to compare it with that of the lowest rank of the group: the median difference of the ends, within what overlapping kernels allow; 0 on one host, unless kernels that must overlap then don't." }
 -- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Error of that: of equal clocks, that of the devices' sync records (device.clock_error_ns), 0 without any; of aligned clocks, what 90 % of the ends differ by (a heuristic), or with fewer than 3 the largest offset with which kernels still overlap. The sum for this rank and the least certain other one; NULL if unknown." }
 -- clock_off_ns = { type = "BIGINT", unit = "ns", doc = "What the clocks are at least apart, because kernels that must overlap don't; 0 if they overlap." }
--- match = { type = "VARCHAR", unit = "enum", doc = "How the other ranks were found: sequence, position (a heuristic), or why not: single_rank (no other run or device of the group), counts_differ (the ranks have different numbers of them in the iteration), same_rank (several runs of the group have a rank), sizes_differ, point_to_point, unknown_kind, no_times." }
+-- match = { type = "VARCHAR", unit = "enum", doc = "How the other ranks were found: sequence, position (a heuristic), or why not: single_rank (no other run or device of the group), counts_differ (the ranks have different numbers of them in the iteration), same_rank (several runs of the group have a rank), sizes_differ, point_to_point, unknown_kind, unknown_group (Gloo in a job with several groups, which its ranges don't name), no_times." }
 -- vendor_transit_ns = { type = "BIGINT", unit = "ns", doc = "Time of its transfers according to torch_npu (communication.json); NULL for other sources." }
 -- vendor_wait_ns = { type = "BIGINT", unit = "ns", doc = "Waiting time according to torch_npu." }
 -- vendor_idle_ns = { type = "BIGINT", unit = "ns", doc = "Rest of the duration according to torch_npu." }
@@ -178,6 +178,8 @@ SELECT run_id, id, rank, device_id, step_id, iteration, collective, comm_group, 
        CASE WHEN is_matched THEN off_ns END AS clock_off_ns,
        CASE WHEN collective IS NULL THEN 'unknown_kind'
             WHEN collective IN ('send', 'recv', 'send_recv') THEN 'point_to_point'
+            WHEN position IS NULL AND start_ns BETWEEN -1152921504606846976 AND 2305843009213693952
+              AND dur_ns BETWEEN 0 AND 1152921504606846976 THEN 'unknown_group'
             WHEN position IS NULL THEN 'no_times'
             WHEN is_matched AND numbered THEN 'sequence'
             WHEN is_matched THEN 'position'

@@ -1,7 +1,7 @@
 -- title = "Time, bandwidth and waits of collectives"
 -- doc = "Which collectives take the time, how fast are they, and do they transfer or wait? One row per device, group, kind, data type and size. Bandwidths are those of nccl-tests: algorithm bandwidth is size / time, bus bandwidth is that times 2 (n − 1) / n for all_reduce and (n − 1) / n for all_gather, reduce_scatter, all_to_all, gather and scatter, with n ranks. Over whole durations they are lower bounds, because kernels also wait for late ranks; transfer_bus_bytes_per_s is without the waits. Waits need the traces of several ranks in one store; collective-arrivals has the rules, and each collective."
--- needs = ["task"]
--- when_empty = "The runs have no collectives (tasks of kind collective)."
+-- needs = ["collective"]
+-- when_empty = "The runs have no collectives (tasks of kind collective, or ranges of Gloo)."
 -- order = ["run_id", "total_ns DESC", "device_id", "comm_group", "group_ranks", "collective", "dtype", "message_bytes"]
 -- measure = "total_ns"
 -- shown = ["rank", "device_id", "comm_group", "collective", "message_bytes", "count", "total_ns", "bus_bytes_per_s", "wait_ns", "transfer_ns", "transfer_bus_bytes_per_s", "last_count", "late_ns", "conclusion"]
@@ -16,7 +16,7 @@
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- rank = { type = "BIGINT", unit = "index", doc = "Rank of the run (run.rank); NULL if unknown." }
--- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
+-- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL for Gloo, which runs on the host, and if unknown." }
 -- comm_group = { type = "VARCHAR", unit = "text", doc = "Group of devices; NULL if unknown." }
 -- group_ranks = { type = "VARCHAR", unit = "text", doc = "Ranks of the group, as in the source; NULL if unknown." }
 -- group_size = { type = "BIGINT", unit = "count", doc = "Number of ranks in the group; NULL if unknown." }
