@@ -544,6 +544,14 @@ class Store:
         return self.export("perfetto", path, run=run, device=device, args=args, critical_path=critical_path)
 
     @checked
+    def export_html(self, path: PathLike, *, run: int | str | None = None, top: int = 50) -> Written:
+        """Write a run as an HTML page: `export("html", …)`.
+
+        top  rows of each report
+        """
+        return self.export("html", path, run=run, top=top)
+
+    @checked
     def export_memory_flow(self, path: PathLike, *, run: int | str | None = None, device: int | None = None) -> Written:
         """Draw the memory of a run as an SVG: `export("memory-flow", …)`."""
         return self.export("memory-flow", path, run=run, device=device)

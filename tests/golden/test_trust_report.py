@@ -276,6 +276,10 @@ def test_names_that_were_cut_are_found(make_store: MakeStore) -> None:
         assert connection.execute("SELECT finding, count, total_count FROM trust").fetchall() == [("cut_names", 2, 4)]
     with open_store(make_store(task=tasks[1:])) as connection:
         assert connection.execute("FROM trust").fetchall() == []
+    for task in tasks[:2]:  # of two layers
+        task["name"] = f"layer{task['id']}" + "k" * 57
+    with open_store(make_store(task=tasks)) as connection:
+        assert connection.execute("FROM trust").fetchall() == []
 
 
 def test_no_window_has_a_filter() -> None:

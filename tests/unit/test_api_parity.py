@@ -27,6 +27,7 @@ COUNTERPARTS: dict[str, tuple[Callable[..., Any], ...]] = {
     "analyze graph-replays": (traceconv.Store.graph_replays, traceconv.open_store),
     "analyze what-if": (traceconv.Store.what_if, traceconv.open_store),
     "export chrome": (traceconv.Store.export_chrome, traceconv.open_store),
+    "export html": (traceconv.Store.export_html, traceconv.open_store),
     "export memory-flow": (traceconv.Store.export_memory_flow, traceconv.open_store),
     "export msprof": (traceconv.Store.export_msprof, traceconv.open_store),
     "export parquet": (traceconv.Store.export_parquet, traceconv.open_store),

@@ -113,7 +113,7 @@ def html_text(advice: Advice) -> str:
     items = "".join(
         f"<li><b>{html.escape(one.title + _where(one))}</b><br>"
         + "<br>".join(html.escape(text) for text in _details(one))
-        + f"<br><code>{html.escape(one.evidence)}</code></li>"
+        + f"<details><summary>query that shows it</summary><code>{html.escape(one.evidence)}</code></details></li>"
         for one in advice.findings
     )
     return lines + html_table("findings", *_rows(advice.findings)) + f"<p>{_NOTE}</p><ol>{items}</ol>"

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv.base.errors import StoreError
+from traceconv.export.busy_time import BusyTime
 from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.store.time_chunks import time_chunks
 
@@ -172,16 +173,8 @@ def _utilisation(connection: duckdb.DuckDBPyConnection, tasks: Timed) -> tuple[l
         return [], []
     width = -(-length // _WINDOWS)
     times = [first + passed for passed in (*range(0, length, width), length)]
-    edges = np.array(times)
-    # Nanoseconds before each edge in which a task runs.
-    busy = np.zeros(len(edges), np.int64)
-    last_end = first
+    busy = BusyTime(np.array(times))
     for start, end in in_time_order(connection, [tasks]):
-        ends = np.maximum.accumulate(np.append(last_end, end))
-        last_end = ends[-1]
-        # The time of each task after the end of all tasks before it; what is after an edge is covered by one task.
-        sums = np.append(0, np.cumsum(ends[1:] - np.maximum(start, ends[:-1])))
-        before = np.searchsorted(start, edges)
-        busy += sums[before] - np.maximum(ends[before] - np.maximum(edges, ends[0]), 0)
-    values = 100.0 * np.diff(busy) / np.diff(edges)
+        busy.add(start, end)
+    values = 100.0 * np.diff(busy.before_ns) / np.diff(times)
     return times, [*values.tolist(), 0.0]

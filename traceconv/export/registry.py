@@ -117,7 +117,7 @@ class Export:
 
 
 #: Suffixes of files that no target writes, but a report, a query or another program does.
-_OTHER_SUFFIXES = (".csv", ".parquet", ".duckdb", ".png", ".pdf", ".html", ".txt", ".md", ".xlsx", ".zip")
+_OTHER_SUFFIXES = (".csv", ".parquet", ".duckdb", ".png", ".pdf", ".txt", ".md", ".xlsx", ".zip")
 
 _DEVICE = Option("device", int, "Omit rows of other devices.")
 _ARGS = Option("args", bool, "Write the arguments of slices.", True)
@@ -137,6 +137,20 @@ Of a static profile, the trace shows the estimated ops one after another, in a t
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.""",
         (_DEVICE, _ARGS, _PATH),
         suffixes=(".json",),
+    ),
+    Export(
+        "html",
+        "an HTML page",
+        "run.html",
+        "traceconv.export.html_page:export_html",
+        """The page shows where the time of each device goes, in total, over time and by step, what could make the run
+faster (traceconv advise), what was lost, and the first rows of every report, with their largest values first. A
+click on a heading sorts; the field above the reports filters.
+
+Open the file in any browser, attach it to a ticket, or publish it from CI: it is one file, loads nothing, and the
+same run gives the same bytes.""",
+        (Option("top", int, "Rows of each report.", 50),),
+        suffixes=(".html", ".htm"),
     ),
     Export(
         "memory-flow",

@@ -8,8 +8,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from traceconv.base.errors import TraceconvError, UsageError
 from traceconv.reports.columns import find_columns
@@ -174,20 +175,44 @@ def text_table(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> s
     return "\n".join(line.rstrip() for line in lines)
 
 
-def html_table(title: str, columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> str:
-    """Format cells as an HTML table; markup in names is escaped. Hover shows the full text of a shortened name."""
+def html_table(
+    title: str,
+    columns: Mapping[str, bool],
+    cells: Sequence[Sequence[str]],
+    *,
+    values: Sequence[Row] = (),
+    measure: str | None = None,
+) -> str:
+    """Format cells as an HTML table; markup in names is escaped. Hover shows the full text of a shortened name.
 
-    def line(tag: str, row: Sequence[str], full: Sequence[str]) -> str:
+    values   what the cells show, for scripts that sort: numbers become the attribute data-value
+    measure  heading of a column of numbers whose cells have bars, too
+    """
+    place = None if measure is None else list(columns).index(measure)
+    measured = [] if place is None else [row[place] for row in values]
+    most = max((abs(float(value)) for value in measured if _is_real(value)), default=0)
+
+    def line(tag: str, row: Sequence[str], full: Sequence[str], known: Row = ()) -> str:
         made = ""
-        for cell, text, number in zip(row, full, columns.values(), strict=True):
-            hover = "" if cell == text else f' title="{html.escape(text)}"'
-            style = "text-align: right; white-space: nowrap" if number else "text-align: left"
-            made += f'<{tag} style="{style}"{hover}>{html.escape(cell)}</{tag}>'
+        for number, (cell, text, is_right) in enumerate(zip(row, full, columns.values(), strict=True)):
+            extra = "" if cell == text else f' title="{html.escape(text)}"'
+            style = "text-align: right; white-space: nowrap" if is_right else "text-align: left"
+            if known and _is_real(value := known[number]):
+                extra += f' data-value="{value}"'
+                if number == place and most:
+                    share = f"{100 * abs(float(value)) / most:.1f}%"
+                    style += f"; background: linear-gradient(90deg, #4e79a755 {share}, transparent {share})"
+            made += f'<{tag} style="{style}"{extra}>{html.escape(cell)}</{tag}>'
         return f"<tr>{made}</tr>"
 
-    body = "".join(line("td", row, full) for row, full in zip(_shortened(columns, cells), cells, strict=True))
-    caption = f"<caption>{html.escape(title)}</caption>"
+    lines = zip(_shortened(columns, cells), cells, values or repeat(()), strict=bool(values))
+    body = "".join(line("td", *one) for one in lines)
+    caption = f"<caption>{html.escape(title)}</caption>" if title else ""
     return f"<table>{caption}<thead>{line('th', list(columns), list(columns))}</thead><tbody>{body}</tbody></table>"
+
+
+def _is_real(value: object) -> TypeGuard[int | float | Decimal]:
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
 def _shortened(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -1,0 +1,184 @@
+"""The HTML page of a run: its numbers are those of the reports, and nothing of a trace becomes markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import traceconv
+from traceconv.base.errors import UsageError
+from traceconv.cli.app import run
+from traceconv.export.busy_time import BusyTime
+from traceconv.export.html_charts import LEGEND
+
+MakeStore = Callable[..., Path]
+#: Ends each context of HTML that a name could be in.
+HOSTILE = "</td></script></style></title><script>alert(1)</script><img src=x onerror='alert(1)' \"onload=\"alert(1)"
+
+
+class Page(HTMLParser):
+    """What a browser finds in a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: dict[str, str] = {}
+        self.scripts: list[str] = []
+        #: Name of a report → the texts of its cells, and the values that scripts sort by.
+        self.rows: dict[str, list[list[str]]] = {}
+        self.values: dict[str, list[dict[int, float]]] = {}
+        self.shapes: list[dict[str, str | None]] = []
+        self._report, self._path = "", [""]
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        found = dict(attrs)
+        self.attributes.update({name: value or "" for name, value in attrs})
+        self._path.append(tag)
+        if tag == "details":
+            self._report = found.get("id") or ""
+            self.rows[self._report], self.values[self._report] = [], []
+        elif tag == "tr":
+            self.rows.setdefault(self._report, []).append([])
+            self.values.setdefault(self._report, []).append({})
+        elif tag == "td":
+            if (value := found.get("data-value")) is not None:
+                self.values[self._report][-1][len(self.rows[self._report][-1])] = float(value)
+            self.rows[self._report][-1].append(found.get("title") or "")
+        elif tag in ("rect", "path"):
+            self.shapes.append(found)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._path[-1] != tag:  # elements without an end, such as meta
+            self._path.pop()
+        self._path.pop()
+        if tag == "details":
+            self._report = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._path[-1] == "script":
+            self.scripts.append(data)
+        elif self._path[-1] == "td" and not self.rows[self._report][-1][-1]:
+            self.rows[self._report][-1][-1] = data
+
+
+def page_of(store: Path, folder: Path, *options: str) -> Page:
+    path = folder / "run.html"
+    assert run(["export", "html", "--db", str(store), "-o", str(path), *options]) == 0
+    return Page(path)
+
+
+def tasks(count: int, **more: object) -> list[dict[str, object]]:
+    return [
+        {"id": n, "track_id": 1, "device_id": 0, "kind": "compute", "name": f"kernel {n}", "start_ns": 100 * n,
+         "dur_ns": n + 1, **more}
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_rows_are_those_of_the_reports(make_store: MakeStore, tmp_path: Path) -> None:
+    store = make_store(task=tasks(60))
+    page = page_of(store, tmp_path, "--top", "7")
+    with traceconv.open_store(db=store) as opened:
+        for name, column, largest in (("kernels", "total_ns", "60 ns"), ("task-time", "dur_ns", "60 ns")):
+            place = page.rows[name][1].index(largest)  # after the headings
+            shown = [values[place] for values in page.values[name][1:]]
+            assert shown == [row[column] for row in opened.report(name, top=7)], name
+        assert len(page.rows["stream-utilisation"][1:]) == len(list(opened.report("stream-utilisation")))
+
+
+def test_bars_show_where_the_time_goes(make_store: MakeStore, tmp_path: Path) -> None:
+    lengths = {"compute": 500, "collective": 200, "copy": 100, None: 50}
+    rows, start = [], 0
+    for number, (kind, dur) in enumerate(lengths.items()):
+        rows.append({"id": number, "track_id": 1, "device_id": 0, "kind": kind, "start_ns": start, "dur_ns": dur})
+        start += dur + 50  # idle, but after the last
+    page = page_of(make_store(task=rows), tmp_path)
+    widths = {str(shape["class"]): float(shape["width"] or 0) for shape in page.shapes if shape.get("height") == "18"}
+    assert widths == {"c0": 430, "c1": 172, "c2": 86, "c3": 43, "c4": 129}
+    assert LEGEND.count("key") == len(widths)
+
+
+def test_long_runs_have_the_longest_of_consecutive_steps(make_store: MakeStore, tmp_path: Path) -> None:
+    steps = [{"step_id": n, "device_id": 0, "start_ns": 100 * n, "end_ns": 100 * n + n % 10 + 80} for n in range(1000)]
+    page = page_of(make_store(task=tasks(1000), step=steps), tmp_path)
+    text = (tmp_path / "run.html").read_text("utf-8")
+    drawn = re.findall(r">step (\d+): (\d+) ns&#10;compute", text)
+    assert len(drawn) == -(-1000 // 9)
+    assert all(int(dur) == 80 + max(n % 10 for n in range(int(step) // 9 * 9, min(int(step) // 9 * 9 + 9, 1000)))
+               for step, dur in drawn)  # fmt: skip
+    assert len(page.shapes) < 1000
+
+
+def test_nothing_of_a_trace_becomes_markup(make_store: MakeStore, tmp_path: Path) -> None:
+    names = {"name": HOSTILE, "category": HOSTILE}
+    store = make_store(
+        run=[{"run_id": 1, "label": HOSTILE, "model_name": HOSTILE, "source_path": HOSTILE, "writer": HOSTILE,
+              "start_ns": 0, "end_ns": 10_000, "complete": False}],
+        device=[{"device_id": 0, "name": HOSTILE}],
+        op=[{"op_id": 1, "name": HOSTILE, "op_type": HOSTILE}],
+        task=tasks(9, op_id=1, stream_id=1, **names),
+        range=[{"id": 100, "track_id": 2, "kind": "host_op", "start_ns": 0, "dur_ns": 9, "depth": 0, **names}],
+        memory=[{"block_id": 1, "device_id": 0, "kind": "block",
+                 "size_bytes": 9, "alloc_ns": 0, "tensor_name": HOSTILE}],
+        import_log=[{"severity": "data_loss", "code": HOSTILE, "event_count": 1}],
+    )  # fmt: skip
+    page = page_of(store, tmp_path)
+    text = (tmp_path / "run.html").read_text("utf-8")
+    [script] = page.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in text
+    assert not {name for name in page.attributes if name.startswith("on")} | {"src", "href"} & set(page.attributes)
+    assert not page.tags & {"img", "iframe", "object", "link", "a"}
+    assert text.count("&lt;script&gt;alert(1)") > 5
+    assert "kernels" in page.rows
+
+
+def test_runs_without_devices_have_their_ranges(make_store: MakeStore, tmp_path: Path) -> None:
+    ranges = [{"id": 1, "track_id": 1, "kind": "annotation", "name": "load", "start_ns": 0, "dur_ns": 9, "depth": 0}]
+    page = page_of(make_store(range=ranges), tmp_path)
+    assert not page.shapes
+    assert page.rows["range-statistic"][1][1] == "load"
+    assert "op-statistic" not in page.rows
+
+
+def test_the_same_run_gives_the_same_bytes(make_store: MakeStore, tmp_path: Path) -> None:
+    store = make_store(task=tasks(5))
+    page_of(store, tmp_path)
+    first = (tmp_path / "run.html").read_bytes()
+    page_of(store, tmp_path)
+    assert (tmp_path / "run.html").read_bytes() == first
+
+
+def test_a_page_has_a_row_at_least(make_store: MakeStore, tmp_path: Path) -> None:
+    with traceconv.open_store(db=make_store(task=tasks(1))) as store, pytest.raises(UsageError, match="top must be"):
+        store.export_html(tmp_path / "run.html", top=0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=30),
+    st.lists(st.integers(-5, 90), min_size=1, max_size=20),
+    st.integers(1, 7),
+)
+def test_busy_time_is_the_union_before_each_moment(
+    intervals: list[tuple[int, int]], moments: list[int], size: int
+) -> None:
+    intervals.sort()
+    moments.sort()
+    busy = BusyTime(np.array(moments))
+    starts, durations = (np.array([one[place] for one in intervals], np.int64) for place in (0, 1))
+    for at in range(0, len(intervals) + 1, size):
+        chunk = slice(at, at + size)
+        busy.add(starts[chunk], starts[chunk] + durations[chunk])
+    running = {ns for start, dur in intervals for ns in range(start, start + dur)}
+    assert busy.before_ns.tolist() == [sum(ns < moment for ns in running) for moment in moments]

@@ -1,0 +1,187 @@
+"""A run as one HTML page to read and to pass on: pictures, advice and the first rows of each report.
+
+The page loads nothing, and its only script is ours: the page's policy names its hash. Text of the trace is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+import duckdb
+
+from traceconv._version import __version__
+from traceconv.analysis.advice import advise
+from traceconv.base.errors import UsageError, printable
+from traceconv.export.html_charts import LEGEND, bars, columns, over_time, spent_by_device, spent_by_step
+from traceconv.export.output import CountedFile, open_output
+from traceconv.export.registry import Written
+from traceconv.reports.catalog import Report, define_report, reports
+from traceconv.reports.columns import find_columns
+from traceconv.reports.no_rows import why_empty
+from traceconv.reports.render import Row, Table, headings, human_rows, is_number
+from traceconv.reports.result import html_table
+from traceconv.reports.run import Question, answer, reading, run_origins
+from traceconv.reports.values import human_duration
+
+#: Reports that are open at first, above the others.
+_OPEN = ("idle_causes", "kernels", "range_statistic", "collectives", "stragglers", "memory_peak")
+#: Shown elsewhere: in the pictures, above them, and by other reports.
+_ELSEWHERE = ("breakdown", "run_summary", "trust")
+_LARGEST_TOP = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The first rows of a report, or why it has none."""
+
+    report: Report
+    table: str
+    row_count: int
+    more: bool
+    empty: str = ""
+
+
+def export_html(connection: duckdb.DuckDBPyConnection, run_id: int, output: Path | None, *, top: int = 50) -> Written:
+    """Write a run as an HTML page to `output` (None: standard output; compressed if it ends in .gz).
+
+    top  rows of each report
+
+    Raises UsageError for a number of rows that no page should have, OutputError if the file can't be written.
+    """
+    if not 1 <= top <= _LARGEST_TOP:
+        raise UsageError(f"top must be from 1 to {_LARGEST_TOP}, not {top}")
+    counts = {"reports": 0, "rows": 0}
+    with open_output(output) as file, reading():
+        counted = CountedFile(file)
+        for text in _page(connection, run_id, top, counts):
+            counted.write(text.encode())
+    return Written(counts, counted.size_bytes)
+
+
+def _page(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, counts: dict[str, int]) -> Iterator[str]:
+    [(label, model, path, form, writer, span_ns, complete)] = connection.execute(
+        "SELECT label, model_name, source_path, source_format, writer, TRY(end_ns - start_ns), complete "
+        "FROM run WHERE run_id = ?",
+        [run_id],
+    ).fetchall()
+    yield _head(_text(label))
+    facts = [
+        ("model", model), ("source", Path(path or "").name), ("format", form), ("written by", writer),
+        ("span", None if span_ns is None else human_duration(span_ns)), *_counts(connection, run_id),
+    ]  # fmt: skip
+    yield (
+        "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{_text(fact)}</dd></div>" for name, fact in facts if fact) + "</dl>"
+    )
+    yield _losses(connection, run_id, top, complete=complete)
+    for name in ("breakdown", "step_breakdown"):
+        define_report(connection, reports()[name])
+    devices, steps = spent_by_device(connection, run_id), spent_by_step(connection, run_id)
+    if devices:
+        yield f"<h2>Where the time of devices goes</h2><p>{LEGEND}</p>{bars(devices)}"
+        yield f"<h3>Over time</h3>{over_time(connection, run_id, devices)}"
+        yield f"<h3>By step</h3>{columns(steps)}" if steps else ""
+        yield f"<h2>What could be faster</h2>{advise(connection, run_id)._repr_html_()}"
+    names = [*_OPEN, *(name for name in reports() if name not in (*_OPEN, *_ELSEWHERE))]
+    yield '<h2>Reports</h2><p><input id="filter" type="search" placeholder="filter rows"></p>'
+    empty = []
+    for name in names:
+        found = _answer(connection, run_id, reports()[name], top)
+        if found.empty:
+            empty.append(f"<li>{_text(found.empty)}</li>")
+            continue
+        counts["reports"] += 1
+        counts["rows"] += found.row_count
+        yield _section(found)
+    yield f"<details><summary>Reports without rows</summary><ul>{''.join(empty)}</ul></details>" if empty else ""
+    yield f"<footer>Written by traceconv {__version__} (traceconv export html).</footer>"
+    yield f"<script>{_file('page.js')}</script></body></html>\n"
+
+
+def _head(title: str) -> str:
+    script = base64.b64encode(hashlib.sha256(_file("page.js").encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script}'"
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta name="viewport" content="width=device-width"><meta name="generator" content="traceconv {__version__}">'
+        f"<title>{title}</title><style>{_file('page.css')}</style></head><body><h1>{title}</h1>"
+    )
+
+
+def _file(name: str) -> str:
+    return (resources.files("traceconv.export") / "page" / name).read_text("utf-8")
+
+
+def _text(text: object) -> str:
+    return escape(printable(str(text)))
+
+
+def _counts(connection: duckdb.DuckDBPyConnection, run_id: int) -> Iterator[tuple[str, str]]:
+    """Yield the numbers of tasks and the like, and the names of devices."""
+    for name, sql in (
+        ("tasks", "SELECT count(*) FROM task WHERE run_id = ? AND kind IS DISTINCT FROM 'sync'"),
+        ("steps", "SELECT count(DISTINCT step_id) FROM step WHERE run_id = ?"),
+    ):
+        [(count,)] = connection.execute(sql, [run_id]).fetchall()
+        yield name, f"{count:,}" if count else ""
+    found = connection.execute(
+        "SELECT coalesce(name, kind, 'unknown'), count(*) FROM device WHERE run_id = ? AND device_id >= 0 "
+        "GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5",
+        [run_id],
+    ).fetchall()
+    yield "devices", ", ".join(f"{count:,} × {name}" for name, count in found)
+
+
+def _losses(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, *, complete: bool | None) -> str:
+    """Say what the import lost, and what the profiler lost or distorted (trust)."""
+    lines = [] if complete is not False else ["The recording did not finish, or could not be read completely."]
+    lost = connection.execute(
+        "SELECT code, severity, sum(event_count) FROM import_log WHERE run_id = ? AND severity <> 'info' "
+        "GROUP BY 1, 2 ORDER BY 2, 1",
+        [run_id],
+    ).fetchall()
+    lines += [f"{severity}: {code}" + (f", {events:,} events" if events else "") for code, severity, events in lost]
+    doubts = _answer(connection, run_id, reports()["trust"], top)
+    if not lines and doubts.empty:
+        return ""
+    shown = "".join(f"<p>{_text(text)}</p>" for text in lines)
+    return f'<section class="losses"><h2>What was lost or distorted</h2>{shown}{doubts.table}</section>'
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, run_id: int, report: Report, top: int) -> _Answer:
+    shown = find_columns(report, list(report.shown))
+    parameters = {"run": run_id}
+    question = Question(report, parameters, shown, (run_id,), top=top + 1, own_order=False)
+    rows: list[Row] = [row for batch in answer(connection, question) for row in batch]
+    if not rows:
+        return _Answer(report, "", 0, False, why_empty(connection, question))
+    more = len(rows) > top
+    if not more:  # all rows, in the report's own order
+        question = Question(report, parameters, shown, (run_id,))
+        rows = [row for batch in answer(connection, question) for row in batch]
+    rows = rows[:top]
+    cells = human_rows(Table(shown, (), run_origins(connection, (run_id,))), rows)
+    names = headings(shown)
+    measure = next((name for name, column in zip(names, shown, strict=True) if column.name == report.measure), None)
+    table = html_table(
+        "", dict(zip(names, map(is_number, shown), strict=True)), cells, values=rows, measure=measure
+    )  # fmt: skip
+    return _Answer(report, table, len(rows), more)
+
+
+def _section(found: _Answer) -> str:
+    report = found.report
+    name = report.name.replace("_", "-")
+    count = f"the first {found.row_count:,} rows" if found.more else f"{found.row_count:,} rows"
+    opened = " open" if report.name in _OPEN else ""
+    all_rows = f"<p>All rows: <code>traceconv report {name}</code></p>" if found.more else ""
+    return (
+        f'<details id="{name}"{opened}><summary>{escape(report.title)} <small>{name}, {count}</small></summary>'
+        f"<p>{escape(report.doc)}</p>{found.table}{all_rows}</details>"
+    )
