@@ -18,11 +18,9 @@ PyObject *native_append(PyObject *module, PyObject *const *args, Py_ssize_t coun
         return NULL;
     }
     /* Converting may run Python code, which may append too: the size is read after that. */
-    for (Py_ssize_t place = 1; place < count; place++) {
-        words[place - 1] = PyLong_AsLongLong(args[place]);
-        if (words[place - 1] == -1 && PyErr_Occurred())
+    for (Py_ssize_t place = 1; place < count; place++)
+        if (!word_of(args[place], &words[place - 1]))
             return NULL;
-    }
     if (append_words(args[0], words, (size_t)(count - 1)) < 0)
         return NULL;
     Py_RETURN_NONE;
@@ -34,8 +32,7 @@ static int head_of(PyObject *heads, PyObject *key, int64_t *head)
     PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(heads, key);
     if (found == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    *head = PyLong_AsLongLong(found);
-    return PyErr_Occurred() ? -1 : 1;
+    return word_of(found, head) ? 1 : -1;
 }
 
 /* The number of a head in a dictionary, which adds a new one. 0: error. */
@@ -54,8 +51,8 @@ static int known_head(PyObject *heads, PyObject *key, int64_t *head)
 static int item_of(PyObject *tuple, Py_ssize_t place, int64_t *word)
 {
     PyObject *item = PyTuple_GetItem(tuple, place);
-    *word = item == NULL || item == Py_None ? -1 : PyLong_AsLongLong(item);
-    return !(*word == -1 && PyErr_Occurred());
+    *word = -1;
+    return item == Py_None || (item != NULL && word_of(item, word));
 }
 
 enum { START, END, TASK_ID, STREAM_ID, NOTE, EVENT, SLOTS };
@@ -96,9 +93,9 @@ static PyObject *value_of(PyObject *task, int slot)
 static int slot_of(PyObject *task, int slot, int64_t *word)
 {
     PyObject *value = value_of(task, slot);
-    *word = value == NULL ? -1 : PyLong_AsLongLong(value);
+    int is_word = value != NULL && word_of(value, word);
     Py_XDECREF(value);
-    return !(*word == -1 && PyErr_Occurred());
+    return is_word;
 }
 
 enum { TASK_WORDS = 9, WAIT_WORDS = 3, MEMORY_WORDS = 7 };

@@ -34,9 +34,9 @@ static int next_number(const Log *log, int64_t *number)
     PyObject *next = PyIter_Next(log->numbers);
     if (next == NULL && !PyErr_Occurred())
         PyErr_SetString(PyExc_StopIteration, "no more numbers of calls");
-    *number = next == NULL ? -1 : PyLong_AsLongLong(next);
+    int is_word = next != NULL && word_of(next, number);
     Py_XDECREF(next);
-    return !PyErr_Occurred();
+    return is_word;
 }
 
 static PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count)

@@ -22,10 +22,13 @@ static inline int append_words(PyObject *buffer, const int64_t *words, size_t co
     return 0;
 }
 
-/* An argument as a word; 0: error. */
+/* An argument as a word; 0: error. Times have several digits, which PyLong_AsLongLong takes three times as long for. */
 static inline int word_of(PyObject *number, int64_t *word)
 {
-    *word = PyLong_AsLongLong(number);
+    int overflow;
+    *word = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (overflow)
+        PyErr_SetString(PyExc_OverflowError, "a word has 64 bits");
     return !(*word == -1 && PyErr_Occurred());
 }
 

@@ -219,7 +219,8 @@ class EventLog:
         self._call_heads: dict[tuple[str, int, int, str], int] = {}
         self._memory_heads: dict[Head, int] = {}
         self._task_heads = _Heads(self._task_head)
-        self._counter_heads: dict[tuple[str, str], int] = {}
+        #: (device, name, unit) → where its values go, and its head.
+        self._samples: dict[tuple[int, str, str], tuple[bytearray, int]] = {}
 
     # Texts, metadata and ranges: a recorder writes them at once; a log of several recorders writes them on demand.
 
@@ -337,11 +338,12 @@ class EventLog:
         """Log a sampled value."""
         if not self.store.tasks_on:
             return
-        key = (name, unit)
-        head = self._counter_heads.get(key)
-        if head is None:
-            head = self._counter_heads[key] = self._add_heads("counter", key)
-        self.store.add("counter", device_id, ticks, value, head)
+        key = device_id, name, unit
+        found = self._samples.get(key)
+        if found is None:
+            buffer, head = self.store.buffer("counter", device_id), self._add_heads("counter", (name, unit))
+            found = self._samples[key] = buffer, head
+        append(found[0], ticks, value, found[1])
 
     def step_mark(self, device_id: int, ticks: int, step_id: int, model_id: int, iteration: int, mark: str) -> None:
         """Log that the device passes a point of a step."""
