@@ -48,7 +48,9 @@ demo: $(READY) ## record ResNet-50, ingest it, report, and export its timeline (
 	$(call show,traceconv report op-summary --top 10 --db demo/trace.duckdb)
 	$(call show,traceconv report api-statistic --top 10 --db demo/trace.duckdb)
 	$(call show,traceconv export chrome -o demo/trace.json --db demo/trace.duckdb)
-	@printf '\nThe timeline: open demo/trace.json at https://ui.perfetto.dev (it stays in your browser).\n'
+	$(call show,traceconv export html -o demo/run.html --db demo/trace.duckdb)
+	@printf '\nThe page:     open demo/run.html in a browser.\n'
+	@printf 'The timeline: open demo/trace.json at https://ui.perfetto.dev (it stays in your browser).\n'
 	@printf 'The store:    any DuckDB shell, such as: duckdb demo/trace.duckdb "FROM op_statistic"\n'
 
 test: $(READY) $(SHELLS) ## run the tests
