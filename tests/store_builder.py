@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -14,8 +15,14 @@ import duckdb
 
 from traceconv.reports.catalog import install
 from traceconv.schema import table
-from traceconv.schema.ddl import quote_identifier
-from traceconv.store.database import create_store, create_tables, open_own_file
+from traceconv.schema.ddl import quote_identifier, quote_text
+from traceconv.store.database import (
+    STORAGE_OPTIONS,
+    connect_memory,
+    create_store,
+    create_tables,
+    temporary_spill_folder,
+)
 from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.migrations import LINK_CALLS
 from traceconv.store.valid_files import remember_valid
@@ -32,7 +39,7 @@ def build_store(path: Path, **rows: Rows) -> Path:
     that rows speak of gets a row in `run` (start_ns 0, label run-N) unless `run` is given. Tasks get their calls.
     """
     shutil.copy(_empty_store(), path)
-    with open_own_file(path) as connection:
+    with _attached(path) as connection:
         for name, entries in rows.items():
             insert(connection, name, entries)
         if "run" not in rows:
@@ -42,6 +49,29 @@ def build_store(path: Path, **rows: Rows) -> Path:
         fill_derived_tables(connection)
     remember_valid(path)
     return path
+
+
+@contextlib.contextmanager
+def _attached(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with the store as its current database, in a transaction that is committed at the end."""
+    connection = _database()
+    connection.execute(f"ATTACH {quote_text(str(path))} AS store ({STORAGE_OPTIONS}); USE store; BEGIN TRANSACTION")
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    finally:
+        connection.execute("USE memory; DETACH store")
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for all stores that are built: to create it takes longer than to insert the rows of most tests."""
+    connection = connect_memory(temporary_spill_folder())
+    connection.execute("SET threads = 1; SET wal_autocheckpoint = '0B'")
+    return connection
 
 
 @cache

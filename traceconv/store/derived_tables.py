@@ -21,7 +21,8 @@ from traceconv.store.second_connection import in_thread
 #: number of tasks with an op.
 _FILLED = """
 SELECT EXISTS (FROM task WHERE run_id IN ({runs})), EXISTS (FROM "range" WHERE run_id IN ({runs})),
-       EXISTS (FROM memory WHERE run_id IN ({runs})), (SELECT count(op_id) FROM task WHERE run_id IN ({runs}))
+       EXISTS (FROM memory WHERE run_id IN ({runs})), EXISTS (FROM flow WHERE run_id IN ({runs})),
+       (SELECT count(op_id) FROM task WHERE run_id IN ({runs}))
 """
 #: Filling totals takes 2.5 ms even without rows; op-statistic reads this many tasks in about 1 ms.
 _FEWEST_TOTALLED = 20_000
@@ -49,7 +50,7 @@ def derived_rows(
     if not runs:
         return
     filled = _FILLED.format(runs=", ".join(f"{run_id:d}" for run_id in runs))
-    [(has_tasks, has_ranges, has_memory, with_op)] = connection.execute(filled).fetchall()
+    [(has_tasks, has_ranges, has_memory, has_flows, with_op)] = connection.execute(filled).fetchall()
     paths, linked = Lock(), False  # whoever acquires it fills paths
     beside = partial(_points_and_paths, runs=runs, paths=paths)
     with in_thread(connection, beside) if at_once and has_tasks else nullcontext() as found:
@@ -67,7 +68,7 @@ def derived_rows(
             yield from queue_rows(connection, runs)
             step_done()
         if (has_ranges or has_tasks) and paths.acquire(blocking=False):
-            link_tasks(connection, runs if has_tasks else ())
+            link_tasks(connection, runs if has_tasks and has_ranges and has_flows else ())
             fill_paths(connection, runs)
             step_done()
             linked = True

@@ -117,10 +117,9 @@ def fill_gaps(connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: 
         return
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     execute_with(connection, "CREATE OR REPLACE TEMP TABLE gap AS FROM gap_rows", "gap_rows", _gap_rows(gaps))
-    for statement in (_THREADS, _NAMES):
-        connection.execute(statement.format(runs=chosen))
+    connection.execute(_THREADS.format(runs=chosen))
     has_threads = bool(connection.execute("FROM temp.gap_thread LIMIT 1").fetchall())
-    threads = _Threads(connection, _HOST.format(runs=chosen)) if has_threads else None
+    threads = _Threads(connection, chosen) if has_threads else None
     times = (_TIMES.format(host=threads.host) if threads else "") + _GAP_TIMES
     done: list[pa.Table] = []
     for start, end in time_chunks(connection, times, _CHUNK_ROWS):
@@ -132,7 +131,7 @@ def fill_gaps(connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: 
     if done:
         execute_with(connection, _INSERT, "gap_rows", pa.concat_tables(done))
     for name in _TEMPORARY:
-        connection.execute(f"DROP TABLE temp.{name}")
+        connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
 def _gap_rows(gaps: Spool) -> pa.RecordBatchReader:
@@ -166,12 +165,15 @@ def _next_tasks(connection: duckdb.DuckDBPyConnection, start: int, end: int, *, 
 class _Threads:
     """Looks at the launching threads when gaps begin and halfway to their launches, one range of time after another.
 
-    host  the query for ranges and calls
+    runs  for conditions of SQL
+    host  the query for their ranges and calls
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, host: str) -> None:
-        self.host = host
+    def __init__(self, connection: duckdb.DuckDBPyConnection, runs: str) -> None:
+        self.host = _HOST.format(runs=runs)
         self._connection = connection
+        #: Creates the table of names; None: was executed.
+        self._create_names: str | None = _NAMES.format(runs=runs)
         self._open = OpenSlices()
         #: Gaps that are halfway to their launches in a later range of time, and whether their threads synchronised when
         #: they began.
@@ -184,6 +186,8 @@ class _Threads:
         rows = pa.concat_tables([*self._waiting, rows])
         syncs = np.append(self._syncs, np.zeros(rows.num_rows - before, np.bool_))
         probed = np.flatnonzero(_flags(rows, "is_late") & rows.column("track").is_valid().to_numpy())
+        if not len(probed) and end > LARGEST:  # nothing is looked at any more
+            return _with_hosts(rows)
         track, begin_ns, finish_ns = (_numbers(rows, name)[probed] for name in ("track", "start_ns", "submit_ns"))
         half_ns = begin_ns + ((finish_ns - begin_ns).view(np.uint64) // 2).view(np.int64)
         begins, is_half = probed >= before, half_ns <= end - 1
@@ -211,6 +215,9 @@ class _Threads:
         )
 
     def _slices(self, start: int, end: int) -> Slices:
+        if self._create_names is not None:
+            self._connection.execute(self._create_names)
+            self._create_names = None
         table = self._connection.sql(_SLICES.format(host=self.host, start=start, last=end - 1)).to_arrow_table()
         track, start_ns, end_ns, ids = (_numbers(table, name) for name in ("track", "start_ns", "end_ns", "id"))
         return Slices(track, start_ns, end_ns, ids, _flags(table, "loads"), _flags(table, "syncs"))

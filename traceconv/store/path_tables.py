@@ -26,6 +26,8 @@ _MOST_SUMS, _MOST_OPEN, _MOST_MISSING = 1 << 18, 1 << 20, 1 << 18
 _MOST_PATHS = 1 << 16
 #: Ranges of the runs that a pass reads, if there are several.
 _PASS_RANGES = 1 << 20
+#: Numbers of runs are positive.
+_NO_RUN = "0"
 _NULL = np.iinfo(np.int64).min
 _NULL_SQL = "(-9223372036854775807 - 1)"
 #: Bits of a kind, as in paths.c: an operator, another range except functions, on a track of the host; then its number.
@@ -226,7 +228,7 @@ _TEMPORARY = ("range_place", "call_place", "slow_slice", "slow_chain", "slow_pla
 def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Collection[int]) -> None:
     """Create the temporary table linked: tasks to which flows lead, and the first range that is the source of one.
 
-    runs  those that may have tasks
+    runs  those that may have tasks with flows from ranges
     """
     connection.execute(_LINKED.format(runs=", ".join(f"{run_id:d}" for run_id in runs)) if runs else _NONE_LINKED)
 
@@ -235,8 +237,10 @@ def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> No
     """Insert the rows of runs that have none, after link_tasks."""
     for group in _groups(connection, sorted(runs)):
         chosen = ", ".join(f"{run_id:d}" for run_id, _ in group)
-        # Numbers of runs are positive.
-        within = {"runs": chosen, "with_ranges": ", ".join(f"{run_id:d}" for run_id, count in group if count) or "0"}
+        within = {
+            "runs": chosen,
+            "with_ranges": ", ".join(f"{run_id:d}" for run_id, count in group if count) or _NO_RUN,
+        }
         if not native.AVAILABLE or not _Pass(connection, within).insert():
             _fill_in_sql(connection, within)
         for name in _TEMPORARY:
@@ -275,7 +279,10 @@ class _Pass:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, within: dict[str, str]) -> None:
         self._connection = connection
-        self._kinds = [kind for (kind,) in connection.execute(_KINDS.format(**within)).fetchall()]
+        # Statements without rows take longer than a small run.
+        self._has_ranges = within["with_ranges"] != _NO_RUN
+        kinds = connection.execute(_KINDS.format(**within)).fetchall() if self._has_ranges else []
+        self._kinds = [kind for (kind,) in kinds]
         cases = " ".join(f"WHEN {quote_text(kind)} THEN {_bits(kind, n)}" for n, kind in enumerate(self._kinds, 1))
         self._within = within | {"kinds": cases or "WHEN '' THEN 0"}
         self._has_linked = bool(connection.execute("FROM temp.linked LIMIT 1").fetchall())
@@ -286,7 +293,9 @@ class _Pass:
     def insert(self) -> bool:
         """Insert the rows of both tables; return False, without having inserted any, for what the pass can't do."""
         try:
-            if self._connection.execute(_COLLISION.format(**self._within)).fetchall() or not self._read():
+            if self._has_ranges and self._connection.execute(_COLLISION.format(**self._within)).fetchall():
+                return False
+            if not self._read():
                 return False
             self._insert()
         finally:
@@ -321,8 +330,9 @@ class _Pass:
 
     def _take(self, start: int, within: dict[str, str]) -> None:
         """Take the slices and tasks of a range of time."""
-        for columns in self._batches(_SLICES.format(**within)):
-            self._paths.feed(*columns)
+        if self._has_ranges:
+            for columns in self._batches(_SLICES.format(**within)):
+                self._paths.feed(*columns)
         self._paths.place(start)
         tasks = f"({_TASKS.format(**within)}) AS r"
         if self._has_linked:
@@ -374,7 +384,8 @@ class _Pass:
         columns["parent_path_id"] = pa.array(ids[of_host["parent"]], mask=of_host["depth"] == 0)
         columns["kind"] = kinds.take(pa.array(numbers))
         columns["is_other"] = pa.array(of_host["name"] == _OTHER_HASH)
-        execute_with(self._connection, _INSERT_PATHS, "new_paths", pa.table(columns))
+        if len(of_host):
+            execute_with(self._connection, _INSERT_PATHS, "new_paths", pa.table(columns))
         for sums in self._sums:
             columns = {name: pa.array(sums[name]) for name in _SUM_NAMES[1:]}
             columns |= {"run_id": pa.array(paths["run_id"][sums["path"]]), "path_id": pa.array(ids[sums["path"]])}
