@@ -5,6 +5,9 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+#: DuckDB's threads take a batch each.
+_BATCH_ROWS = 1 << 14
+
 
 def execute_with(
     connection: duckdb.DuckDBPyConnection,
@@ -37,6 +40,7 @@ def _register(
     once it was read, so that its rows don't fill the memory until then.
     """
     if not isinstance(rows, pa.RecordBatchReader):
-        batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        batches = table.to_batches(_BATCH_ROWS)
         rows = pa.RecordBatchReader.from_batches(rows.schema, iter(batches))
     connection.register(name, rows)

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.int64 import Int64, Mask
+from traceconv.base.int64 import Int64, Mask, has_duplicates
 from traceconv.base.integers import LARGEST
 from traceconv.normalize.enclosing_slices import OpenSlices, Probes, Slices
 from traceconv.normalize.sort.spool import Spool
@@ -157,7 +157,7 @@ def _next_tasks(connection: duckdb.DuckDBPyConnection, start: int, end: int, *, 
         thread, track, calls = "a.track_id", "h.track", _CALLS.format(first_id=first_id, last_id=last_id)
     statement = _NEXT.format(**within, thread=thread, track=track, calls=calls)
     rows = connection.sql(statement).to_arrow_table()
-    if len(np.unique(rows.column("number"))) < rows.num_rows:
+    if has_duplicates(rows.column("number").to_numpy()):
         rows = connection.sql(statement + _FIRST).to_arrow_table()
     return rows
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from traceconv.base.int64 import Int64, Mask
@@ -198,12 +199,13 @@ SELECT n.number, kernel_category(n.name) AS category
 FROM temp.operator_name AS n
 SEMI JOIN name_rows AS r ON r.name = n.number
 """
-_OPERATORS = """
-INSERT INTO operator BY NAME
-SELECT m.* REPLACE (n.name AS name, coalesce(m.category, c.category) AS category)
-FROM operator_rows AS m
-JOIN (FROM temp.operator_name WHERE {part}) AS n ON n.number = m.name
-LEFT JOIN (FROM temp.operator_category WHERE {part}) AS c ON c.number = m.name
+# Numbers of names are consecutive.
+_NAMED = """
+SELECT n.name, c.category
+FROM temp.operator_name AS n
+LEFT JOIN temp.operator_category AS c USING (number)
+WHERE n.number BETWEEN {min} AND {max}
+ORDER BY n.number
 """
 #: Calls whose work is computed at once.
 _PART_ROWS = 1 << 14
@@ -376,9 +378,28 @@ def _insert_operators(connection: duckdb.DuckDBPyConnection, operators: SpilledR
         names.append(np.unique(batch.column("name").to_numpy()[wanted]))
     name_rows = pa.table({"name": pa.array(np.unique(np.concatenate(names)))})
     execute_with(connection, _CATEGORIES, "name_rows", name_rows)
+    waiting: list[pa.RecordBatch] = []
     for _, batch in operators.batches():
         batch = batch.filter(pa.array(used[batch.column("operator_id").to_numpy()]))
         if batch.num_rows:
-            names = batch.column("name").to_numpy()
-            part = f"number BETWEEN {names.min()} AND {names.max()}"
-            execute_with(connection, _OPERATORS.format(part=part), "operator_rows", batch)
+            waiting.append(batch)
+        if sum(one.num_rows for one in waiting) >= _JOINED_ROWS:
+            _insert_named(connection, pa.Table.from_batches(waiting))
+            waiting.clear()
+    if waiting:
+        _insert_named(connection, pa.Table.from_batches(waiting))
+
+
+def _insert_named(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+    """Insert operators, whose names are numbers so far."""
+    numbers = rows.column("name").combine_chunks()
+    bounds = pc.min_max(numbers).as_py()
+    names = connection.sql(_NAMED.format(**bounds)).to_arrow_table().combine_chunks()
+    places = pc.subtract(numbers, bounds["min"]).cast(pa.int32())
+    texts = [
+        pa.DictionaryArray.from_arrays(places, names.column(column).chunk(0)).cast(pa.string())
+        for column in ("name", "category")
+    ]
+    rows = rows.set_column(2, "name", texts[0])
+    rows = rows.set_column(5, "category", pc.coalesce(rows.column("category"), texts[1]))
+    execute_with(connection, "INSERT INTO operator BY NAME FROM operator_rows", "operator_rows", rows)

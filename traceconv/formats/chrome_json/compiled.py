@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.int64 import has_duplicates
 from traceconv.events.trace import LABEL_FIELDS, RAW_FIELDS, Coded, EventColumns, Extras
 
 #: Phases (ph) as numbered by DFTracer from version 2 on. Source: its core/common/enumeration.h.
@@ -110,7 +111,7 @@ def _extras(text: bytes, columns: list[NDArray[np.int32]], count: int) -> Extras
     if not known.keys().isdisjoint((*LABEL_FIELDS, *RAW_FIELDS)):
         return None
     codes = np.array([known[name] for name in names], np.int32)[tokens.indices.to_numpy()]
-    if len(np.unique(event.astype(np.int64) * len(known) + codes)) < len(event):
+    if has_duplicates(event.astype(np.int64) * len(known) + codes):
         return None
     texts = stretches.take(pa.array(np.arange(2, 4 * len(event), 4)))
     return Extras(count, event.astype(np.int64), codes, list(known), texts)
