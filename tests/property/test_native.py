@@ -489,6 +489,17 @@ def test_packets(given_packets: list[list[tuple[int, int, int]]], cut: int) -> N
         assert getattr(others_in_c, name)[own_in_c].tolist() == getattr(others, name)[own].tolist()
 
 
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)), st.integers(0, 3))
+def test_differences(numbers: list[int], more: int) -> None:
+    column = np.array(numbers, np.int64)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(native, "AVAILABLE", False)
+        encoded = protobuf.encode_differences(column)
+    assert protobuf.encode_differences(column) == encoded
+    last = numbers[-1] if numbers else 0
+    assert protobuf.decode_differences(encoded, len(numbers) + more).tolist() == numbers + [last] * more
+
+
 def while_it_changes(array: NDArray[np.generic], values: list[object], read: Callable[[], None]) -> None:
     """Call `read` a hundred times while another thread writes values into the array."""
     stop = threading.Event()

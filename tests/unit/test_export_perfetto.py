@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,18 @@ from traceconv.export import perfetto_records as wire
 from traceconv.export.perfetto import export_perfetto
 from traceconv.export.registry import Written
 from traceconv.formats.perfetto_proto.field_numbers import OWN
-from traceconv.formats.perfetto_proto.own_export import HEADER, ROWS, TABLE
+from traceconv.formats.perfetto_proto.own_export import (
+    COLUMN,
+    COUNT,
+    DIFFERENCES,
+    DOUBLES,
+    HEADER,
+    KNOWN,
+    NAME,
+    ROWS,
+    TABLE,
+    TEXTS,
+)
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
 
@@ -284,6 +296,9 @@ MODIFICATIONS: list[Callable[[bytes], bytes]] = [
                                              b'"device":[],"process":[],"track":[],"thread":[]}'),
     lambda data: drawn_of(data) + own_packet(HEADER, b'{"writer":"traceconv ' + b"[" * 100_000),
     lambda data: drawn_of(data) + own_packet(ROWS, rows_text(["block_id"], [1]), "memory"),
+    lambda data: data + columns_packet(1, {NAME: b"unknown"}),
+    lambda data: data + columns_packet(1, {NAME: b"block_id", DOUBLES: struct.pack("<d", 0.5)}),
+    lambda data: data + columns_packet(1, {NAME: b"block_id", TEXTS: b"text"}),
 ]  # fmt: skip
 
 
@@ -298,6 +313,31 @@ def test_a_modified_export_is_read_like_any_trace(odd_trace: bytes, tmp_path: Pa
     assert query(store, "SELECT count(*) FROM task") == [(0,)]
     slices = dict(query(store, "SELECT run_id, count(*) FROM range GROUP BY 1"))
     assert all(slices[run.run_id] >= 10 for run in runs)
+
+
+#: Rows of a packet, and a column that can't have this number of values.
+DAMAGED_COLUMNS: list[tuple[int, dict[int, bytes]]] = [
+    (1 << 30, {NAME: b"block_id"}),
+    (1, {NAME: b"\xff"}),
+    (1, {NAME: b"block_id", DIFFERENCES: b"\x02\x02"}),  # two numbers
+    (1, {NAME: b"block_id", DIFFERENCES: b"\x80"}),
+    (1, {NAME: b"block_id", DIFFERENCES: b"\x80" * 10 + b"\x01"}),
+    (2, {NAME: b"block_id", DOUBLES: bytes(8)}),
+    (9, {NAME: b"block_id", KNOWN: b"\xff"}),
+    (1, {NAME: b"pool", TEXTS: b"text", DIFFERENCES: b"\x02"}),  # the second of one text
+    (1 << 16, {NAME: b"pool", TEXTS: b"x" * 2000}),  # 130 MB
+]
+
+
+def test_damaged_columns_are_lost(odd_trace: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.pftrace"
+    path.write_bytes(odd_trace + b"".join(columns_packet(*damaged) for damaged in DAMAGED_COLUMNS))
+    store = tmp_path / "restored.duckdb"
+    [run] = ingest([path], store)
+    assert [(entry.code.text, entry.event_count) for entry in run.log] == [("damaged_event", len(DAMAGED_COLUMNS))]
+    path.write_bytes(odd_trace)
+    ingest([path], tmp_path / "whole.duckdb")
+    assert differences(store, tmp_path / "whole.duckdb") == []
 
 
 @pytest.fixture
@@ -317,6 +357,12 @@ def rows_text(columns: list[str], *rows: list[object]) -> bytes:
 
 def own_packet(number: int, text: bytes, name: str = "") -> bytes:
     return wire.packet(wire.bytes_field(OWN, wire.bytes_field(TABLE, name.encode()) + wire.bytes_field(number, text)))
+
+
+def columns_packet(count: int, column: dict[int, bytes]) -> bytes:
+    fields = b"".join(wire.bytes_field(number, value) for number, value in column.items())
+    table = wire.bytes_field(TABLE, b"memory") + wire.number_field(COUNT, count)
+    return wire.packet(wire.bytes_field(OWN, table + wire.bytes_field(COLUMN, fields)))
 
 
 def drawn_of(data: bytes) -> bytes:

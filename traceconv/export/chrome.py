@@ -159,9 +159,9 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
 
 def _write_table(connection: duckdb.DuckDBPyConnection, file: RecordFile, name: str, source: str) -> None:
     """Write the rows of a table that viewers don't show, in metadata events."""
-    rows, begin = row_arrays(connection, name, source), f',\n{{"pid":1,"ph":"M","name":"{name}","args":'.encode()
+    rows = row_arrays(connection, name, source)
     for batch in small_batches(connection, rows.query, 1 if name == TIMELESS else _EVENT_ROWS, _EVENT_BYTES):
-        file.write_later(partial(rows.around, batch, lambda _: begin, b"}"))
+        file.write_later(partial(rows.event, batch))
 
 
 def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:

@@ -19,18 +19,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from traceconv._version import __version__
-from traceconv.base.deflate import compress
 from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import table_sources
 from traceconv.export.json_sql import json_text
 from traceconv.export.output import CountedFile, open_output
+from traceconv.export.perfetto_columns import columns_packet, packed
 from traceconv.export.perfetto_flows import EventFlows, Flows
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import make_plan
 from traceconv.export.records import Kind, RecordFile, Template, record_file
 from traceconv.export.registry import Written
-from traceconv.export.row_arrays import row_arrays
+from traceconv.export.row_arrays import used_columns
 from traceconv.export.row_order import Places, rows_of_window, slice_order, small_batches, time_ordered
 from traceconv.export.sorted_runs import copied_tables, one_thread
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
@@ -39,14 +39,15 @@ from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.own_export import HEADER, ROWS, SHIFT, TABLE
 from traceconv.normalize.trace.own_columns import (
     DRAWN,
-    FORM,
     NO_CATEGORY,
     OP_MEMBERS,
+    PACKET_FORM,
     REVERSED_NOTE,
     SHOWN_CATEGORY,
     TIMELESS,
 )
 from traceconv.schema import table
+from traceconv.schema.ddl import quote_identifier
 
 Int64 = NDArray[np.int64]
 #: Columns of a template, by name.
@@ -54,9 +55,9 @@ Columns: TypeAlias = "dict[str, pa.Array | Int64]"
 
 _BATCH_ROWS = 16_384
 #: Text columns have 31-bit offsets.
-_BATCH_BYTES = 256 << 20
+_BATCH_BYTES = 64 << 20
 _MEMORY_LIMIT = "100MB"
-_ROWS_LEVEL = 1
+_LEVEL = 1
 #: Columns that are not annotations: they are elsewhere in the event, or follow from its track.
 _PLACED = frozenset(("run_id", "track_id", "lane", "name", "category", "start_ns", "ts_ns", "args"))
 #: Annotations of the op that a task or a call belongs to.
@@ -164,7 +165,7 @@ class _Export:
     # -- what only traceconv reads --
 
     def _header(self) -> bytes:
-        about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": FORM, **self.plan.header()}
+        about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": PACKET_FORM, **self.plan.header()}
         return json_text(about).encode()
 
     def _tables(self) -> None:
@@ -173,9 +174,10 @@ class _Export:
         sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
-            rows, begin = row_arrays(self.connection, name, source), partial(_begin_own, ROWS, table_name=name)
-            for batch in _batches(self.connection, rows.query, 1 if name == TIMELESS else _BATCH_ROWS):
-                self.file.write_later(partial(rows.around, batch, begin, result=_packed))
+            columns = map(quote_identifier, used_columns(self.connection, name, source))
+            query = f"SELECT {', '.join(columns)} FROM {source}"
+            for batch in _batches(self.connection, query, 1 if name == TIMELESS else _BATCH_ROWS):
+                self.file.write_later(partial(columns_packet, name, batch))
         self.file.write(_own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
 
     def _clock(self) -> None:
@@ -384,18 +386,8 @@ class _Export:
 
 def _own_packet(number: int, text: bytes, table_name: str = "") -> bytes:
     """Return a packet with what only traceconv reads, compressed."""
-    return _packed(_begin_own(number, len(text), table_name) + text)
-
-
-def _begin_own(number: int, size: int, table_name: str = "") -> bytes:
-    """Return what is before the text in a packet with what only traceconv reads; `size`: bytes of the text."""
     name = wire.bytes_field(TABLE, table_name.encode()) if table_name else b""
-    return wire.begin_packet(pb.OWN, name + wire.begin_bytes(number, size), size)
-
-
-def _packed(packet: bytes | memoryview) -> bytes:
-    """Return a packet with a compressed packet."""
-    return wire.packet(wire.bytes_field(pb.PACKED, compress(packet, _ROWS_LEVEL)))
+    return packed(wire.packet(wire.bytes_field(pb.OWN, name + wire.bytes_field(number, text))), _LEVEL)
 
 
 def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> int:

@@ -26,24 +26,13 @@ def number_field(number: int, value: int) -> bytes:
 
 def bytes_field(number: int, value: bytes) -> bytes:
     """Encode a field of bytes."""
-    return begin_bytes(number, len(value)) + value
-
-
-def begin_bytes(number: int, size: int) -> bytes:
-    """Encode what is before the bytes of a field of `size` bytes."""
-    return tag(number, 2) + encode_varint(size)
+    return tag(number, 2) + encode_varint(len(value)) + value
 
 
 def packet(*parts: bytes, flags: int = 0) -> bytes:
     """Encode a packet; the trace has a single sequence."""
     head = number_field(SEQUENCE, _SEQUENCE_ID) + (number_field(FLAGS, flags) if flags else b"")
     return bytes_field(PACKET, head + b"".join(parts))
-
-
-def begin_packet(number: int, before: bytes, size: int) -> bytes:
-    """Encode what is before `size` bytes at the end of a packet: its head, and a field of bytes with `before`."""
-    head = number_field(SEQUENCE, _SEQUENCE_ID) + begin_bytes(number, len(before) + size) + before
-    return begin_bytes(PACKET, len(head) + size) + head
 
 
 def note(event: Template, name: int, form: int, column: str) -> None:

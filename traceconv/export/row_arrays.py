@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import duckdb
@@ -17,8 +16,7 @@ from traceconv.schema.ddl import quote_identifier
 _LEAST_BUFFER_BYTES = 1 << 17
 #: A buffer that became larger than this, for long texts, is not kept.
 _MOST_KEPT_BYTES = 16 << 20
-#: Bytes before the rows, next to the names of the columns.
-_MOST_BEFORE = 256
+_END = b"]}}"
 
 
 class _Buffers(threading.local):
@@ -33,57 +31,48 @@ _buffers = _Buffers()
 
 @dataclass(frozen=True, slots=True)
 class RowArrays:
-    """Rows of a table.
+    """Rows of a table, in the args of metadata events.
 
-    query    SELECT of the columns
-    row      template of a row, which begins with a comma
-    columns  the names, and what is between them and the first row
+    query  SELECT of the columns
+    row    template of a row, which begins with a comma
+    begin  the event up to the first row
     """
 
     query: str
     row: Template
-    columns: bytes
+    begin: bytes
 
-    def around(
-        self,
-        batch: pa.RecordBatch,
-        before: Callable[[int], bytes],
-        after: bytes = b"",
-        result: Callable[[memoryview], bytes] = bytes,
-    ) -> bytes:
-        """Return the object with the rows of a non-empty batch, `before` and `after` it.
-
-        `before` returns up to _MOST_BEFORE bytes for the size of the object. All of this is passed to `result`, which
-        must not keep it.
-        """
+    def event(self, batch: pa.RecordBatch) -> bytes:
+        """Return the event with the rows of a non-empty batch."""
         buffer = _buffers.kept
-        room = _MOST_BEFORE + len(self.columns)
-        end = fill(self.row, batch, buffer, room)
-        tail = b"]}" + after
-        buffer[end : end + len(tail)] = tail
-        # The first row's comma is overwritten.
-        first = room + 1
-        head = before(len(self.columns) + end - first + 2) + self.columns
-        buffer[first - len(head) : first] = head
-        with memoryview(buffer) as data, data[first - len(head) : end + len(tail)] as found:
-            done = result(found)
+        end = fill(self.row, batch, buffer, len(self.begin) - 1)
+        buffer[: len(self.begin)] = self.begin  # over the first row's comma
+        buffer[end : end + len(_END)] = _END
+        with memoryview(buffer) as data:
+            event = bytes(data[: end + len(_END)])
         if len(buffer) > _MOST_KEPT_BYTES:
             _buffers.kept = bytearray(_LEAST_BUFFER_BYTES)
-        return done
+        return event
 
 
 def row_arrays(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> RowArrays:
     """Return the rows of `source`, a FROM clause of rows of a table, without the run and columns that are all NULL."""
+    columns = used_columns(connection, name, source)
+    row, selected = Template().literal(",["), []
+    for column, kind in columns.items():
+        selected.append(selected_column(column, kind))
+        row.put(JSON_KINDS[kind], column, ",").when_null(column, Template().literal(",null"))
+    begin = f',\n{{"pid":1,"ph":"M","name":"{name}","args":{{"columns":{json_text(list(columns))},"rows":['
+    return RowArrays(f"SELECT {', '.join(selected)} FROM {source} AS s", row.literal("]"), begin.encode())
+
+
+def used_columns(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> dict[str, str]:
+    """Return the columns of a table, at least one, that are not NULL in all rows of `source`, and their types."""
     columns = {column.name: column.type for column in table(name).columns if column.name != "run_id"}
     counts = ", ".join(f"count({quote_identifier(column)})" for column in columns)
     [found] = connection.execute(f"SELECT {counts} FROM {source}").fetchall()
-    chosen = [column for column, count in zip(columns, found, strict=True) if count] or list(columns)[:1]
-    row, selected = Template().literal(",["), []
-    for column in chosen:
-        selected.append(selected_column(column, columns[column]))
-        row.put(JSON_KINDS[columns[column]], column, ",").when_null(column, Template().literal(",null"))
-    begin = b'{"columns":%s,"rows":[' % json_text(chosen).encode()
-    return RowArrays(f"SELECT {', '.join(selected)} FROM {source} AS s", row.literal("]"), begin)
+    used = [column for column, count in zip(columns, found, strict=True) if count] or list(columns)[:1]
+    return {column: columns[column] for column in used}
 
 
 def selected_column(name: str, kind: str) -> str:

@@ -19,6 +19,7 @@ static PyMethodDef methods[] = {
         "line_ns, edge_ns): sort a graph's edges, and set the usual delays."},
     {"change_modules", (PyCFunction)(void (*)(void))native_change_modules, METH_FASTCALL,
         "change_modules(clock, ids, open, parent, targets, leave, paths): leave and enter modules of a model."},
+    {"differences", native_differences, METH_VARARGS, "differences(numbers): each minus the one before, as packed sint64."},
     {"end_of_bracketed", native_end_of_bracketed, METH_VARARGS,
         "end_of_bracketed(text, at, stop): the end of an object or array, or None."},
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},

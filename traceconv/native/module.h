@@ -18,6 +18,7 @@ PyObject *native_apart(PyObject *module, PyObject *args);
 PyObject *native_causes(PyObject *module, PyObject *args);
 PyObject *native_delays(PyObject *module, PyObject *args);
 PyObject *native_change_modules(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *native_differences(PyObject *module, PyObject *args);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_expand(PyObject *module, PyObject *args);

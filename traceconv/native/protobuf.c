@@ -1,9 +1,12 @@
-/* Bounds of consecutive protobuf messages, without the interpreter lock. */
+/* Bounds of consecutive protobuf messages, and packed numbers, without the interpreter lock. */
 
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
 
+#include <stdlib.h>
+
 #include "protobuf.h"
+#include "put.h"
 #include "room.h"
 
 typedef struct {
@@ -59,5 +62,45 @@ PyObject *native_messages(PyObject *module, PyObject *args)
         result = Py_BuildValue("y#L", bounds.items == NULL ? "" : bounds.items,
             (Py_ssize_t)(bounds.count * 2 * sizeof(int64_t)), (long long)stop);
     free(bounds.items);
+    return result;
+}
+
+enum { MOST_VARINT = 10 };
+
+/* The differences of numbers from the one before, as sint64; zeros at the end are omitted. Returns the size. */
+static size_t put_differences(const uint8_t *numbers, size_t count, uint8_t *out)
+{
+    uint8_t *at = out, *end = out;
+    uint64_t before = 0;
+    for (size_t place = 0; place < count; place++) {
+        uint64_t number, change;
+        memcpy(&number, numbers + place * sizeof number, sizeof number);
+        change = number - before;
+        before = number;
+        at = put_varint(at, change << 1 ^ -(change >> 63));
+        end = change ? at : end;
+    }
+    return (size_t)(end - out);
+}
+
+PyObject *native_differences(PyObject *module, PyObject *args)
+{
+    Py_buffer numbers;
+    PyObject *result;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*:differences", &numbers))
+        return NULL;
+    size_t count = (size_t)numbers.len / sizeof(int64_t), size;
+    uint8_t *out = count > PY_SSIZE_T_MAX / MOST_VARINT ? NULL : malloc(count * MOST_VARINT + 1);
+    if (out == NULL) {
+        PyBuffer_Release(&numbers);
+        return PyErr_NoMemory();
+    }
+    Py_BEGIN_ALLOW_THREADS
+    size = put_differences(numbers.buf, count, out);
+    Py_END_ALLOW_THREADS
+    result = PyBytes_FromStringAndSize((const char *)out, (Py_ssize_t)size);
+    free(out);
+    PyBuffer_Release(&numbers);
     return result;
 }

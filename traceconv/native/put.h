@@ -30,4 +30,14 @@ static inline uint8_t *put_text(uint8_t *out, Text at, Text end, Text last)
     return last - end >= STRIDE ? put_padded(out, at, end - at) : put(out, at, (size_t)(end - at));
 }
 
+static inline uint8_t *put_varint(uint8_t *out, uint64_t value)
+{
+    while (value >= 0x80) {
+        *out++ = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    *out++ = (uint8_t)value;
+    return out;
+}
+
 #endif

@@ -131,16 +131,6 @@ static inline int is_embeddable(Text at, Text end)
     return at < end && *at != '"' && *at != 'n' && past_value(at, end, 0) == end;
 }
 
-static inline uint8_t *put_varint(uint8_t *out, uint64_t value)
-{
-    while (value >= 0x80) {
-        *out++ = (uint8_t)(value | 0x80);
-        value >>= 7;
-    }
-    *out++ = (uint8_t)value;
-    return out;
-}
-
 static inline Py_ssize_t varint_size(uint64_t value)
 {
     return (bit_count(value) + 6) / 7;

@@ -120,6 +120,31 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
+def encode_differences(numbers: Int64) -> bytes:
+    """Encode numbers as packed sint64, each minus the one before it (mod 2^64); zeros at the end are omitted."""
+    if native.AVAILABLE:
+        return native.differences(np.ascontiguousarray(numbers))
+    changes = np.diff(numbers, prepend=np.int64(0))
+    zigzag = (changes << 1) ^ (changes >> 63)
+    return b"".join(map(encode_varint, zigzag[: len(np.trim_zeros(zigzag, "b"))].tolist()))
+
+
+def decode_differences(data: bytes, count: int) -> Int64:
+    """Return `count` numbers that `encode_differences` encoded. Raises WireError if there are more."""
+    read = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(read < 0x80)
+    starts = np.append(0, ends + 1)
+    sizes = np.diff(starts)
+    if starts[-1] != len(read) or len(ends) > count or (sizes > _MAX_VARINT).any():
+        raise WireError("malformed packed numbers")
+    changes = np.zeros(count, np.int64)
+    if len(ends):
+        shifts = 7 * (np.arange(len(read)) - np.repeat(starts[:-1], sizes)).astype(np.uint64)
+        zigzag = np.add.reduceat((read & 0x7F).astype(np.uint64) << shifts, starts[:-1])
+        changes[: len(ends)] = (zigzag >> 1).view(np.int64) ^ -(zigzag & 1).view(np.int64)
+    return np.cumsum(changes)
+
+
 def walk(data: bytes, bounds: Int64) -> FieldTable:
     """The fields of all messages. `bounds`: where each begins and ends. Malformed ones are not `sound`."""
     rows = []

@@ -22,7 +22,7 @@ from traceconv.formats.perfetto_proto.events import TrackEvents
 from traceconv.formats.perfetto_proto.framing import Packets, Window
 from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES
 from traceconv.formats.perfetto_proto.message import Message
-from traceconv.formats.perfetto_proto.own_export import ROWS, TABLE
+from traceconv.formats.perfetto_proto.own_export import ROWS, TABLE, columns_text
 from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
 from traceconv.formats.perfetto_proto.sequences import Sequence
 from traceconv.formats.perfetto_proto.state import TraceState
@@ -126,8 +126,9 @@ class Translator:
         try:
             message = Message(data, start, end)
             name, text = message.text(TABLE), message.text(ROWS)
-            if name is not None and text is not None:
-                rows.add("M", name.decode(), None, None, None, None, text.decode())
+            if name is not None:
+                args = columns_text(message) if text is None else text.decode()
+                rows.add("M", name.decode(), None, None, None, None, args)
         except (WireError, UnicodeDecodeError):
             self._counts["damaged"] += 1
 

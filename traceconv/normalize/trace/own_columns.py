@@ -17,8 +17,9 @@ from traceconv.schema import table
 from traceconv.schema.arrow import arrow_schema
 from traceconv.schema.model import Column
 
-#: `form` in the header of the exports that can be read back.
-FORM = 3
+#: `form` in the header of exports, Chrome and Perfetto traces, and those that can be read back.
+FORM, PACKET_FORM = 3, 4
+FORMS = (FORM, PACKET_FORM)
 #: Displayed name of an event whose name is NULL; its args then contain `"name":null`.
 NO_NAME = "(no name)"
 #: Columns of an op that its tasks display; they are read from the op itself.
@@ -157,10 +158,14 @@ def decoded_list(decoder: Any, text: bytes) -> Any:
 
 
 class _Rows(msgspec.Struct, forbid_unknown_fields=True):
-    """Rows of a table in a metadata event: arrays with the values of the listed columns; the others are NULL."""
+    """Rows of a table in a metadata event: for each row the values of the listed columns; the others are NULL.
+
+    values  an array for each column instead; unsigned integers beyond 63 bits are negative there
+    """
 
     columns: list[str]
-    rows: Raw
+    rows: Raw = ABSENT
+    values: Raw = ABSENT
 
 
 _ROWS = msgspec.json.Decoder(_Rows)
@@ -173,13 +178,28 @@ def _tuples_decoder(types: tuple[str, ...]) -> Any:
     return _list_decoder(row)
 
 
+@cache
+def _columns_decoder(types: tuple[str, ...]) -> Any:
+    """Return a decoder of the values of columns of these types."""
+    return msgspec.json.Decoder(GenericAlias(tuple, tuple(GenericAlias(list, _TYPES[one]) for one in types)))
+
+
 def rows_of(name: str, text: bytes) -> tuple[int, dict[str, list[Any]]]:
     """Return the number of rows in a metadata event, and the values of the columns in it. Raises NotAsWritten."""
     found = decoded_list(_ROWS, text)
     types = {column.name: column.type for column in table(name).columns if column.name != "run_id"}
     if not types.keys() >= set(found.columns) or len(set(found.columns)) < len(found.columns):
         raise NotAsWritten(f"columns that {name} has not, or has once")
-    rows = decoded_list(_tuples_decoder(tuple(types[column] for column in found.columns)), found.rows)
+    kinds = tuple(types[column] for column in found.columns)
+    if found.values != ABSENT:
+        values = decoded_list(_columns_decoder(kinds), found.values)
+        if not values or len(set(map(len, values))) > 1:
+            raise NotAsWritten("columns of different lengths")
+        for place, kind in enumerate(kinds):
+            if kind == "u64":
+                values[place][:] = [one if one is None or one >= 0 else one + (1 << 64) for one in values[place]]
+        return len(values[0]), dict(zip(found.columns, values, strict=True))
+    rows = decoded_list(_tuples_decoder(kinds), found.rows)
     return len(rows), dict(zip(found.columns, map(list, zip(*rows, strict=True)), strict=False))
 
 

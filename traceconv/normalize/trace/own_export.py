@@ -64,7 +64,7 @@ def header_of(keys: Mapping[str, bytes]) -> _Header | None:
         header = _HEADER.decode(keys.get("otherData", b""))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    ours = header.writer.startswith("traceconv ") and header.form == own.FORM and len(header.run) == 1
+    ours = header.writer.startswith("traceconv ") and header.form in own.FORMS and len(header.run) == 1
     return header if ours else None
 
 
