@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
+from traceconv.cli import app
+from traceconv.reports import msprof_csv, run
 from traceconv.store.memory_limit import shrink_cache, sorted_on_disk
 
 
@@ -31,6 +34,31 @@ def test_a_query_without_memory_is_asked_again_with_less() -> None:
     with pytest.raises(duckdb.OutOfMemoryException):
         list(sorted_on_disk(connection, lambda: asked(connection, limits, 9)))
     assert connection.execute("SELECT current_setting('memory_limit')").fetchall() == [("400.0 MiB",)]
+
+
+@pytest.mark.parametrize("form", ["csv", "msprof-csv"])
+def test_the_command_asks_again_too(
+    make_store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], form: str
+) -> None:
+    """Its connection is restricted; the error was that the store may be damaged."""
+    for module in (run, msprof_csv):
+        monkeypatch.setattr(module, "sorted_on_disk", asked_twice)
+    task = {"id": 1, "op_id": 1, "start_ns": 0, "dur_ns": 5, "kind": "compute", "task_type": "AI_CORE"}
+    store = make_store(task=[task], op=[{"op_id": 1, "op_type": "MatMul"}])
+    assert app.run(["report", "op-statistic", "--db", str(store), "--format", form]) == 0
+    assert "MatMul" in capfd.readouterr().out
+
+
+def asked_twice(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """sorted_on_disk, if DuckDB runs out of memory the first time."""
+    failures = [duckdb.OutOfMemoryException("could not allocate block")]
+
+    def failing() -> Iterator[Any]:
+        if failures:
+            raise failures.pop()
+        yield from ask()
+
+    return sorted_on_disk(connection, failing)
 
 
 def used_bytes(connection: duckdb.DuckDBPyConnection) -> int:

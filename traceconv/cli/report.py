@@ -225,7 +225,7 @@ def _run(
         assert output is not None  # checked by options.row_format
         write_parquet_file(connection, *statement(connection, question), output)
         return
-    lock_down(connection)
+    lock_down(connection, fixed_memory=False)
     if form == "msprof-csv":
         lines = msprof_csv(connection, question)
         start = list(islice(lines, 2))

@@ -216,11 +216,17 @@ def close_in_use(connections: Sequence[duckdb.DuckDBPyConnection]) -> None:
                 break
 
 
-def lock_down(connection: duckdb.DuckDBPyConnection, writable: Path | None = None) -> None:
+def lock_down(
+    connection: duckdb.DuckDBPyConnection, writable: Path | None = None, *, fixed_memory: bool = True
+) -> None:
     """Restrict a connection to its store, for SQL of users.
 
     It has no files (except `writable`, as the target of a COPY), no network, no extensions, and can't undo this.
+
+    fixed_memory  its memory limit can't be changed either, which `sorted_on_disk` needs
     """
+    if not fixed_memory:
+        connection.execute("SET allowed_configs = ['memory_limit']")
     if writable is not None:
         connection.execute(f"SET allowed_paths = [{quote_text(str(writable.absolute()))}]")
     connection.execute("SET enable_external_access = false")

@@ -26,7 +26,8 @@ def limit_changed(connection: duckdb.DuckDBPyConnection, change: Callable[[int],
     try:
         yield
     finally:
-        connection.execute(f"SET memory_limit = {quote_text(limit)}")
+        with suppress(duckdb.ConnectionException):  # closed before all rows were read
+            connection.execute(f"SET memory_limit = {quote_text(limit)}")
 
 
 def shrink_cache(connection: duckdb.DuckDBPyConnection) -> None:
