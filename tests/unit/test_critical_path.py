@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import traceconv
-from traceconv.analysis import critical_path, path_names, slices
+from traceconv.analysis import critical_path, dependency_graph, dependency_kinds, path_names, slices
 from traceconv.base.errors import InputError, UsageError
 from traceconv.cli.app import run
 from traceconv.export.chrome import export_chrome
@@ -104,6 +104,33 @@ def test_what_if_replays_what_depends_on_the_change(two_kernels: Path) -> None:
         assert store.what_if(no_host_waits=True).predicted_ns == 810
         with pytest.raises(UsageError, match="no op of type 'k1'"):
             store.what_if(op_type="k1", speed_up=2)
+
+
+@pytest.mark.parametrize(("most", "waits"), [(8, 8), (7, 4)])
+def test_waits_that_an_earlier_call_implies(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, most: int, waits: int
+) -> None:
+    """With calls times streams beyond a limit, a thread waits for each task once: 6,000 of each took 1.9 GB."""
+    monkeypatch.setattr(dependency_graph, "_MOST_WAITS", most)
+    sync = "cudaDeviceSynchronize"
+    store = make_store(
+        track=[*TRACKS, {"track_id": 2, "kind": "thread"}],
+        api=[
+            call(1, "Launch", 0, 10), call(2, "Launch", 10, 10), call(3, sync, 20, 180), call(4, sync, 220, 5),
+            call(5, sync, 230, 5), {**call(6, sync, 20, 185), "track_id": 2},
+        ],
+        task=[task(11, 30, 70, submit_ns=0), task(12, 30, 150, submit_ns=10, track_id=8, stream_id=1)],
+        flow=launched((1, 11), (2, 12)),
+        step=[{"step_id": 5, "start_ns": 0, "end_ns": 235}],
+    )  # fmt: skip
+    with traceconv.open_store(store) as opened:
+        assert [one[:2] for one in parts(opened.critical_path(save=False))] == [
+            ("host", 1), ("launch", 12), ("compute", 12), ("host_wait", 3), ("gap", None), ("host", 4),
+            ("gap", None), ("host", 5),
+        ]  # fmt: skip
+    with open_store(store) as connection:
+        [window] = slices.load_slices(connection, 1, [(0, 235)])
+        assert (dependency_graph.build_graph(window).edge_kinds == dependency_kinds.SYNC).sum() == waits
 
 
 def test_the_waits_of_streams_and_copies(make_store: MakeStore) -> None:

@@ -31,6 +31,8 @@ from traceconv.analysis.slices import Columns, Slices
 from traceconv.analysis.vertices import Int8, find, ordered, usual_delays
 from traceconv.base.int64 import Int64, Mask
 
+#: Synchronising calls times streams, from which on only the first wait of a thread for a task is an edge.
+_MOST_WAITS = 1 << 22
 _COPY_TASK = TASK_KINDS.index("copy")
 #: Numbers in a smaller range are counted rather than sorted.
 _SMALL_RANGE = 2**20
@@ -235,7 +237,8 @@ class _Builder:
         )
         streams = np.array([stream_of.get(one, -1) for one in self.host["correlation"][syncs].tolist()], np.int64)
         own = self.host["step"][syncs]
-        for line in np.unique(self.tasks["line"]).tolist():
+        lines = np.unique(self.tasks["line"]).tolist()
+        for line in lines:
             tasks = np.flatnonzero(self.tasks["line"] == line)
             stream = self.tasks["stream"][tasks[0]]
             ends = np.maximum.accumulate(self.tasks["end"][tasks])
@@ -252,7 +255,10 @@ class _Builder:
             fits = (at >= 0) & ((streams < 0) | (streams == stream))
             fits &= (own < 0) | (self.tasks["step"][found] < 0) | (self.tasks["step"][found] == own)
             for recorded in (False, True):
-                mine = fits & ((streams >= 0) == recorded)
+                mine = np.flatnonzero(fits & ((streams >= 0) == recorded))
+                if len(syncs) * len(lines) > _MOST_WAITS:
+                    mine = mine[np.lexsort((mine, self.lines[syncs[mine]]))]
+                    mine = mine[_changes(self.lines[syncs[mine]]) | _changes(found[mine])]
                 self.add(
                     self.count + self.hosts + found[mine], self.count + syncs[mine], RECORDED_SYNC if recorded else SYNC
                 )
@@ -319,6 +325,12 @@ class _Builder:
         if "name_key" not in self.host:
             return np.empty(0, np.uint64), np.empty(0, np.int64)
         return np.concatenate((self.host["name_key"], self.tasks["name_key"])), self.tasks["op"]
+
+
+def _changes(values: Int64) -> Mask:
+    """Return which values differ from the one before."""
+    changes: Mask = np.diff(values, prepend=values[:1] - 1) != 0
+    return changes
 
 
 def _numbered(values: Int64) -> Int64:
