@@ -22,6 +22,7 @@ from traceconv.runtime.event_log import (
     CALL_IN_CALL,
     NONE32,
     WHOLE_CALL,
+    Buffer,
     CaptureIds,
     EventLog,
     EventStore,
@@ -109,17 +110,20 @@ def test_excluded_events_are_not_buffered() -> None:
 
 
 def test_words_are_appended_completely_or_not_at_all() -> None:
-    buffer = bytearray(b"before")
+    buffer = Buffer()
+    buffer.extend(b"before")
     words = (0, -1, 2**63 - 1, -(2**63), NONE32)
     append(buffer, *words)
     appended = b"before" + struct.pack("5q", *words)
-    assert buffer == appended
     for wrong in (2**63, "1", None):
         with pytest.raises((OverflowError, TypeError, struct.error)):
             append(buffer, 1, wrong)  # type: ignore[arg-type]
-    with memoryview(buffer), pytest.raises(BufferError):
-        append(buffer, 1)
-    assert buffer == appended
+    assert (buffer.take(), len(buffer), buffer.take()) == (appended, 0, b"")
+    big = bytes(range(256)) * 40_000  # more than a buffer keeps
+    for _ in range(2):
+        buffer.extend(big)
+        append(buffer, 7)
+        assert buffer.take() == big + struct.pack("q", 7)
 
 
 def some_tasks(device: Device) -> list[Task]:
@@ -191,13 +195,13 @@ def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
         (TaskWithProperty(), "end is not a slot"),
     ):
         with pytest.raises((AttributeError, TypeError), match=error):
-            native.append_tasks(bytearray(), bytearray(), [tasks[0], other], log._task_heads)
+            native.append_tasks(Buffer(), Buffer(), [tasks[0], other], log._task_heads)
     with pytest.raises(OverflowError):
         log.memory_log(0)(*events[0]._replace(address=2**63))
     with pytest.raises(TypeError, match="7 fields"):
-        native.append_memory(bytearray(), {}, *events[0][:6])
+        native.append_memory(Buffer(), {}, *events[0][:6])
     with pytest.raises(KeyError):
-        native.append_memory(bytearray(), {}, *events[0])
+        native.append_memory(Buffer(), {}, *events[0])
     assert log.store.pending == 0
     log.tasks(device, tasks[:3])  # the slots of their class are found again
     assert log.store.pending == 4
@@ -217,7 +221,7 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
         change = log.modules(host.channel, Run({}, {}, 7, 0, [], span_id=99))
         handed: list[int] = []
         dispatch = host.dispatcher(7)
-        for op, move in moves_between([("a", "a/b"), ("a", "a/c"), ()]).items():
+        for op, move in moves_between([("a", "a/b"), ("a", "a/c"), (), tuple(map(str, range(200)))]).items():
             change(*move)
             dispatch(op, partial(handed.append, op))
         assert host.call_log is not None
@@ -225,7 +229,7 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
         number = host.call_log.launched(1_234, 4 * recorder.call_heads(LAUNCH, 2, 3) + CALL_IN_CALL, 7)
         with host.call(host.worker, "runtime", "EventRecord", step_id=8) as other, pytest.raises(KeyError):
             raise KeyError
-        assert (number, other) == (7, 10)
+        assert (number, other) == (11, 14)
         host.drain()
         host.stop()
         recorder.close({})
@@ -233,8 +237,12 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
         found.append(
             (calls(tmp_path / str(is_native)), capture["range"].tolist(), capture.text(capture["range"]["args"]))
         )
-        assert handed == [0, 1, 2]
+        assert handed == [0, 1, 2, 3, 4]
     assert found[0] == found[1]
     begun, parents, paths = [1, 2, 2, 3, 3, 1], [99, 1, 0, 1, 0, 0], ['{"path": "a"}', '{"path": "a/b"}']
-    assert [(row[1], row[2]) for row in found[0][1]] == list(zip(begun, parents, strict=True))
+    assert [(row[1], row[2]) for row in found[0][1][:6]] == list(zip(begun, parents, strict=True))
+    deep = [*range(4, 204), *range(203, 3, -1)]
+    assert [(row[1], row[2]) for row in found[0][1][6:]] == list(
+        zip(deep, [99, *range(4, 203), *[0] * 200], strict=True)
+    )
     assert found[0][2][:2] == paths

@@ -10,6 +10,7 @@ import os
 
 try:
     from traceconv.native._native import (
+        Buffer,
         CallLog,
         Clock,
         Nester,
@@ -57,6 +58,7 @@ else:
 
 __all__ = [
     "AVAILABLE",
+    "Buffer",
     "CallLog",
     "Clock",
     "Nester",

@@ -8,16 +8,91 @@
 #include <stdlib.h>
 
 enum { MOST_WORDS = 16 };
+/* Memory that a buffer keeps when its bytes are taken: it is used again, since the system clears each page of fresh memory. */
+enum { FIRST_ROOM = 1 << 12, MOST_KEPT = 1 << 22 };
+
+static PyObject *buffer_type;
+
+int is_buffer(PyObject *object) { return Py_TYPE(object) == (PyTypeObject *)buffer_type; }
+
+int grow_buffer(Buffer *buffer, size_t size)
+{
+    size_t room = buffer->room > 0 ? buffer->room : FIRST_ROOM;
+    while (room - buffer->size < size && room <= PY_SSIZE_T_MAX / 2)
+        room *= 2;
+    char *bytes = room - buffer->size < size ? NULL : realloc(buffer->bytes, room);
+    if (bytes == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    buffer->bytes = bytes;
+    buffer->room = room;
+    return 1;
+}
+
+static PyObject *buffer_extend(PyObject *self, PyObject *bytes)
+{
+    if (!PyBytes_Check(bytes))
+        return PyErr_Format(PyExc_TypeError, "a buffer takes bytes");
+    return append_bytes(self, PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes)) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *buffer_take(PyObject *self, PyObject *nothing)
+{
+    (void)nothing;
+    Buffer *buffer = (Buffer *)self;
+    PyObject *taken = PyBytes_FromStringAndSize(buffer->bytes, (Py_ssize_t)buffer->size);
+    if (taken == NULL)
+        return NULL;
+    buffer->size = 0;
+    if (buffer->room > MOST_KEPT) {
+        free(buffer->bytes);
+        buffer->bytes = NULL;
+        buffer->room = 0;
+    }
+    return taken;
+}
+
+static Py_ssize_t buffer_length(PyObject *self) { return (Py_ssize_t)((Buffer *)self)->size; }
+
+static void buffer_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    free(((Buffer *)self)->bytes);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef buffer_methods[] = {
+    {"extend", buffer_extend, METH_O, "extend(bytes): append bytes."},
+    {"take", buffer_take, METH_NOARGS, "take(): remove and return all bytes."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot buffer_slots[] = {
+    {Py_tp_dealloc, buffer_free},
+    {Py_tp_methods, buffer_methods},
+    {Py_sq_length, buffer_length},
+    {Py_tp_doc, "Bytes of events that wait for a delivery."},
+    {0, NULL},
+};
+static PyType_Spec buffer_spec = {
+    "traceconv.native._native.Buffer", sizeof(Buffer), 0, Py_TPFLAGS_DEFAULT, buffer_slots};
+
+int add_buffer(PyObject *module)
+{
+    if (buffer_type == NULL)
+        buffer_type = PyType_FromSpec(&buffer_spec);
+    return buffer_type == NULL ? -1 : PyModule_AddObjectRef(module, "Buffer", buffer_type);
+}
 
 PyObject *native_append(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
     int64_t words[MOST_WORDS];
-    if (count < 1 || count > 1 + MOST_WORDS || !PyByteArray_Check(args[0])) {
-        PyErr_Format(PyExc_TypeError, "append() takes a bytearray and at most %d words", (int)MOST_WORDS);
+    if (count < 1 || count > 1 + MOST_WORDS || !is_buffer(args[0])) {
+        PyErr_Format(PyExc_TypeError, "append() takes a buffer and at most %d words", (int)MOST_WORDS);
         return NULL;
     }
-    /* Converting may run Python code, which may append too: the size is read after that. */
     for (Py_ssize_t place = 1; place < count; place++)
         if (!word_of(args[place], &words[place - 1]))
             return NULL;
@@ -132,8 +207,8 @@ PyObject *native_append_memory(PyObject *module, PyObject *const *args, Py_ssize
     enum { BUFFER, HEADS, FIELDS };
     int64_t words[MEMORY_WORDS];
     (void)module;
-    if (count != FIELDS + MEMORY_WORDS || !PyByteArray_Check(args[BUFFER]) || !PyDict_Check(args[HEADS]))
-        return PyErr_Format(PyExc_TypeError, "a bytearray, heads, and a change of memory of %d fields", (int)MEMORY_WORDS);
+    if (count != FIELDS + MEMORY_WORDS || !is_buffer(args[BUFFER]) || !PyDict_Check(args[HEADS]))
+        return PyErr_Format(PyExc_TypeError, "a buffer, heads, and a change of memory of %d fields", (int)MEMORY_WORDS);
     for (int place = 0; place < MEMORY_WORDS - 1; place++)
         if (!word_of(args[FIELDS + place], &words[place]))
             return NULL;
@@ -147,7 +222,7 @@ PyObject *native_append_tasks(PyObject *module, PyObject *args)
 {
     PyObject *buffer, *other, *tasks, *heads;
     (void)module;
-    if (!PyArg_ParseTuple(args, "YYO!O!", &buffer, &other, &PyList_Type, &tasks, &PyDict_Type, &heads))
+    if (!PyArg_ParseTuple(args, "O!O!O!O!", buffer_type, &buffer, buffer_type, &other, &PyList_Type, &tasks, &PyDict_Type, &heads))
         return NULL;
     Py_ssize_t count = PyList_Size(tasks);
     int64_t *words = malloc(((size_t)count * (TASK_WORDS + WAIT_WORDS) + 1) * sizeof *words);

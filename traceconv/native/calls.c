@@ -120,9 +120,9 @@ static int log_init(PyObject *self, PyObject *args, PyObject *names)
     (void)names;
     Log *log = (Log *)self;
     PyObject *buffer, *clock, *numbers;
-    if (!PyArg_ParseTuple(args, "YOO:CallLog", &buffer, &clock, &numbers))
+    if (!PyArg_ParseTuple(args, "OOO:CallLog", &buffer, &clock, &numbers))
         return -1;
-    if (log->buffer != NULL || !is_clock(clock) || !PyIter_Check(numbers)) {
+    if (log->buffer != NULL || !is_buffer(buffer) || !is_clock(clock) || !PyIter_Check(numbers)) {
         PyErr_SetString(PyExc_TypeError, "CallLog(buffer, clock, numbers)");
         return -1;
     }

@@ -6,7 +6,7 @@
 
 static PyMethodDef methods[] = {
     {"append", (PyCFunction)(void (*)(void))native_append, METH_FASTCALL,
-        "append(buffer, *words): append up to 16 words of 64 bits to a bytearray in one step."},
+        "append(buffer, *words): append up to 16 words of 64 bits to a buffer in one step."},
     {"apart", native_apart, METH_VARARGS,
         "apart(lines, starts, ends, order, last): whether each slice starts after the last one of its line ended."},
     {"append_memory", (PyCFunction)(void (*)(void))native_append_memory, METH_FASTCALL,
@@ -79,7 +79,7 @@ PyMODINIT_FUNC PyInit__native(void)
 {
     PyObject *module = seed_distinct() < 0 ? NULL : PyModule_Create(&definition);
     if (module != NULL
-        && (add_clock(module) < 0 || add_call() < 0 || add_type(module, "CallLog", &native_call_log) < 0
+        && (add_buffer(module) < 0 || add_clock(module) < 0 || add_call() < 0 || add_type(module, "CallLog", &native_call_log) < 0
             || add_type(module, "Nester", &native_nester) < 0
             || add_type(module, "Paths", &native_paths) < 0 || add_type(module, "Span", &native_span) < 0
             || add_type(module, "SpanLog", &native_span_log) < 0))

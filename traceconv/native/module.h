@@ -45,6 +45,7 @@ PyObject *native_track_events(PyObject *module, PyObject *args);
 PyObject *native_integers(PyObject *module, PyObject *args);
 PyObject *native_work(PyObject *module, PyObject *args);
 
+int add_buffer(PyObject *module);
 int add_call(void);
 extern PyType_Spec native_call_log, native_nester, native_paths, native_span, native_span_log;
 

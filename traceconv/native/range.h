@@ -4,6 +4,7 @@
 #define TRACECONV_RANGE_H
 
 #include "module.h"
+#include "words.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -21,15 +22,5 @@ SIZE(Range, 80);
 AT(Range, host_ns, 0); AT(Range, span_id, 8); AT(Range, parent_span_id, 16); AT(Range, trace_id, 24); AT(Range, name, 32);
 AT(Range, category, 40); AT(Range, args, 48); AT(Range, thread_id, 56); AT(Range, step_id, 60); AT(Range, event, 64);
 AT(Range, kind, 65); AT(Range, pad, 66); AT(Range, pe_index, 68); AT(Range, item_index, 72); AT(Range, execution_id, 76);
-
-/* Append a record to a bytearray; -1: error. */
-static inline int append_range(PyObject *records, const Range *record)
-{
-    Py_ssize_t size = PyByteArray_Size(records);
-    if (PyByteArray_Resize(records, size + (Py_ssize_t)sizeof *record) < 0)
-        return -1;
-    memcpy(PyByteArray_AsString(records) + size, record, sizeof *record);
-    return 0;
-}
 
 #endif

@@ -213,7 +213,7 @@ static int begin(Log *log, Span *span)
     record.thread_id = here.id;
     if (log->serial == serial && log->state == BY_C && is_unused(span) && clock_now(log->clock, &record.host_ns)
         && room_for_one(&log->open, log->count, &log->room, sizeof(Open), 16)) {
-        if (append_range(log->records, &record) < 0)
+        if (append_bytes(log->records, &record, sizeof record) < 0)
             goto end;
         log->open[log->count++] = (Open){record.span_id, parent, span->name, args, here.id};
         Py_INCREF(span->name);
@@ -269,7 +269,7 @@ static int end(Log *log, PyObject *number)
     record.host_ns = ns;
     record.span_id = id;
     record.thread_id = here.id;
-    if (append_range(log->records, &record) < 0)
+    if (append_bytes(log->records, &record, sizeof record) < 0)
         return -1;
     forget(log, place - 1);
     return 1;
@@ -505,8 +505,12 @@ static PyObject *log_aim(PyObject *self, PyObject *args)
     int is_on;
     PyObject *inside = NULL, *records = NULL, *text = NULL;
     Py_buffer templates = {0};
-    if (!PyArg_ParseTuple(args, "p|O!O!Oy*", &is_on, &PyDict_Type, &inside, &PyByteArray_Type, &records, &text, &templates))
+    if (!PyArg_ParseTuple(args, "p|O!OOy*", &is_on, &PyDict_Type, &inside, &records, &text, &templates))
         return NULL;
+    if (records != NULL && !is_buffer(records)) {
+        PyBuffer_Release(&templates);
+        return PyErr_Format(PyExc_TypeError, "records are appended to a buffer");
+    }
     if (templates.buf != NULL && templates.len != sizeof log->templates) {
         PyBuffer_Release(&templates);
         return PyErr_Format(PyExc_ValueError, "templates of %zd bytes", templates.len);

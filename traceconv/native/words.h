@@ -1,4 +1,4 @@
-/* Machine words of events, for the parts that append them. */
+/* Buffers of events, and their machine words. */
 
 #ifndef TRACECONV_WORDS_H
 #define TRACECONV_WORDS_H
@@ -8,18 +8,31 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Append all words, or none and return -1. */
+/* Bytes of events that wait for a delivery. */
+typedef struct {
+    PyObject_HEAD
+    char *bytes;
+    size_t size, room;
+} Buffer;
+
+int is_buffer(PyObject *object);
+/* Make room for more bytes; 0: error. */
+int grow_buffer(Buffer *buffer, size_t size);
+
+/* Append bytes, or none and return -1. */
+static inline int append_bytes(PyObject *object, const void *bytes, size_t size)
+{
+    Buffer *buffer = (Buffer *)object;
+    if (size > buffer->room - buffer->size && !grow_buffer(buffer, size))
+        return -1;
+    memcpy(buffer->bytes + buffer->size, bytes, size);
+    buffer->size += size;
+    return 0;
+}
+
 static inline int append_words(PyObject *buffer, const int64_t *words, size_t count)
 {
-    Py_ssize_t before = PyByteArray_Size(buffer), size = (Py_ssize_t)(count * sizeof *words);
-    if (before > PY_SSIZE_T_MAX - size) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    if (PyByteArray_Resize(buffer, before + size) < 0)
-        return -1;
-    memcpy(PyByteArray_AsString(buffer) + before, words, (size_t)size);
-    return 0;
+    return append_bytes(buffer, words, count * sizeof *words);
 }
 
 /* An argument as a word; 0: error. Times have several digits, which PyLong_AsLongLong takes three times as long for. */

@@ -8,13 +8,13 @@ from typing import Any
 
 from traceconv import native
 from traceconv.runtime.clock import LiveClock
-from traceconv.runtime.event_log import CALL_BEGINS, CALL_ENDS, NONE32, append
+from traceconv.runtime.event_log import CALL_BEGINS, CALL_ENDS, NONE32, Buffer, append
 
 
 class CallLog:
     """Appends the words of a host's calls to a buffer. They have the next of `numbers`."""
 
-    def __init__(self, buffer: bytearray, clock: LiveClock, numbers: Iterator[int]) -> None:
+    def __init__(self, buffer: Buffer, clock: LiveClock, numbers: Iterator[int]) -> None:
         self._buffer, self._now, self._numbers = buffer, clock.now, numbers
         self._begin_ns = 0
 
@@ -55,6 +55,6 @@ class CallLog:
         return number - 1
 
 
-def call_log(buffer: bytearray, clock: LiveClock, numbers: Iterator[int]) -> CallLog | native.CallLog:
+def call_log(buffer: Buffer, clock: LiveClock, numbers: Iterator[int]) -> CallLog | native.CallLog:
     """Return a log of calls."""
     return (native.CallLog if native.AVAILABLE else CallLog)(buffer, clock, numbers)

@@ -56,11 +56,21 @@ HEADS: Mapping[str, tuple[tuple[str, ...], int]] = {
 }
 
 if TYPE_CHECKING or native.AVAILABLE:
+    from traceconv.native import Buffer as Buffer
     from traceconv.native import append as append
 else:
 
-    def append(buffer: bytearray, *words: int) -> None:
+    class Buffer(bytearray):
         """The same without the C extension."""
+
+        def take(self) -> bytes:
+            """Remove and return all bytes. Other threads may append meanwhile."""
+            taken = bytes(self[: len(self)])
+            del self[: len(taken)]
+            return taken
+
+    def append(buffer: Buffer, *words: int) -> None:
+        """Append words to a buffer in one step."""
         buffer.extend(struct.pack(f"{len(words)}q", *words))
 
 
@@ -68,7 +78,7 @@ Words = NDArray[np.int64]
 #: Where C appends the records of modules on a thread: a buffer, the records of begins by the paths that are entered
 #: together, what adds some, the record of an end, whether their parents are in the log, and the step.
 ModuleTarget: TypeAlias = tuple[
-    bytearray, dict[tuple[str, ...], bytes], Callable[[tuple[str, ...]], bytes], bytes, bool, int
+    Buffer, dict[tuple[str, ...], bytes], Callable[[tuple[str, ...]], bytes], bytes, bool, int
 ]
 #: (kind, device_id or None for the host) → one row of words per event, in order of arrival.
 Taken = dict[tuple[str, "int | None"], Words]
@@ -167,14 +177,15 @@ class EventStore:
     memory_on: bool = True
     steps_on: bool = True
     stops_on: bool = True
-    words: dict[tuple[str, int | None], bytearray] = field(default_factory=dict)
+    words: dict[tuple[str, int | None], Buffer] = field(default_factory=dict)
     heads: dict[str, list[Head]] = field(default_factory=lambda: {kind: [] for kind in HEADS})
     #: Held while heads get their numbers: sessions on several threads may add some at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def buffer(self, kind: str, device_id: int | None) -> bytearray:
+    def buffer(self, kind: str, device_id: int | None) -> Buffer:
         """The buffer for the words of a kind of event; always the same object."""
-        return self.words.setdefault((kind, device_id), bytearray())
+        found = self.words.get((kind, device_id))
+        return self.words.setdefault((kind, device_id), Buffer()) if found is None else found
 
     def add(self, kind: str, device_id: int | None, *words: int) -> None:
         """Append the words of an event."""
@@ -195,10 +206,8 @@ class EventStore:
         """Remove and return what has arrived so far."""
         taken: Taken = {}
         for (kind, device_id), buffer in list(self.words.items()):
-            count = len(buffer)  # other threads may append meanwhile
-            if count:
-                taken[kind, device_id] = np.frombuffer(buffer[:count], np.int64).reshape(-1, WORDS[kind])
-                del buffer[:count]
+            if len(buffer):
+                taken[kind, device_id] = np.frombuffer(buffer.take(), np.int64).reshape(-1, WORDS[kind])
         return taken
 
 
@@ -220,7 +229,7 @@ class EventLog:
         self._memory_heads: dict[Head, int] = {}
         self._task_heads = _Heads(self._task_head)
         #: (device, name, unit) → where its values go, and its head.
-        self._samples: dict[tuple[int, str, str], tuple[bytearray, int]] = {}
+        self._samples: dict[tuple[int, str, str], tuple[Buffer, int]] = {}
 
     # Texts, metadata and ranges: a recorder writes them at once; a log of several recorders writes them on demand.
 
@@ -307,7 +316,7 @@ class EventLog:
         if native.AVAILABLE and not clock.jump_ticks and not self.spans_open:
             native.append_tasks(buffer, self.store.buffer("event_wait", device_id), list(tasks), heads)
             return
-        words, waits = bytearray(), bytearray()
+        words, waits = Buffer(), Buffer()
         for task in tasks:
             origin, size_bytes, correlation_id, step_id, execution_id = task.note
             head = heads[origin]
@@ -321,9 +330,9 @@ class EventLog:
                 append(waits, end, task_id, task.event.task_id)
             if self.spans_open:
                 self.on_task(device_id, stream_id, start, end)
-        buffer.extend(words)
-        if waits:
-            self.store.buffer("event_wait", device_id).extend(waits)
+        buffer.extend(words.take())
+        if len(waits):
+            self.store.buffer("event_wait", device_id).extend(waits.take())
 
     def _task_head(self, origin: TaskOrigin) -> int:
         op = origin.op

@@ -206,6 +206,13 @@ class Launcher:
             self.finish(op, run)
         self._watch(task)
 
+    def op_in_modules(
+        self, change: Callable[[int, tuple[str, ...]], None], leave: int, paths: tuple[str, ...], op: DeviceOp, run: Run
+    ) -> None:
+        """Leave and enter modules, then launch an op."""
+        change(leave, paths)
+        self.op(op, run)
+
     def inner(self, op: DeviceOp, name: str | None, outer: DeviceOp, run: Run) -> None:
         """Launch an op of a body, in a task called `name`, on the stream and in the workspace of the op `outer`."""
         key = op.index, name, self._plan.placements[outer.index].stream

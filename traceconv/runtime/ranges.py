@@ -167,12 +167,6 @@ class Modules:
             self._open.append(self._ranges.module(self._thread, path, parent, self._run.step_id))
 
 
-def one_by_one(first: Callable[[], None], second: Callable[[], None]) -> None:
-    """Call both, in this order."""
-    first()
-    second()
-
-
 def scopes_of(path: str | None) -> tuple[str, ...]:
     """`a/b` → (`a`, `a/b`)."""
     parts = [part for part in (path or "").split("/") if part]

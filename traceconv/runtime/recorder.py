@@ -23,6 +23,7 @@ from traceconv.runtime import counters
 from traceconv.runtime.event_log import (
     HEADS,
     NONE32,
+    Buffer,
     EventLog,
     EventStore,
     ModuleTarget,
@@ -198,7 +199,7 @@ class Recorder(EventLog):
         #: Where records are until `flush`.
         self._room = Room()
         #: Records of ranges, until `flush`.
-        self._ranges = bytearray()
+        self._ranges = Buffer()
         self._range_kinds = {kind: value for kind, value in _RANGE_KINDS.items() if selection.takes_range(kind)}
         #: The hash of a text, which the log defines on first use; 0 for none.
         self.text: Callable[[str | None], int] = cache(self._define)
@@ -226,10 +227,8 @@ class Recorder(EventLog):
         """Write everything pending to the files. Raises OutputError when that fails."""
         with self._lock:
             self.write(self.store.take(), self.store)
-            count = len(self._ranges)  # other threads may append meanwhile
-            if count:
-                self._append("range", None, np.frombuffer(self._ranges[:count], _RANGE_DTYPE))
-                del self._ranges[:count]
+            if len(self._ranges):
+                self._append("range", None, np.frombuffer(self._ranges.take(), _RANGE_DTYPE))
             # A signal handler or the garbage collector may write meanwhile.
             room, self._room = self._room, Room()
             self._writer.flush()
@@ -389,21 +388,21 @@ class Recorder(EventLog):
         if thread_id not in self._threads:
             self.describe_new_thread(thread_id)
         text = self.text
-        self._ranges += _pack_range(
+        self._ranges.extend(_pack_range(
             host_ns, span_id, parent_id, trace_id, text(name), text(category), text(args), thread_id,
             step_id if self.selection.steps else NONE32, _BEGIN_CUT if cut else _BEGIN, kind_value, 0, pe_index,
             item_index, execution_id,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def range_end(
         self, host_ns: int, span_id: int, thread_id: int, kind: str, exception: str = "", *, apart: bool = False
     ) -> None:
         kind_value = self._range_kinds.get(kind)
         if kind_value is not None:
-            self._ranges += _pack_range(
+            self._ranges.extend(_pack_range(
                 host_ns, span_id, 0, 0, self.text(exception), 0, 0, thread_id, NONE32,
                 _END_APART if apart else _END, kind_value, 0, NONE32, NONE32, NONE32,
-            )  # fmt: skip
+            ))  # fmt: skip
 
     def module_target(self, thread_id: int, step_id: int) -> ModuleTarget | None:
         """Return where C appends the records of modules on a thread; None if they are not selected."""
@@ -429,7 +428,7 @@ class Recorder(EventLog):
         self._modules[thread_id][0][paths] = begins
         return begins
 
-    def span_target(self) -> tuple[bytearray, Callable[[str | None], int], bytes]:
+    def span_target(self) -> tuple[Buffer, Callable[[str | None], int], bytes]:
         """Return where C appends the records of spans, the hashes of texts, and what a begin, an end and an end_apart
         have in common.
         """

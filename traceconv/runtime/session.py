@@ -23,7 +23,7 @@ from traceconv.runtime.launch import Execution, Launcher, Run
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import HostOp, Program
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent, use_of
-from traceconv.runtime.ranges import RangeLog, moves_between, one_by_one, scopes_of
+from traceconv.runtime.ranges import RangeLog, moves_between, scopes_of
 from traceconv.runtime.schedule import schedule
 from traceconv.runtime.spec import DeviceSpec, reference_npu
 from traceconv.runtime.truth import DeviceTruth
@@ -340,11 +340,13 @@ class Session:
             for op in program.ops:
                 if self._plan.host_reads:
                     self._read_values(op.index, run)
-                work = partial(launch, op, run)
                 if op.index in moves:
-                    change(*moves[op.index])
+                    leave, paths = moves[op.index]
+                    change(leave, paths)
                     # A hand-over of its own would take longer than this.
-                    work = partial(one_by_one, partial(follow, *moves[op.index]), work)
+                    work = partial(self._launcher.op_in_modules, follow, leave, paths, op, run)
+                else:
+                    work = partial(launch, op, run)
                 index = NONE32 if op.is_collective else op.index  # collectives are not ops of the model
                 dispatch(index, work)
                 if op.index in run.trips:
