@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError, printable
+from traceconv.base.prefetch import prefetch
 from traceconv.formats.common.identity import Identity
 from traceconv.formats.npulog.discover import CaptureFolder, fingerprint
 from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.npulog.reader import CaptureReader
-from traceconv.normalize.npulog.raw_log import RawLogNormalizer
+from traceconv.normalize.npulog.raw_log import RawLogNormalizer, TableRows
 from traceconv.pipeline.derived_rows import add_unfinished_steps
 from traceconv.pipeline.result import Observer
-from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events, path_text
+from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, Source, no_usable_events, path_text
 from traceconv.pipeline.task_waits import set_stream_waits, settle_table_waits
+
+#: A table, with its number because it may come more than once, and a batch of its rows.
+_Batch: TypeAlias = "tuple[tuple[int, str], pa.RecordBatch]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +56,10 @@ class CaptureRecording:
         normalizer = RawLogNormalizer(log, accounts, reader.clock_hz)
         step_count = 0
         try:
-            for name, batches in normalizer.tables(reader.events()):
-                row_count = writer.insert(name, run_id, batches)
-                step_count += row_count if name == "step" else 0
+            with closing(_prefetched(normalizer.tables(reader.events()), self.size_bytes)) as rows:
+                for (_, name), of_table in groupby(rows, itemgetter(0)):
+                    row_count = writer.insert(name, run_id, (batch for _, batch in of_table))
+                    step_count += row_count if name == "step" else 0
             facts = normalizer.facts
         finally:
             normalizer.close()
@@ -75,6 +86,12 @@ class CaptureRecording:
             sources.append(Source(one.source_id, path, f"npulog {one.record}", one.file.size_bytes, digest))
         blocks = [(source.source_id, *block) for source in reader.sources for block in source.blocks]
         return RunContent(columns, Identity(host=facts.host), sources, blocks, self.size_bytes, complete, log, accounts)
+
+
+def _prefetched(tables: Iterator[TableRows], size_bytes: int) -> Generator[_Batch, None, None]:
+    """Yield the batches of all tables, which a thread prepares while others are stored."""
+    rows = (((number, name), batch) for number, (name, batches) in enumerate(tables) for batch in batches)
+    return rows if size_bytes < SMALL_BYTES else prefetch(rows)
 
 
 def _counting(observer: Observer, accounts: Accounts) -> Callable[[int], None]:

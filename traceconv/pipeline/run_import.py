@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from traceconv.store.writer import StoreWriter
 
 
+#: Smaller recordings are read without threads that read ahead and prepare rows, and don't make memory worth returning.
+SMALL_BYTES = 1 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A row of the table source."""

@@ -36,7 +36,7 @@ from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
 from traceconv.pipeline.derived_rows import drop_unclear_launches, settle_reduces, size_collectives
 from traceconv.pipeline.recorded_identity import host_and_rank
-from traceconv.pipeline.run_import import RunContent, RunTarget, Source, not_a_trace
+from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, Source, not_a_trace
 from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
 from traceconv.pipeline.trace_memory import insert_blocks
 
@@ -44,8 +44,6 @@ from traceconv.pipeline.trace_memory import insert_blocks
 _Passes: TypeAlias = "_OwnTrace | _AnyTrace"
 _EDGE_BYTES = 64 << 10
 _SAMPLES = 64
-#: Smaller files are read without threads that read ahead and prepare rows, and don't make memory worth returning.
-_SMALL_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +151,7 @@ class _Read:
                 texts = [len(text) for text in self.reader.keys.values()]
                 target.writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
                 self.passes.end()
-                is_small = self.reader.size_bytes < _SMALL_FILE_BYTES
+                is_small = self.reader.size_bytes < SMALL_BYTES
                 if not is_small:
                     trim_heap()
                 _check_usable(recording.path, self.reader, self.accounts, self.log)
@@ -172,7 +170,7 @@ class _Read:
         batches = (self._precomputed(batch) for batch in self.reader.batches())
         found = format_of(recording.format)
         # A read that waits for a pipe could not be interrupted.
-        is_large = recording.size_bytes >= _SMALL_FILE_BYTES
+        is_large = recording.size_bytes >= SMALL_BYTES
         if is_large and found is not None and found.read_ahead and os.path.isfile(recording.path):
             return prefetch(batches)
         return batches
