@@ -46,7 +46,6 @@ from traceconv.export.registry import Written
 from traceconv.export.row_arrays import row_arrays
 from traceconv.export.row_order import (
     BATCH_ROWS,
-    order_of,
     rows_of_window,
     slice_order,
     small_batches,
@@ -212,13 +211,10 @@ def _write_flows(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace:
         for batch in rows.combine_chunks().to_batches():
             source_tid, has_source = end_threads(connection, trace.sources, batch.column("_src_id"))
             target_tid, has_target = end_threads(connection, trace.sources, batch.column("_dst_id"))
-            places = order_of([batch.column(name).to_numpy() for name in events.order])
-            if places is None:
-                places = np.arange(batch.num_rows)
+            places = np.arange(batch.num_rows)
             if trace.filtered:
                 # If one device was selected, a flow to or from another device has an end that is not in the trace.
-                is_foreign = (has_source & (source_tid == 0)) | (has_target & (target_tid == 0))
-                places = places[~is_foreign[places]]
+                places = places[~((has_source & (source_tid == 0)) | (has_target & (target_tid == 0)))]
             found = with_ends(batch, source_tid, target_tid, loose)
             written += file.rows(events.template, found, places)
             starts, finishes = (found.column(name).to_numpy()[places] for name in (START_TID, FINISH_TID))

@@ -292,7 +292,7 @@ def flow_events(shared: Shared, source: str, *, args: bool) -> Events:
     event.literal("}").unless_null("dst_ns", finish)
     at_ns = f"coalesce(least(src_ns, dst_ns), src_ns, dst_ns, {shared.base_ns})"
     source = f"(SELECT *, {at_ns} AS at_ns FROM {source})"
-    return Events("flow", source, "at_ns", ", ".join(columns), "", ("at_ns", "_flow_id"), event)
+    return Events("flow", source, "flow_id", ", ".join(columns), "", (), event)
 
 
 #: The columns that `with_ends` adds.

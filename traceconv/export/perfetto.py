@@ -285,13 +285,22 @@ class _Export:
         if op_id.null_count == len(op_id):
             return
         coded = op_id.dictionary_encode()
-        ops = [self._ops.get(number) for number in coded.dictionary.to_pylist()]
+        known = self.texts.of_ops.setdefault(len(shown), {})
+        ops = [
+            known.get(number) or self._intern_op(number, known, len(shown)) for number in coded.dictionary.to_pylist()
+        ]
         for at, name in enumerate(shown):
-            words = pa.array([None if op is None else op[at] for op in ops], pa.string())
-            if words.null_count == len(words):
+            numbers = pa.array([op[at] for op in ops], pa.int64())
+            if numbers.null_count == len(numbers):
                 continue
-            found[f"_{name}"] = self.texts.numbers("values", words).take(coded.indices)
+            found[f"_{name}"] = numbers.take(coded.indices)
             wire.note(event, self.texts.number("notes", name), wire.NOTE_TEXT, f"_{name}")
+
+    def _intern_op(self, op_id: int, known: dict[int, tuple[int | None, ...]], count: int) -> tuple[int | None, ...]:
+        """Return the IDs of the first `count` texts of an op, and add them to `known`."""
+        texts = self._ops.get(op_id, (None,) * count)[:count]
+        known[op_id] = tuple(None if text is None else self.texts.number("values", text) for text in texts)
+        return known[op_id]
 
     def _put_args(self, event: Template, column: Mapping[str, pa.Array], found: Columns) -> None:
         """Add the source's args."""

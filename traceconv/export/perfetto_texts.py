@@ -8,7 +8,10 @@ import pyarrow as pa
 
 from traceconv.export import perfetto_records as wire
 from traceconv.export.records import RecordFile
+from traceconv.wire.protobuf import encode_varint
 
+#: Tags of an interned text's fields.
+_ID, _TEXT = wire.tag(1, 0), wire.tag(2, 2)
 #: If there are more texts than this, the interning state is reset.
 MAX_TEXTS = 1 << 18
 
@@ -16,12 +19,16 @@ MAX_TEXTS = 1 << 18
 class Texts:
     """Assigns IDs to texts and writes the new ones."""
 
-    _LISTS: Mapping[str, int] = {"categories": 1, "names": 2, "notes": 3, "values": 29}
+    _TAGS: Mapping[str, bytes] = {
+        kind: wire.tag(number, 2) for kind, number in (("categories", 1), ("names", 2), ("notes", 3), ("values", 29))
+    }
 
     def __init__(self, file: RecordFile) -> None:
         self._file = file
-        self._known: dict[str, dict[str, int]] = {kind: {} for kind in self._LISTS}
+        self._known: dict[str, dict[str, int]] = {kind: {} for kind in self._TAGS}
         self._new: list[bytes] = []
+        #: IDs of the texts of ops, by how many of them are shown and the op.
+        self.of_ops: dict[int, dict[int, tuple[int | None, ...]]] = {}
 
     def number(self, kind: str, text: str) -> int:
         """Return the ID of a text."""
@@ -29,8 +36,9 @@ class Texts:
         found = known.get(text)
         if found is None:
             found = known[text] = len(known) + 1
-            entry = wire.number_field(1, found) + wire.bytes_field(2, text.encode())
-            self._new.append(wire.bytes_field(self._LISTS[kind], entry))
+            data = text.encode()
+            entry = b"".join((_ID, encode_varint(found), _TEXT, encode_varint(len(data)), data))
+            self._new += (self._TAGS[kind], encode_varint(len(entry)), entry)
         return found
 
     def numbers(self, kind: str, column: pa.Array) -> pa.Array:
@@ -46,6 +54,7 @@ class Texts:
             for known in self._known.values():
                 known.clear()
             self._new.clear()
+            self.of_ops.clear()
             self._file.write(wire.packet(flags=1))
 
     def flush(self) -> None:

@@ -22,6 +22,7 @@ VARINT, FIXED64, LEN, FIXED32 = 0, 1, 2, 5
 
 _MAX_NUMBER = (1 << 29) - 1
 _MAX_VARINT = 10
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 #: The struct Found in native/packets.c.
 FIELD = np.dtype([("row", "<i8"), ("at", "<i8"), ("value", "<u8"), ("number", "<i4"), ("kind", "<i4")])
 
@@ -56,6 +57,8 @@ class FieldTable:
 
 def encode_varint(value: int) -> bytes:
     """Encode a number as a varint; a negative one as its 64-bit two's complement."""
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     value &= (1 << 64) - 1
     out = bytearray()
     while value >= 0x80:
