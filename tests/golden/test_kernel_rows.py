@@ -76,6 +76,14 @@ def test_kernels_with_the_same_label_show_their_template_arguments(make_store: M
     tensile = f"Cijk_Ailk_Bjlk_{'A1_' * 40}WS64_WG32_8_1"
     store = make_store(task=tasks("compute", tensile, None, 2))
     assert ask(store, "SELECT label, kernel FROM kernels") == [(f"{tensile[:48]}…{tensile[-31:]}", tensile)]
+    names = [f"{'a' * 48}{tile}{'z' * 31}" for tile in ("x" * 9, "y" * 9)]
+    task = [{"id": n, "device_id": n // 3, "dur_ns": 1, "name": names[n % 2]} for n in range(4)]
+    store = make_store(task=[{"start_ns": n, **one} for n, one in enumerate(task)])
+    assert ask(store, "SELECT device_id, label, kernel FROM kernels ORDER BY ALL") == [
+        (0, f"{'a' * 48}…{'z' * 31}#1", names[0]),
+        (0, f"{'a' * 48}…{'z' * 31}#2", names[1]),
+        (1, f"{'a' * 48}…{'z' * 31}", names[1]),
+    ]
 
 
 #: Names, one per line.

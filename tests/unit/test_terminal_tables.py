@@ -89,3 +89,14 @@ def test_moments_have_the_unit_that_fits_the_last_one(store: Path) -> None:
 def test_without_colours(store: Path, env: dict[str, str]) -> None:
     command = [*PROGRAM, "report", "op-statistic", "--db", str(store)]
     assert in_terminal(command, env=env) == in_terminal(command)
+
+
+def test_the_last_columns_are_left_out_for_the_names(store: Path) -> None:
+    table, notes = shown(store, "kernels")
+    assert all(len(line) <= 80 for line in table)
+    assert table[0].split()[:3] == ["label", "category", "total"]
+    assert len({line.split("  ")[0] for line in table[2:]}) == len(NAMES)
+    assert "p99_ns (too wide)" in notes[0]
+    one, notes = shown(store, "kernels", "--top", "1")
+    assert any(line.startswith("p99") for line in one)
+    assert "too wide" not in notes[0]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _GAP = 2
 #: Minimum width of a text column, unless its content is narrower.
 _NARROWEST = 10
+#: The same of the column that names the rows, for which other columns are left out.
+_NAME_WIDTH = 24
 #: Default number of rows on a terminal; a pipe gets all.
 TERMINAL_ROWS = 1000
 
@@ -34,9 +36,9 @@ class Drawn:
 def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -> Drawn:
     """Draw a table on the terminal (`out` None) or into a file.
 
-    A terminal gets a table of its width, without optional columns that tell nothing, or a block of lines per row if the
-    columns don't fit; a pipe or a file gets the full width. `row_limit` None: all rows in a pipe, TERMINAL_ROWS on a
-    terminal.
+    A terminal gets a table of its width, without optional columns that tell nothing and without the last of those that
+    don't fit. If there is only one row, or if the other columns don't fit either, it gets a line per value. A pipe or a
+    file gets the full width. `row_limit` None: all rows in a pipe, TERMINAL_ROWS on a terminal.
     """
     terminal = out is None and sys.stdout.isatty()
     limit = row_limit if row_limit is not None else TERMINAL_ROWS if terminal else None
@@ -52,6 +54,9 @@ def show(table: Table, out: IO[bytes] | None, *, row_limit: int | None = None) -
         if first and terminal and len(batch) <= TERMINAL_ROWS:
             # If there are more rows, it is unknown which columns tell nothing.
             kept, left_out = _telling(table, batch[: len(rows)], rows)
+            if console and len(rows) > 1:
+                kept, narrow = _fitting_columns(table, kept, titles, rows, console.width)
+                left_out += [f"{', '.join(narrow)} (too wide)"] if narrow else []
             titles, numbers = [titles[i] for i in kept], [numbers[i] for i in kept]
             rows = [[row[i] for i in kept] for row in rows]
         for is_heading, line in lines(titles, rows, numbers, console.width if console else None, first=first):
@@ -75,9 +80,7 @@ def _telling(table: Table, values: Sequence[Row], cells: Sequence[Sequence[str]]
     """Return the columns to draw, and those left out with the reason: unknown, the same in all rows, or repeated."""
     kept: list[int] = []
     left_out: dict[str, list[str]] = {}
-    # Rows need a name, also if all have the same.
-    texts = [column.name for column in table.columns if column.type == "VARCHAR"] or [table.columns[0].name]
-    named = next((name for name in texts if name.endswith("name")), texts[0])
+    named = _naming(table)
     for i, column in enumerate(table.columns):
         same = {row[i] for row in cells}
         like = [k for k in kept if column.type == "VARCHAR" and all(row[k] == row[i] for row in values)]
@@ -92,6 +95,34 @@ def _telling(table: Table, values: Sequence[Row], cells: Sequence[Sequence[str]]
         else:
             kept.append(i)
     return kept, [f"{', '.join(names)} ({reason})" for reason, names in left_out.items()]
+
+
+def _naming(table: Table) -> str:
+    """Return the column that names the rows; they need a name, also if all have the same."""
+    texts = [column.name for column in table.columns if column.type == "VARCHAR"] or [table.columns[0].name]
+    return next((name for name in texts if name.endswith("name")), texts[0])
+
+
+def _fitting_columns(
+    table: Table, kept: list[int], titles: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[int], list[str]]:
+    """Return the columns to draw, and the names of the last optional ones that are left out so that the others fit."""
+    named = _naming(table)
+    for name_width in (_NAME_WIDTH, _NARROWEST):
+        least = {}
+        for i in kept:
+            size = max((cell_len(row[i]) for row in rows), default=0)
+            if not is_number(table.columns[i]):
+                size = min(size, name_width if table.columns[i].name == named else _NARROWEST)
+            least[i] = max(size, *map(cell_len, _broken(titles[i], size)))
+        chosen, left_out = list(kept), list[str]()
+        for i in reversed(kept):
+            if _total([least[one] for one in chosen]) <= width:
+                return chosen, left_out[::-1]
+            if table.columns[i].name in table.optional and table.columns[i].name != named:
+                chosen.remove(i)
+                left_out.append(table.columns[i].name)
+    return kept, []
 
 
 def _batches(table: Table) -> Iterator[tuple[bool, Sequence[Row]]]:

@@ -324,10 +324,10 @@ class _Answer:
                 item.tracks.add(track)
         return found
 
-    def _found(self, report: str, keys: Sequence[str], found: Sequence[str]) -> dict[_Key, _Key]:
+    def _found(self, report: str, keys: Sequence[str], found: Mapping[str, str]) -> dict[_Key, _Key]:
         """Return what the report says of each item next to its key, in all parts together."""
         define_report(self._exact, reports()[report])
-        rows = self._exact.execute(f"SELECT {', '.join((*keys, *found))} FROM {report}()").fetchall()  # noqa: S608 - our own names
+        rows = self._exact.execute(f"SELECT {', '.join((*keys, *found.values()))} FROM {report}()").fetchall()  # noqa: S608 - our own names
         return {row[: len(keys)]: row[len(keys) :] for row in rows}
 
     @staticmethod

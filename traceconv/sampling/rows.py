@@ -20,12 +20,16 @@ from traceconv.sampling.estimate import Interval, ShareInterval
 from traceconv.store.documented_sql import SqlColumn
 
 SUMMARY = "run_summary"
-#: Columns that name the rows of a report; those of FOUND are only known from all events together.
+#: Columns that name the rows of a report; those of FOUND, with their SQL, are only known from all events together.
 KEYS = {
     "kernels": ("device_id", "kernel", "kind", "input_shapes"),
     "op_statistic": ("device_id", "op_type", "core_type"),
 }
-FOUND = {"kernels": ("label", "category"), "op_statistic": ("op_type_source",)}
+FOUND = {
+    # Kernels with the same label are numbered, but those of a sample may have other numbers.
+    "kernels": {"label": "regexp_replace(label, '#[0-9]+$', '')", "category": "category"},
+    "op_statistic": {"op_type_source": "op_type_source"},
+}
 #: Reports that a sample answers.
 SAMPLED_REPORTS = (SUMMARY, *KEYS)
 #: What is estimated: (column of the count, of the time, of the share).

@@ -18,7 +18,7 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the tasks." }
 -- kernel = { type = "VARCHAR", unit = "text", doc = "Full name of the kernel or copy; for model ops, the op type, such as Conv2D; NULL if unknown." }
--- label = { type = "VARCHAR", unit = "text", doc = "Short name, kernel_label(kernel): without namespaces and arguments, with the first template argument that isn't a plain type, or with all of them if several kernels of the device would have the same label; longer than 80 characters: shortened in the middle." }
+-- label = { type = "VARCHAR", unit = "text", doc = "Short name, kernel_label(kernel): without namespaces and arguments, with the first template argument that isn't a plain type, or with all of them if several kernels of the device would have the same label; longer than 80 characters: shortened in the middle; numbered in the order of kernel (#1) if it is still that of several." }
 -- category = { type = "VARCHAR", unit = "enum", doc = "communication for collectives, memory for copies, else by rules for the name, kernel_category(kernel): gemm, conv, attention, normalization, softmax, elementwise, reduction and others; NULL if no rule matches." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy or collective; NULL if unknown." }
 -- input_shapes = { type = "VARCHAR", unit = "text", doc = "Input shapes of its ops, or with by_shape of the operators that launched it: dimensions joined by ',', inputs by ';'; NULL if unknown." }
@@ -93,10 +93,19 @@ WITH named AS (
   SELECT *, min(kernel) OVER same <> max(kernel) OVER same AS is_shared
   FROM labelled
   WINDOW same AS (PARTITION BY run_id, device_id, first_label)
+), shortened AS (
+  SELECT *, CASE WHEN is_shared AND starts_with(full_label, short_name(kernel)) THEN full_label
+                 WHEN length(first_label) > 80 THEN first_label[:48] || '…' || first_label[-31:]
+                 ELSE first_label END AS short_label
+  FROM compared
+), numbered AS (
+  SELECT *, CASE WHEN min(kernel) OVER same <> max(kernel) OVER same
+                 THEN dense_rank() OVER (PARTITION BY run_id, device_id, short_label ORDER BY kernel) END AS number
+  FROM shortened
+  WINDOW same AS (PARTITION BY run_id, device_id, short_label)
 )
 SELECT run_id, device_id, kernel,
-       CASE WHEN is_shared AND starts_with(full_label, short_name(kernel)) THEN full_label
-            WHEN length(first_label) > 80 THEN first_label[:48] || '…' || first_label[-31:] ELSE first_label END AS label,
+       short_label || coalesce('#' || number::VARCHAR, '') AS label,
        CASE kind WHEN 'collective' THEN 'communication' WHEN 'copy' THEN 'memory' ELSE kernel_category(kernel) END AS category,
        kind, input_shapes, operator_name, ops AS op_count,
        ended::BIGINT AS count,
@@ -107,5 +116,5 @@ SELECT run_id, device_id, kernel,
        (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
        percentiles[2] AS p50_ns, percentiles[3] AS p90_ns, percentiles[4] AS p99_ns,
        percentiles[5] AS max_ns
-FROM compared
+FROM numbered
 ORDER BY run_id, device_id, total_ns DESC, kernel, kind, input_shapes, op_count, operator_name

@@ -11,7 +11,7 @@
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the summary, from 1." }
 -- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), category (of kernels), kernel, operator (on the host), range (of a run without tasks and operators), memory or losses." }
--- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of idle_causes.cause, idle_gaps.host_name, kernels.label, range.name and import_log.code." }
+-- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of idle_causes.cause, idle_gaps.host_name, kernels.label without a number, range.name and import_log.code." }
 -- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of causes, kernels and categories their total, of operators and ranges their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
 -- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all its gaps, or of all kernels, operators or ranges of the run; NULL if not applicable." }
 -- count = { type = "BIGINT", unit = "count", doc = "Number of devices, tasks, steps, gaps, executions, calls, ranges or lost events; NULL if not applicable or unknown." }
@@ -36,7 +36,8 @@ WITH asked AS (
   FROM step_time
   GROUP BY run_id
 ), kernel AS (
-  SELECT run_id, coalesce(label, '-') AS label, coalesce(category, 'unknown') AS category, sum(total_ns) AS total, sum(count) AS executions
+  -- Kernels with the same label are one row.
+  SELECT run_id, coalesce(regexp_replace(label, '#[0-9]+$', ''), '-') AS label, coalesce(category, 'unknown') AS category, sum(total_ns) AS total, sum(count) AS executions
   FROM kernels(run := run)
   GROUP BY ALL
 ), kernel_share AS (
