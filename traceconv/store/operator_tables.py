@@ -27,12 +27,13 @@ _MAX_LEVELS = 512
 #: Levels after which slices are dropped that no operator encloses. Few traces have more, and all are read for each.
 _FEW_LEVELS = 4
 
-# A join of all rows would exceed the memory limit.
+# A join of all rows would exceed the memory limit. Of one run, the first row is enough.
 _RUNS = """
 WITH with_shapes AS MATERIALIZED (
-  SELECT DISTINCT run_id FROM "range"
+  SELECT {distinct} run_id FROM "range"
   WHERE run_id IN ({runs}) AND kind = 'host_op'
     AND (contains(args, '"Input Dims"') OR contains(args, '"Input dims"'))
+  {limit}
 ), with_tasks AS MATERIALIZED (
   SELECT DISTINCT run_id FROM task WHERE run_id IN ({runs})
 )
@@ -231,8 +232,11 @@ def fill_operators(
     step_done  as in derived_rows
     linked     whether link_tasks was called for these runs
     """
+    if not runs:
+        return
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
-    with_shapes = connection.execute(_RUNS.format(runs=chosen)).fetchall() if chosen else []
+    distinct, limit = ("", "LIMIT 1") if len(runs) == 1 else ("DISTINCT", "")
+    with_shapes = connection.execute(_RUNS.format(runs=chosen, distinct=distinct, limit=limit)).fetchall()
     if not with_shapes:
         return
     if not linked:
