@@ -212,6 +212,8 @@ ORDER BY n.number
 _PART_ROWS = 1 << 14
 #: Rows that are joined at once. A join of all may exceed the memory limit, although DuckDB spills.
 _JOINED_ROWS = 1 << 17
+#: Operators that are inserted at once.
+_INSERTED_ROWS = 1 << 16
 #: Bits of an ID that don't matter for that.
 _PLACE_BITS = 16
 _TEMPORARY = (
@@ -387,7 +389,7 @@ def _insert_operators(connection: duckdb.DuckDBPyConnection, operators: SpilledR
         batch = batch.filter(pa.array(used[batch.column("operator_id").to_numpy()]))
         if batch.num_rows:
             waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _JOINED_ROWS:
+        if sum(one.num_rows for one in waiting) >= _INSERTED_ROWS:
             _insert_named(connection, pa.Table.from_batches(waiting))
             waiting.clear()
     if waiting:
