@@ -107,6 +107,18 @@ def test_tasks_belong_to_the_innermost_operator_with_a_formula(
     ]  # fmt: skip
 
 
+def test_names_with_the_overload_have_the_same_work(make_store: MakeStore) -> None:
+    """PyTorch's profiler adds it with capture_overload_names: aten::add.Tensor."""
+    sql = "SELECT id, {name}, flops FROM task_operator JOIN operator USING (run_id, operator_id) ORDER BY id"
+    expected = ask(make(make_store), sql.format(name="name"))
+    ranges = [
+        {**one, "name": f"{one['name']}.Tensor"} if str(one["name"]).startswith("aten::") else one for one in RANGES
+    ]
+    store = make_store(track=TRACKS, range=ranges, api=CALLS, op=OPS, task=TASKS, device=DEVICE)
+    assert ask(store, "SELECT count(*) FROM operator WHERE name LIKE 'aten::%.Tensor'") != [(0,)]
+    assert ask(store, sql.format(name="replace(name, '.Tensor', '')")) == expected
+
+
 def test_work_of_operators_inside_each_other_counts_once(make_store: MakeStore) -> None:
     """Kernels of a library inside have no formula, and leave the work to the operator around them."""
     image, filters, bias = ([1, 4, 8, 8], "float"), ([6, 4, 3, 3], "float"), ([6], "float")

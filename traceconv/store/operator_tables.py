@@ -39,6 +39,13 @@ WITH with_shapes AS MATERIALIZED (
 )
 SELECT run_id FROM with_shapes SEMI JOIN with_tasks USING (run_id) ORDER BY run_id
 """
+# With capture_overload_names, PyTorch's profiler adds the overload: aten::add.Tensor.
+_OVERLOADS = """
+INSERT INTO temp.formula_name
+SELECT name
+FROM (SELECT DISTINCT name FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op' AND contains(name, '.'))
+WHERE split_part(name, '.', 1) IN (FROM temp.formula_name)
+"""
 _LAUNCHED = """
 CREATE OR REPLACE TEMP TABLE launched AS
 SELECT t.run_id, t.id, t.api_id, f.range_id AS slice_id
@@ -247,6 +254,7 @@ def fill_operators(
     # DuckDB would compare the texts of a list with each name, one after another.
     formulas = pa.table({"name": pa.array(names_with_formula(), pa.string())})
     execute_with(connection, "CREATE OR REPLACE TEMP TABLE formula_name AS FROM formula_rows", "formula_rows", formulas)
+    connection.execute(_OVERLOADS.format(**within))
     connection.execute(_LAUNCHED.format(**within))
     _find_calls(connection, within["runs"])
     step_done()

@@ -29,8 +29,11 @@ _FORMULAS: Mapping[str, Formula] = {
 
 
 def work_of(name: str, dims: str, types: str, values: str | None) -> Work | None:
-    """Return the work of an operator with these args of its event (JSON); None if it is unknown."""
-    formula = _FORMULAS.get(name)
+    """Return the work of an operator with these args of its event (JSON); None if it is unknown.
+
+    Its name may end with the overload (aten::add.Tensor), which the args show, too.
+    """
+    formula = _FORMULAS.get(name.partition(".")[0])
     found = parse_arguments(dims, types, values) if formula is not None else None
     work = formula(found) if formula is not None and found is not None else None
     if work is None:
