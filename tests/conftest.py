@@ -19,6 +19,9 @@ settings.load_profile("project")
 # The cache of the tests is in the virtual environment, apart from the user's.
 os.environ["TRACECONV_CACHE"] = str(Path(sys.prefix) / "traceconv-cache")
 
+# What tests write need not survive a crash of the machine, and they would wait for the disk.
+os.fsync = lambda _: None
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update`, which accepts the differences of golden files."""

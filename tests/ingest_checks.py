@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from stores import attached
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.formats.npulog.discover import find_captures
@@ -18,7 +19,6 @@ from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
 from traceconv.schema import record_by_tag, tables
 from traceconv.schema.dtypes import dtype_of
-from traceconv.store.database import open_store
 from traceconv.wire.frames import Block, FrameDecoder
 
 
@@ -30,15 +30,9 @@ def ingested(store: Path, *folders: Path, **options: Any) -> list[IngestedRun]:
     return runs
 
 
-def query(store: Path, sql: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement on the store."""
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
-
-
 def all_rows(store: Path, *, leave_out: tuple[str, ...] = ()) -> dict[str, list[tuple[Any, ...]]]:
     """Return every row of every table, sorted, for comparing stores."""
-    with open_store(store) as connection:
+    with attached(store) as connection:
         found = {name: connection.execute(f"FROM {name}").fetchall() for name in tables() if name not in leave_out}
     return {name: sorted(rows, key=repr) for name, rows in found.items()}
 
@@ -50,7 +44,7 @@ def check_accounting(store: Path, run: IngestedRun) -> None:
         assert min(account.records, account.rows, account.paired, account.used, account.lost) >= 0, (name, account)
     if run.action == "kept":
         return
-    with open_store(store) as connection:
+    with attached(store) as connection:
         in_store = _rows(connection, "SELECT record, * EXCLUDE (run_id, record) FROM import_account", run)
         assert {name: tuple(counts) for name, *counts in in_store} == {
             name: (a.records, a.rows, a.paired, a.used, a.lost) for name, a in run.accounts.by_record.items()

@@ -12,17 +12,12 @@ from itertools import groupby
 from pathlib import Path
 
 import duckdb
+from stores import attached
 
 from traceconv.reports.catalog import install
 from traceconv.schema import table
-from traceconv.schema.ddl import quote_identifier, quote_text
-from traceconv.store.database import (
-    STORAGE_OPTIONS,
-    connect_memory,
-    create_store,
-    create_tables,
-    temporary_spill_folder,
-)
+from traceconv.schema.ddl import quote_identifier
+from traceconv.store.database import create_store, create_tables
 from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.migrations import LINK_CALLS
 from traceconv.store.valid_files import remember_valid
@@ -39,39 +34,28 @@ def build_store(path: Path, **rows: Rows) -> Path:
     that rows speak of gets a row in `run` (start_ns 0, label run-N) unless `run` is given. Tasks get their calls.
     """
     shutil.copy(_empty_store(), path)
-    with _attached(path) as connection:
+    with attached(path, read_only=False) as connection, _in_transaction(connection):
         for name, entries in rows.items():
             insert(connection, name, entries)
         if "run" not in rows:
             runs = sorted({entry.get("run_id", 1) for entries in rows.values() for entry in entries})  # type: ignore[type-var]
             insert(connection, "run", [{"run_id": n, "label": f"run-{n}", "start_ns": 0} for n in runs])
-        connection.execute(LINK_CALLS)
+        if "api" in rows:
+            connection.execute(LINK_CALLS)
         fill_derived_tables(connection)
     remember_valid(path)
     return path
 
 
 @contextlib.contextmanager
-def _attached(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with the store as its current database, in a transaction that is committed at the end."""
-    connection = _database()
-    connection.execute(f"ATTACH {quote_text(str(path))} AS store ({STORAGE_OPTIONS}); USE store; BEGIN TRANSACTION")
+def _in_transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    connection.execute("BEGIN TRANSACTION")
     try:
-        yield connection
+        yield
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-    finally:
-        connection.execute("USE memory; DETACH store")
-
-
-@cache
-def _database() -> duckdb.DuckDBPyConnection:
-    """One for all stores that are built: to create it takes longer than to insert the rows of most tests."""
-    connection = connect_memory(temporary_spill_folder())
-    connection.execute("SET threads = 1; SET wal_autocheckpoint = '0B'")
-    return connection
 
 
 @cache

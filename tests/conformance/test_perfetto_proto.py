@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ingest_checks import query
+from stores import query
 
 from traceconv.pipeline.ingest import ingest
 

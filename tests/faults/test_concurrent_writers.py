@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import query
+from stores import query
 
 from traceconv.base.errors import StoreError
 from traceconv.export.output import open_output

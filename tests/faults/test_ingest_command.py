@@ -15,8 +15,9 @@ import duckdb
 import numpy as np
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import all_rows, query
+from ingest_checks import all_rows
 from processes import heed_interrupts, wait_until
+from stores import query
 
 from traceconv.cli.app import run
 from traceconv.wire.log_writer import CaptureWriter, new_records

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import ingested, normalized, query, record_counts
+from ingest_checks import ingested, normalized, record_counts
+from stores import query
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError

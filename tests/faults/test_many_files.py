@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import all_rows, check_accounting, query
+from ingest_checks import all_rows, check_accounting
 from processes import heed_interrupts
+from stores import query
 from trace_files import events, write_trace
 
 from traceconv.base.errors import DataLossError, InputError, UsageError

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingest_checks import query
 from perfetto_builder import begin, end, message, packed, packet, small_trace, thread, varint
+from stores import query
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError

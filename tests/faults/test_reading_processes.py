@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import all_rows, query
+from ingest_checks import all_rows
 from processes import heed_interrupts, wait_until
+from stores import query
 from trace_files import write_trace
 
 from traceconv.base.errors import DataLossError, InputError, InternalError, UsageError

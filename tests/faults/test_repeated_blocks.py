@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import ingested, query, record_counts
+from ingest_checks import ingested, record_counts
+from stores import query
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
 from traceconv.formats.npulog.discover import find_captures

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import query
+from stores import query
 
 from traceconv.cli.app import run
 from traceconv.pipeline.ingest import ingest

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ingest_checks import query
+from stores import query
 
 from traceconv.cli.app import run
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ingest_checks import query
+from stores import query
 
 from traceconv.base.errors import InputError
 from traceconv.pipeline.ingest import ingest

@@ -8,17 +8,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-
-from traceconv.store.database import open_store
+from stores import query as ask
 
 MakeStore = Callable[..., Path]
 Row = dict[str, object]
 MS = 1_000_000
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def collective(id_: int, start_ns: int | None, dur_ns: int | None, name: str = "allreduce", **more: object) -> Row:

@@ -8,19 +8,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-
-from traceconv.store.database import open_store
+from stores import query as ask
 
 MakeStore = Callable[..., Path]
 
 #: Durations of the four inferences in the documentation, in ns.
 DOCUMENT = (3_027_309, 2_111_363, 1_824_769, 1_584_494)
 PERCENTILES = ("0.5", "0.9", "0.95", "0.97", "0.99", "0.999")
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def inferences(durations: Sequence[int | None], **more: object) -> list[dict[str, object]]:

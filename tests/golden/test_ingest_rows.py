@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import ingested, query
+from ingest_checks import ingested
+from stores import query
 
 from traceconv.normalize.npulog.device_passes import METRIC_GROUPS
 from traceconv.pipeline.ingest import ingest

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tomli
+from stores import query as ask
 
 from traceconv.store.database import open_store
 
@@ -17,11 +18,6 @@ MakeStore = Callable[..., Path]
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, array<char*, 3ul> >(int)"
 ADD_HALF = ADD.replace("float", "c10::Half")
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def tasks(kind: str, name: str, op_id: int | None, *durations: int | None) -> list[dict[str, object]]:

@@ -7,16 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stores import query as ask
+
 from traceconv.pipeline.ingest import ingest
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
-
-
-def ask(store: Path, sql: str) -> list[tuple[Any, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def block(id_: int, size: int, alloc: int | None, free: int | None, **more: object) -> dict[str, object]:

@@ -8,10 +8,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from stores import query as ask
 
 import traceconv
 from traceconv.cli.app import run
-from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
 
@@ -40,11 +40,6 @@ OPS = [
     },
 ]
 DEVICE = {"peak_flops": 10**10, "peak_bytes_per_s": 4 * 10**9}
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def task(id_: int, op_id: int | None, start: int, dur_ns: int | None, **more: object) -> dict[str, object]:

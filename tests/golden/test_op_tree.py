@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from traceconv.store.database import open_store
+from stores import query as ask
 
 MakeStore = Callable[..., Path]
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def span(id_: int, parent: int | None, name: str, start: int, dur: int, own: int, **more: object) -> dict[str, object]:

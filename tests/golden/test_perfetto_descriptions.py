@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ingest_checks import query
 from perfetto_builder import BEGIN, END, INSTANT, Fixed64, begin, end, event, message, packet, process, thread, track
+from stores import query
 
 from traceconv.pipeline.ingest import ingest
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import zstandard
-from ingest_checks import query
 from perfetto_builder import (
     BEGIN,
     COUNTER,
@@ -28,6 +27,7 @@ from perfetto_builder import (
     thread,
     track,
 )
+from stores import query
 
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader

@@ -8,15 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-
-from traceconv.store.database import open_store
+from stores import query as ask
 
 MakeStore = Callable[..., Path]
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def task(id_: int, op_id: int | None, dur_ns: int | None, **more: object) -> dict[str, object]:

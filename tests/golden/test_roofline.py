@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stores import query as ask
 
 from traceconv.pipeline.ingest import ingest
 from traceconv.store import operator_tables
@@ -14,11 +15,6 @@ from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def operator(

@@ -6,17 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stores import query as ask
 
 from traceconv.base.errors import UsageError
 from traceconv.reports.run import find_report
-from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def test_lines_of_a_run(make_store: MakeStore) -> None:

@@ -6,14 +6,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
-from traceconv.store.database import open_store
+from stores import query as ask
 
 MakeStore = Callable[..., Path]
-
-
-def ask(store: Path, sql: str) -> list[tuple[object, ...]]:
-    with open_store(store) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def task(id_: int, start_ns: int, dur_ns: int | None, submit_ns: int | None, **more: object) -> dict[str, object]:

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capture_builder import NS_PER_TICK, CaptureBuilder
-from ingest_checks import ingested, normalized, query
+from ingest_checks import ingested, normalized
 from recount import npu_log
 from recount.compare import statistic, sums
 from recount.stored import tallies
 from recount.tally import differences
+from stores import query
 
 from traceconv.base.diagnostics import Code
 from traceconv.schema import record

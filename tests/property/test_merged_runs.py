@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from ingest_checks import all_rows, query
+from ingest_checks import all_rows
+from stores import query
 from trace_files import write_trace
 
 from tests.conformance.shared_data import shared

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from ingest_checks import ingested, query
+from ingest_checks import ingested
 from onnx import TensorProto, helper
 from onnx_models import ModelBuilder, in_type, onnxruntime_values
+from stores import query
 from test_training import convnet, digits, mlp
 
 import traceconv

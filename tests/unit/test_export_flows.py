@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ingest_checks import query
 from round_trip import differences, drawn
 from store_builder import build_store
+from stores import query
 
 from traceconv.export.chrome import export_chrome
 from traceconv.export.perfetto import export_perfetto

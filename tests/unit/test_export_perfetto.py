@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ingest_checks import query
 from round_trip import differences, drawn, drawn_packets
 from store_builder import build_store
+from stores import query
 
 from traceconv.base.errors import InputError, StoreError
 from traceconv.export import perfetto, perfetto_flows, perfetto_texts

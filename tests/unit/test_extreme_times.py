@@ -10,8 +10,8 @@ import nsys_builder
 import perfetto_builder
 import pytest
 from capture_builder import CaptureBuilder
-from ingest_checks import query
 from round_trip import differences
+from stores import query
 
 import traceconv
 from traceconv.cli.app import run

@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from ingest_checks import query
 from perfetto_builder import begin, end, event, thread
+from stores import query
 
 from traceconv.base.errors import InputError, TraceconvError
 from traceconv.normalize.trace.rule_files import parse_rules

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import nsys_builder
-from ingest_checks import query
+from stores import query
 
 from traceconv.pipeline.ingest import ingest
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from ingest_checks import all_rows, query
+from ingest_checks import all_rows
 from store_builder import build_store
+from stores import query
 from trace_files import write_trace
 
 import traceconv

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import runtime_invariants
-from ingest_checks import ingested, query
+from ingest_checks import ingested
 from runtime_reader import Capture
+from stores import query
 
 from traceconv.base.errors import InputError
 from traceconv.runtime.clock import DeviceClock

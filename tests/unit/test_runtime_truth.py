@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ingest_checks import ingested, query
+from ingest_checks import ingested
 from runtime_reader import Capture
+from stores import query
 
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.truth import TRUTH, union

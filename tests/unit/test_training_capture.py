@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 import pytest
 import runtime_invariants
-from ingest_checks import ingested, query
+from ingest_checks import ingested
 from runtime_reader import Capture
+from stores import query
 from test_training import convnet, digits, mlp
 
 import traceconv

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from ingest_checks import ingested, query
+from ingest_checks import ingested
 from onnx_models import ModelBuilder
+from stores import query
 
 from tests.modelled_trainer import Trainer
 from tests.unit.test_training import convnet

@@ -141,8 +141,10 @@ class StoreWriter:
         try:
             prepare_to_load(self._connection)
             if self._partial is not None:
-                # The commit checkpoints instead of writing its rows to a log first.
+                # The commit checkpoints instead of writing its rows to a log first, and the complete file is flushed.
                 self._connection.execute("SET wal_autocheckpoint = '0B'")
+                with contextlib.suppress(duckdb.CatalogException):  # unknown to DuckDB 1
+                    self._connection.execute("SET fsync_mode = 'NONE'")
             self._connection.execute("BEGIN TRANSACTION")
             if not has_tables:
                 self._connection.execute(";\n".join([*store_statements(), *report_statements()]))
