@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from traceconv.reports.catalog import reports
+from traceconv.reports.catalog import define_part, reports
 from traceconv.schema import tables
-from traceconv.store.catalogue import views
 from traceconv.store.database import open_store
 from traceconv.store.documented_sql import HeaderError, OrderTerm, parse
 
@@ -73,17 +72,15 @@ def test_a_report_has_the_columns_and_parameters_of_its_header(name: str, make_s
         assert [row[:2] for row in connection.execute(f"DESCRIBE {name}").fetchall()] == described
         given = ", ".join(f"{parameter.name} := 1" for parameter in report.parameters)
         assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {name}({given})").fetchall()] == described
-        for place in report.early:
-            # The first rows of an order are looked for there: what names have in common must mean the same.
-            columns = {row[0]: row[1] for row in connection.execute(f"DESCRIBE {place}").fetchall()}
-            assert {"run_id", "id"} <= set(columns)
-            assert all(columns[n] == kind for n, kind in described if n in columns)
+        for column in described if report.optional_joins else ():
+            part = define_part(connection, report, {"run_id", "id", column[0]})
+            wanted = [one for one in described if one[0] in {"run_id", "id", column[0]}]
+            assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {part}({given})").fetchall()] == wanted
 
 
 def test_headers_name_existing_tables_and_parameters() -> None:
     for report in reports().values():
         assert set(report.needs) <= set(tables())
-        assert set(report.early) <= {*tables(), *views()}
         assert report.order[0] == OrderTerm("run_id", False)
         assert report.measure in {column.name for column in report.columns}
         known = {

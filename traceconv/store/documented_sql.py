@@ -48,8 +48,8 @@ _NO_CONVERSION = f"msprof_as must go with msprof and be one of {', '.join(sorted
 
 _COLUMN_KEYS = frozenset({"type", "unit", "doc", "msprof", "msprof_as", "timestamp", "group"})
 _KEYS = frozenset(
-    {"title", "doc", "formerly", "needs", "when_empty", "when_single", "order", "measure", "shown", "early"}
-    | {"early_where", "top_from", "msprof_constants", "parameters", "columns"}
+    {"title", "doc", "formerly", "needs", "when_empty", "when_single", "order", "measure", "shown"}
+    | {"optional_joins", "top_from", "msprof_constants", "parameters", "columns"}
 )
 
 
@@ -102,9 +102,9 @@ class DocumentedSql:
     measure     column that `--top` selects by; None: no such column
     shown       columns of the table in a terminal
     formerly    the report's old name, which still works; None if it has none
-    early       a table or view that has the same rows (run_id, id) under the condition early_where, and views with
-                these rows but fewer columns, in ascending number of columns: the first rows are found faster there
-    top_from    a table that has the same rows (run_id, id) of all runs of which it has any: the same
+    optional_joins  each LEFT JOIN is one line and finds at most one row, so it is only needed for its columns
+    top_from    a table that has the same rows (run_id, id) of all runs of which it has any: the first rows are found
+                faster there
     query       the SQL of the file
     body        the SQL for DuckDB: see guard_left_joins
     """
@@ -119,8 +119,7 @@ class DocumentedSql:
     measure: str | None
     shown: tuple[str, ...]
     formerly: str | None
-    early: tuple[str, ...]
-    early_where: str | None
+    optional_joins: bool
     top_from: str | None
     parameters: tuple[Parameter, ...]
     columns: tuple[SqlColumn, ...]
@@ -214,8 +213,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         measure=measure,
         shown=shown or tuple(column.name for column in columns),
         formerly=required_text(raw, "formerly", name) if "formerly" in raw else None,
-        early=tuple(raw.get("early", [])),
-        early_where=raw.get("early_where"),
+        optional_joins=raw.get("optional_joins") is True,
         top_from=raw.get("top_from"),
         parameters=parameters,
         columns=columns,

@@ -4,8 +4,7 @@
 -- when_empty = "Launches are known from calls with the correlation IDs of tasks: in PyTorch with ProfilerActivity.CPU and CUDA; of a model with traceconv record MODEL -o DIR. The report trust counts launches that are unclear."
 -- order = ["run_id", "submit_ns", "id"]
 -- measure = "delay_ns"
--- early = ["launch_delay"]
--- early_where = "kind IS DISTINCT FROM 'sync'"
+-- optional_joins = true
 -- shown = ["device_id", "stream_id", "name", "submit_ns", "call_ns", "delay_ns", "dur_ns", "queue_length", "is_short", "certain"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }

@@ -4,8 +4,7 @@
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and ops."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- measure = "dur_ns"
--- early = ["task", "op_task"]
--- early_where = "(op_id IS NOT NULL OR kind = 'collective')"
+-- optional_joins = true
 -- shown = ["device_id", "op_name", "op_type", "task_type", "start_ns", "dur_ns", "wait_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
@@ -43,7 +42,7 @@
 -- output_dtypes = { type = "VARCHAR", unit = "text", msprof = "Output Data Types", doc = "Output data types, joined by ';'; NULL if unknown." }
 -- output_formats = { type = "VARCHAR", unit = "text", msprof = "Output Formats", doc = "Output layouts, joined by ';'; NULL if unknown." }
 -- context_id = { type = "BIGINT", unit = "id", msprof = "Context ID", doc = "Context within a task that the device splits; NULL for other tasks." }
--- metric_group = { type = "VARCHAR", unit = "text", doc = "Metric group of the following counters, such as PipeUtilization; several are joined by ';'. NULL if the task has none. Columns of other groups are NULL." }
+-- metric_group = { type = "VARCHAR", unit = "text", group = "any", doc = "Metric group of the following counters, such as PipeUtilization; several are joined by ';'. NULL if the task has none. Columns of other groups are NULL." }
 -- aicore_time_ns = { type = "BIGINT", unit = "ns", msprof = "aicore_time(us)", msprof_as = "short_us", group = "any", doc = "Time of cube cores on the task: aic_total_cycles / core clock / blocks · ⌈blocks / cube cores⌉, in integer arithmetic, rounded half up to 1 ns; NULL if one of these is unknown." }
 -- aic_total_cycles = { type = "BIGINT", unit = "cycle", msprof = "aic_total_cycles", group = "any", doc = "Cycles during which cube cores were busy with the task, summed over its blocks." }
 -- aic_mac_time_ns = { type = "BIGINT", unit = "ns", msprof = "aic_mac_time(us)", msprof_as = "short_us", group = "PipeUtilization", doc = "Busy time of the cube's multiply-accumulate unit, computed like aicore_time_ns from aic_mac_cycles." }

@@ -1,6 +1,7 @@
 -- title = "Launch delay of each task"
 -- doc = "Each task with a known launch, and the call that launched it: the time from the start and end of the call to the start of the task, and whether it exceeds the clock error."
 -- order = ["run_id", "device_id", "start_ns", "id"]
+-- optional_joins = true
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }

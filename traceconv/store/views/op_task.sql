@@ -1,6 +1,7 @@
 -- title = "Tasks with their op"
 -- doc = "The rows of op_summary: tasks that execute an op, and communication operators, with columns of the op and the device."
 -- order = ["run_id", "device_id", "start_ns", "id"]
+-- optional_joins = true
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
