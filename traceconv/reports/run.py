@@ -364,8 +364,11 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question) -> list[i
         terms = terms[1:]  # the value is NULL in all other rows
     if len(ids) == question.top:
         return ids
+    if report.top_from and not _has_all(report.top_from, question):
+        # The table has no rows of a run without tasks; those of the report have no ID.
+        return _ids_in_ranges(connection, question, define_part(connection, report, set()), question.top) or None
     chosen, values = _filter_conditions(connection, question)
-    if report.top_from and _has_all(report.top_from, question):
+    if report.top_from:
         source = quote_identifier(report.top_from)
         for name, value in question.parameters.items():
             column, operator = _condition(question, name)
@@ -399,14 +402,22 @@ def _first_known(connection: duckdb.DuckDBPyConnection, question: Question) -> l
     part = define_known_part(connection, report, {"id", *columns, *_filtered(question)}, column.name, groups)
     if part is None:
         return None
+    return _ids_in_ranges(connection, question, part, top, is_known=True)
+
+
+def _ids_in_ranges(
+    connection: duckdb.DuckDBPyConnection, question: Question, part: str, top: int, *, is_known: bool = False
+) -> list[int]:
+    """Return the IDs of the first rows of a macro, of those with a known value of the first column if `is_known`."""
+    terms = _order(question)
     chosen, values = _filter_conditions(connection, question)
-    names = ", ".join(map(quote_identifier, columns))
+    names = ", ".join(quote_identifier(term.column) for term in terms)
     rows: list[Row] = []
-    for low, high in _id_ranges(connection, run_id):
+    for low, high in _id_ranges(connection, int(question.parameters["run"])):
         where = _where([*chosen, f"id BETWEEN {low:d} AND {high:d}"])
         sql = f"SELECT {names}, id FROM {_call(question, part)}{where} ORDER BY {_sql_order(terms)} LIMIT {top:d}"  # noqa: S608 - names from our own headers
         rows += [row for batch in fetch(connection, sql, [*question.parameters.values(), *values]) for row in batch]
-        rows = _in_order([row for row in rows if row[0] is not None], terms)[:top]
+        rows = _in_order([row for row in rows if row[0] is not None or not is_known], terms)[:top]
     return [id_ for *_, id_ in rows if isinstance(id_, int)]
 
 
