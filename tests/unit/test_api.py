@@ -97,7 +97,7 @@ def test_a_picture_of_memory_is_of_one_run(store: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"no device 7\. Devices: 0"):
             opened.export_memory_flow(tmp_path / "all.svg", device=7)
     assert "<svg" in (tmp_path / "memory.svg").read_text()
-    with traceconv.open_store(store) as opened, pytest.raises(InputError, match="no memory log"):
+    with traceconv.open_store(store) as opened, pytest.raises(InputError, match="no rows in memory"):
         opened.export_memory_flow(tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()
 

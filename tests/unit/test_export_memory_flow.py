@@ -228,7 +228,7 @@ def test_a_recorded_run_of_two_devices(tmp_path: Path, capsys: pytest.CaptureFix
 def test_runs_that_cannot_be_drawn(make_store: MakeStore, tmp_path: Path) -> None:
     empty = make_store(task=[{"id": 1}])
     target = tmp_path / "m.svg"
-    with open_store(empty) as connection, pytest.raises(InputError, match="no memory log"):
+    with open_store(empty) as connection, pytest.raises(InputError, match="no rows in memory"):
         export_memory_flow(connection, 1, target)
     store = make_store(memory=[block(1, 0, 5, 0, 1), block(2, 0, 5, 0, 1, device_id=None)])
     with open_store(store) as connection:

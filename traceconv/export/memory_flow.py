@@ -21,6 +21,9 @@ from traceconv.export.memory_layout import Stretch, as_values, position_of, stre
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.registry import Written
 from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
+from traceconv.reports.catalog import reports
+from traceconv.reports.no_rows import why_empty
+from traceconv.reports.run import Question
 from traceconv.reports.values import human_bytes, human_duration
 from traceconv.store.catalogue import define
 
@@ -122,10 +125,8 @@ def export_memory_flow(
     found = connection.execute("SELECT DISTINCT device_id FROM memory WHERE run_id = ? ORDER BY 1", [run_id]).fetchall()
     devices = [row[0] for row in found]
     if not devices and not may_be_empty:
-        raise InputError(
-            f"run {run_id} has no memory log; record a model (traceconv record MODEL -o DIR), which logs "
-            "allocations and frees, and ingest it"
-        )
+        peaks = Question(reports()["memory_peak"], {"run": run_id}, ())
+        raise InputError(why_empty(connection, peaks).removeprefix("memory-peak: "))
     if device is not None and device not in devices:
         known = ", ".join(str(one) for one in devices if one is not None) or "none"
         raise UsageError(f"run {run_id} has no memory log of device {device}; devices with one: {known}")
