@@ -357,7 +357,7 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question) -> list[i
         return None
     if "run" not in question.parameters:
         return None  # an ID is only unique in its run
-    terms = _order(question)
+    terms = _picking_order(question)
     known = _first_known(connection, question) if report.optional_joins else None
     ids = known or []
     if known is not None:
@@ -393,7 +393,7 @@ def _first_known(connection: duckdb.DuckDBPyConnection, question: Question) -> l
     None if that column doesn't come from one joined table. Tasks are joined with it in ranges of IDs, which takes
     a third to two thirds of the time of one join.
     """
-    report, terms, top = question.report, _order(question), question.top or 0
+    report, terms, top = question.report, _picking_order(question), question.top or 0
     column, run_id = report.column(terms[0].column), int(question.parameters["run"])
     groups = recorded_groups(connection, [run_id]) if column.group else frozenset()
     if column.group and column.group != "any" and column.group not in groups:
@@ -409,7 +409,7 @@ def _ids_in_ranges(
     connection: duckdb.DuckDBPyConnection, question: Question, part: str, top: int, *, is_known: bool = False
 ) -> list[int]:
     """Return the IDs of the first rows of a macro, of those with a known value of the first column if `is_known`."""
-    terms = _order(question)
+    terms = _picking_order(question)
     chosen, values = _filter_conditions(connection, question)
     names = ", ".join(quote_identifier(term.column) for term in terms)
     rows: list[Row] = []
@@ -452,7 +452,7 @@ def _filtered(question: Question) -> set[str]:
 
 def _has_all(table: str, question: Question) -> bool:
     """Whether a table has the columns that order and filter the rows."""
-    needed = _filtered(question) | {term.column for term in _order(question)}
+    needed = _filtered(question) | {term.column for term in _picking_order(question)}
     needed |= {_condition(question, name)[0] for name in question.parameters}
     return needed <= {column.name for column in tables()[table].columns}
 
@@ -482,6 +482,12 @@ def _order(question: Question) -> list[OrderTerm]:
         if all(term.column != known.column for known in terms):
             terms.append(term)
     return terms
+
+
+def _picking_order(question: Question) -> list[OrderTerm]:
+    """Return the same for rows of one run with an ID, among which no two have the same."""
+    terms = _order(question)
+    return terms[: 1 + next(place for place, term in enumerate(terms) if term.column == "id")]
 
 
 def _sql_order(terms: Sequence[OrderTerm]) -> str:

@@ -2,7 +2,7 @@
 -- doc = "How much memory was used and reserved when each op was executed? One row per execution, at its launch, when its outputs and scratch memory are allocated. Without tasks, one row per group of consecutive allocations of an op, at the last."
 -- needs = ["memory"]
 -- when_empty = "It needs allocations and tasks, or allocations whose op is known; traceconv record MODEL -o DIR logs both of a model. The report memory-peak needs allocations only."
--- order = ["run_id", "device_id", "at_ns", "id"]
+-- order = ["run_id", "device_id", "at_ns", "id", "op_id", "used_change_bytes"]
 -- measure = "used_bytes"
 -- top_from = "task_memory"
 -- shown = ["device_id", "op_name", "op_type", "at_ns", "used_bytes", "reserved_bytes", "used_change_bytes"]
@@ -49,7 +49,7 @@ WITH executed AS (
               OVER (PARTITION BY run_id, device_id ORDER BY alloc_ns, block_id) AS execution
   FROM allocated
 ), execution AS (
-  SELECT run_id, device_id, op_id, max(alloc_ns) AS at_ns
+  SELECT run_id, device_id, op_id, execution, max(alloc_ns) AS at_ns
   FROM grouped
   WHERE op_id IS NOT NULL
   GROUP BY run_id, device_id, execution, op_id
@@ -80,7 +80,7 @@ WITH executed AS (
   FROM executed
   UNION ALL
   SELECT e.run_id, NULL AS id, e.device_id, e.op_id, NULL AS name, NULL AS step_id, e.at_ns, u.used_bytes,
-         u.reserved_bytes, u.used_bytes - lag(u.used_bytes) OVER (PARTITION BY e.run_id, e.device_id ORDER BY e.at_ns)
+         u.reserved_bytes, u.used_bytes - lag(u.used_bytes) OVER (PARTITION BY e.run_id, e.device_id ORDER BY e.at_ns, e.execution)
            AS used_change_bytes
   FROM execution AS e
   ASOF LEFT JOIN usage AS u ON u.run_id = e.run_id AND u.device_id = e.device_id AND u.ts_ns <= e.at_ns
@@ -93,4 +93,4 @@ LEFT JOIN op AS o ON o.run_id = f.run_id AND o.op_id = f.op_id
 WHERE (step IS NULL OR f.step_id = step)
   AND (first_step IS NULL OR f.step_id >= first_step) AND (last_step IS NULL OR f.step_id <= last_step)
   AND (from_ns IS NULL OR f.at_ns >= from_ns) AND (to_ns IS NULL OR f.at_ns < to_ns)
-ORDER BY f.run_id, f.device_id, f.at_ns, f.id
+ORDER BY f.run_id, f.device_id, f.at_ns, f.id, f.op_id, f.used_change_bytes
