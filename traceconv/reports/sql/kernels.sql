@@ -95,7 +95,7 @@ WITH named AS (
   WINDOW same AS (PARTITION BY run_id, device_id, first_label)
 ), shortened AS (
   SELECT *, CASE WHEN is_shared AND starts_with(full_label, short_name(kernel)) THEN full_label
-                 WHEN length(first_label) > 80 THEN first_label[:48] || '…' || first_label[-31:]
+                 WHEN length(first_label) > 80 THEN first_label[:48] || '…' || substring(first_label, length(first_label) - 30)
                  ELSE first_label END AS short_label
   FROM compared
 ), numbered AS (
