@@ -23,7 +23,7 @@ _PROGRAM = (
     "from traceconv.sampling.process import main; main()"
 )
 #: After the first answer, which people wait for, the ingest goes first where both want a core.
-_NICENESS = 10
+_NICENESS = 19
 
 
 @contextmanager
