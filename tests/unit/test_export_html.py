@@ -109,6 +109,16 @@ def test_bars_show_where_the_time_goes(make_store: MakeStore, tmp_path: Path) ->
     assert LEGEND.count("key") == len(widths)
 
 
+def test_devices_that_are_not_drawn_are_counted(make_store: MakeStore, tmp_path: Path) -> None:
+    rows = [{**task, "device_id": n} for n, task in enumerate(tasks(33))]
+    page_of(make_store(task=rows), tmp_path)
+    text = (tmp_path / "run.html").read_text("utf-8")
+    assert [text.count(f"The first {most} of 33 devices.") for most in (8, 32)] == [1, 1]
+    assert text.count(">device 7</text>") == 2
+    assert text.count(">device 8</text>") == 1
+    assert ">device 32</text>" not in text
+
+
 def test_long_runs_have_the_longest_of_consecutive_steps(make_store: MakeStore, tmp_path: Path) -> None:
     steps = [{"step_id": n, "device_id": 0, "start_ns": 100 * n, "end_ns": 100 * n + n % 10 + 80} for n in range(1000)]
     page = page_of(make_store(task=tasks(1000), step=steps), tmp_path)

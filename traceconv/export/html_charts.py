@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
 
 import duckdb
@@ -15,6 +14,7 @@ from traceconv.export.busy_time import BusyTime
 from traceconv.export.load_counters import Timed, in_time_order
 from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit
 from traceconv.export.svg import place as pixels
+from traceconv.reports.catalog import define_report, reports
 from traceconv.reports.values import human_duration
 
 #: What the time of a device is divided into, as in breakdown: CSS class, column, and what it is called.
@@ -26,10 +26,10 @@ _PARTS = (
     ("c4", "idle_ns", "idle"),
 )
 _BUSY_PARTS = _PARTS[:-1]
-#: Devices that a picture shows.
-_MOST_DEVICES = 8
+#: Devices with a bar, and those that the other pictures show.
+MOST_BARS, MOST_DEVICES = 32, 8
 #: Columns of a picture over time, and over steps.
-_MOMENTS, _MOST_STEPS = 240, 120
+_MOMENTS, MOST_STEPS = 240, 120
 
 # In tenths of a pixel.
 _LEFT, _PLOT, _ROW, _BAR = 1_000, 8_600, 260, 180
@@ -62,7 +62,8 @@ class Spent:
 
 
 def spent_by_device(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[Spent]:
-    """Return the rows of breakdown with a window. The report must be defined."""
+    """Return the rows of breakdown with a window."""
+    define_report(connection, reports()["breakdown"])
     rows = connection.execute(
         f"SELECT device_id, start_ns, end_ns, {_columns()} FROM breakdown(run := ?) WHERE window_ns > 0 ORDER BY 1",
         [run_id],
@@ -71,10 +72,8 @@ def spent_by_device(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[
 
 
 def spent_by_step(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[Spent]:
-    """Return rows of step_breakdown: of up to _MOST_STEPS groups of consecutive steps of each device, the longest.
-
-    The report must be defined.
-    """
+    """Return rows of step_breakdown: of up to MOST_STEPS groups of consecutive steps of each device, the longest."""
+    define_report(connection, reports()["step_breakdown"])
     rows = connection.execute(
         f"""
         WITH numbered AS (
@@ -90,7 +89,7 @@ def spent_by_step(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[Sp
         ) = 1
         ORDER BY device_id, start_ns, step_id
         """,
-        {"run": run_id, "most": _MOST_STEPS},
+        {"run": run_id, "most": MOST_STEPS},
     ).fetchall()
     return [
         Spent(device, f"step {step}", start_ns, end_ns, tuple(parts)) for device, step, start_ns, end_ns, *parts in rows
@@ -99,11 +98,11 @@ def spent_by_step(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[Sp
 
 def bars(devices: Sequence[Spent]) -> str:
     """Draw a bar per device, divided by what its time was spent on."""
-    shown = devices[: 4 * _MOST_DEVICES]
+    shown = devices[:MOST_BARS]
     drawn = []
     for row, one in enumerate(shown):
         top = row * _ROW
-        drawn.append(label(_LEFT - 80, top + 140, escape(one.name), anchor="end"))
+        drawn.append(label(_LEFT - 80, top + 140, one.name, anchor="end"))
         passed_ns = 0
         for (css, _, name), part_ns in zip(_PARTS, one.parts_ns, strict=True):
             x, end = (_LEFT + ns * _PLOT // one.dur_ns for ns in (passed_ns, passed_ns + part_ns))
@@ -118,9 +117,7 @@ def bars(devices: Sequence[Spent]) -> str:
 
 def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Sequence[Spent]) -> str:
     """Draw what each device does over time: the share of each moment's time, stacked."""
-    shown = devices[:_MOST_DEVICES]
-    if not shown:
-        return ""
+    shown = devices[:MOST_DEVICES]
     first_ns, last_ns = min(one.start_ns for one in shown), max(one.end_ns for one in shown)
     span_ns = last_ns - first_ns
     width_ns = -(-span_ns // _MOMENTS)
@@ -128,7 +125,7 @@ def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Seque
     drawn = []
     for row, one in enumerate(shown):
         bottom = row * (_PLOT_HEIGHT + 150) + _PLOT_HEIGHT
-        drawn.append(label(_LEFT - 80, bottom - _PLOT_HEIGHT // 2, escape(one.name), anchor="end"))
+        drawn.append(label(_LEFT - 80, bottom - _PLOT_HEIGHT // 2, one.name, anchor="end"))
         drawn.append(rect(_LEFT, bottom - _PLOT_HEIGHT, _PLOT, _PLOT_HEIGHT, "c4"))
         lengths = np.diff(moments).tolist()
         heights = [
@@ -156,12 +153,12 @@ def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Seque
 
 def columns(steps: Sequence[Spent]) -> str:
     """Draw a column per step, divided by what the time of the device was spent on."""
-    by_device = [(device, list(rows)) for device, rows in groupby(steps, lambda one: one.device_id)][:_MOST_DEVICES]
+    by_device = [(device, list(rows)) for device, rows in groupby(steps, lambda one: one.device_id)][:MOST_DEVICES]
     drawn = []
     for row, (device, rows) in enumerate(by_device):
         bottom = row * (_PLOT_HEIGHT + 400) + _PLOT_HEIGHT + 100
         longest_ns = max(one.dur_ns for one in rows)
-        drawn.append(label(_LEFT - 80, bottom - _PLOT_HEIGHT // 2, escape(_device(device)), anchor="end"))
+        drawn.append(label(_LEFT - 80, bottom - _PLOT_HEIGHT // 2, _device(device), anchor="end"))
         drawn.append(label(_LEFT - 80, bottom - _PLOT_HEIGHT + 80, human_duration(longest_ns), "m", anchor="end"))
         drawn.append(line(_LEFT, bottom, _LEFT + _PLOT, bottom, "t"))
         width = min(_PLOT // len(rows), 800)

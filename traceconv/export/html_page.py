@@ -7,21 +7,34 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
+from operator import itemgetter
 from pathlib import Path
 
 import duckdb
 
 from traceconv._version import __version__
 from traceconv.analysis.advice import advise
+from traceconv.analysis.advice_text import html_text
 from traceconv.base.errors import UsageError, printable
-from traceconv.export.html_charts import LEGEND, bars, columns, over_time, spent_by_device, spent_by_step
+from traceconv.export.html_charts import (
+    LEGEND,
+    MOST_BARS,
+    MOST_DEVICES,
+    MOST_STEPS,
+    Spent,
+    bars,
+    columns,
+    over_time,
+    spent_by_device,
+    spent_by_step,
+)
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.registry import Written
-from traceconv.reports.catalog import Report, define_report, reports
+from traceconv.reports.catalog import Report, reports
 from traceconv.reports.columns import find_columns
 from traceconv.reports.no_rows import why_empty
 from traceconv.reports.render import Row, Table, headings, human_rows, is_number
@@ -79,14 +92,15 @@ def _page(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, counts: 
         "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{_text(fact)}</dd></div>" for name, fact in facts if fact) + "</dl>"
     )
     yield _losses(connection, run_id, top, complete=complete)
-    for name in ("breakdown", "step_breakdown"):
-        define_report(connection, reports()[name])
     devices, steps = spent_by_device(connection, run_id), spent_by_step(connection, run_id)
     if devices:
-        yield f"<h2>Where the time of devices goes</h2><p>{LEGEND}</p>{bars(devices)}"
-        yield f"<h3>Over time</h3>{over_time(connection, run_id, devices)}"
-        yield f"<h3>By step</h3>{columns(steps)}" if steps else ""
-        yield f"<h2>What could be faster</h2>{advise(connection, run_id)._repr_html_()}"
+        yield f"<h2>Where the time of devices goes</h2><p>{LEGEND}</p>"
+        yield f"{_omitted(devices, MOST_BARS)}{bars(devices)}"
+        yield f"<h3>Over time</h3>{_omitted(devices, MOST_DEVICES)}{over_time(connection, run_id, devices)}"
+        if steps:
+            yield f"<h3>By step</h3>{_omitted(devices, MOST_DEVICES)}<p><small>Of more than {MOST_STEPS} steps of a "
+            yield f"device, each column is the longest of a group of consecutive ones.</small></p>{columns(steps)}"
+        yield f"<h2>What could be faster</h2>{html_text(advise(connection, run_id))}"
     names = [*_OPEN, *(name for name in reports() if name not in (*_OPEN, *_ELSEWHERE))]
     yield '<h2>Reports</h2><p><input id="filter" type="search" placeholder="filter rows"></p>'
     empty = []
@@ -101,6 +115,11 @@ def _page(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, counts: 
     yield f"<details><summary>Reports without rows</summary><ul>{''.join(empty)}</ul></details>" if empty else ""
     yield f"<footer>Written by traceconv {__version__} (traceconv export html).</footer>"
     yield f"<script>{_file('page.js')}</script></body></html>\n"
+
+
+def _omitted(devices: Sequence[Spent], most: int) -> str:
+    """Say that a picture doesn't show all devices."""
+    return f"<p><small>The first {most} of {len(devices):,} devices.</small></p>" if len(devices) > most else ""
 
 
 def _head(title: str) -> str:
@@ -155,23 +174,25 @@ def _losses(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, *, com
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, run_id: int, report: Report, top: int) -> _Answer:
+    """Ask for all rows in the report's own order, or the largest ones first if there are more than `top`."""
     shown = find_columns(report, list(report.shown))
-    parameters = {"run": run_id}
-    question = Question(report, parameters, shown, (run_id,), top=top + 1, own_order=False)
+    measure = find_columns(report, [] if report.measure is None else [report.measure])
+    asked = (*shown, *measure)
+    question = Question(report, {"run": run_id}, asked, (run_id,), top=top + 1, own_order=True)
     rows: list[Row] = [row for batch in answer(connection, question) for row in batch]
     if not rows:
         return _Answer(report, "", 0, False, why_empty(connection, question))
     more = len(rows) > top
-    if not more:  # all rows, in the report's own order
-        question = Question(report, parameters, shown, (run_id,))
-        rows = [row for batch in answer(connection, question) for row in batch]
-    rows = rows[:top]
+    if more and measure:
+        known = [row for row in rows if row[-1] is not None]
+        known.sort(key=itemgetter(-1), reverse=True)
+        rows = known + [row for row in rows if row[-1] is None]
+    rows = [row[: len(shown)] for row in rows[:top]]
     cells = human_rows(Table(shown, (), run_origins(connection, (run_id,))), rows)
     names = headings(shown)
-    measure = next((name for name, column in zip(names, shown, strict=True) if column.name == report.measure), None)
-    table = html_table(
-        "", dict(zip(names, map(is_number, shown), strict=True)), cells, values=rows, measure=measure
-    )  # fmt: skip
+    numbers = dict(zip(names, map(is_number, shown), strict=True))
+    bars_of = next((name for name, column in zip(names, shown, strict=True) if column in measure), None)
+    table = html_table("", numbers, cells, values=rows, measure=bars_of)
     return _Answer(report, table, len(rows), more)
 
 

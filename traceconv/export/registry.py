@@ -144,7 +144,7 @@ Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome
         "run.html",
         "traceconv.export.html_page:export_html",
         """The page shows where the time of each device goes, in total, over time and by step, what could make the run
-faster (traceconv advise), what was lost, and the first rows of every report, with their largest values first. A
+faster (traceconv advise), what was lost, and every report: all rows, or the largest if there are more than --top. A
 click on a heading sorts; the field above the reports filters.
 
 Open the file in any browser, attach it to a ticket, or publish it from CI: it is one file, loads nothing, and the
