@@ -18,6 +18,7 @@ import traceconv
 from traceconv.base.errors import UsageError
 from traceconv.cli.app import run
 from traceconv.export.busy_time import BusyTime
+from traceconv.export.flame_graph import Node, flame_graph
 from traceconv.export.html_charts import LEGEND
 
 MakeStore = Callable[..., Path]
@@ -37,6 +38,8 @@ class Page(HTMLParser):
         self.rows: dict[str, list[list[str]]] = {}
         self.values: dict[str, list[dict[int, float]]] = {}
         self.shapes: list[dict[str, str | None]] = []
+        #: Style and title of the boxes of flame graphs.
+        self.boxes: list[tuple[str, str]] = []
         self._report, self._path = "", [""]
         self.feed(path.read_text("utf-8"))
 
@@ -57,6 +60,8 @@ class Page(HTMLParser):
             self.rows[self._report][-1].append(found.get("title") or "")
         elif tag in ("rect", "path"):
             self.shapes.append(found)
+        elif tag == "div" and "top:" in (found.get("style") or ""):
+            self.boxes.append((found["style"] or "", found["title"] or ""))
 
     def handle_endtag(self, tag: str) -> None:
         while self._path[-1] != tag:  # elements without an end, such as meta
@@ -160,6 +165,62 @@ def test_runs_without_devices_have_their_ranges(make_store: MakeStore, tmp_path:
     assert not page.shapes
     assert page.rows["range-statistic"][1][1] == "load"
     assert "op-statistic" not in page.rows
+
+
+def test_flame_graphs_show_the_op_tree(make_store: MakeStore, tmp_path: Path) -> None:
+    spans = {"step": (0, 100, 0), "load": (10, 20, 1), "<b>": (40, 50, 1), "mm": (45, 10, 2)}
+    ranges = [
+        {"id": n, "track_id": 1, "name": name, "kind": "host_op", "start_ns": start, "dur_ns": dur, "depth": depth,
+         "parent_id": {1: 1, 2: 3}.get(depth)}
+        for n, (name, (start, dur, depth)) in enumerate(spans.items(), 1)
+    ]  # fmt: skip
+    page = page_of(make_store(range=ranges), tmp_path)
+    drawn = {title.split("\n")[0]: style for style, title in page.boxes}
+    assert drawn == {
+        "": "left:0.00000%;width:100.00000%;top:0px",
+        "step": "left:0.00000%;width:100.00000%;top:18px",
+        "<b>": "left:0.00000%;width:50.00000%;top:36px",
+        "mm": "left:0.00000%;width:10.00000%;top:54px",
+        "load": "left:50.00000%;width:20.00000%;top:36px",
+    }
+    assert page.boxes[1][1].endswith("\n100.00% of all")
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), min_size=1, max_size=40))
+def test_boxes_of_flame_graphs_are_inside_those_around_them(rows: list[tuple[int, int]]) -> None:
+    depths = [0]
+    for depth, _ in rows[1:]:
+        depths.append(min(depth, depths[-1] + 1))
+    graph = flame_graph(
+        [Node(d, str(n), None, ns, str(n)) for n, (d, (_, ns)) in enumerate(zip(depths, rows, strict=True))]
+    )
+    found = re.findall(r'left:([\d.]+)%;width:([\d.]+)%;top:(\d+)px" title="(\d+)', graph)
+    boxes = {
+        int(number): (float(left), float(left) + float(width), int(top) // 18) for left, width, top, number in found
+    }
+    whole = 0
+    for number, (depth, (_, ns)) in enumerate(zip(depths, rows, strict=True)):
+        above = next((n for n in range(number, -1, -1) if depths[n] < depth), None)
+        if above is None:
+            whole += max(ns, sum_inside(number, depths, rows))
+        elif number in boxes:
+            outer, inner = boxes[above], boxes[number]
+            assert outer[0] - 1e-4 < inner[0] <= inner[1] < outer[1] + 1e-4
+            assert inner[2] == outer[2] + 1
+    for number, (left, right, _) in boxes.items():
+        assert (right - left) * whole / 100 == pytest.approx(sum_inside(number, depths, rows), abs=1e-3 * whole)
+    by_level = sorted((level, left, right) for left, right, level in boxes.values())
+    assert all(a[0] != b[0] or a[2] < b[1] + 1e-4 for a, b in zip(by_level, by_level[1:], strict=False))
+
+
+def sum_inside(number: int, depths: list[int], rows: list[tuple[int, int]]) -> int:
+    """Return the time of a node, or of those inside it if it is more."""
+    inside, at = 0, number + 1
+    while at < len(depths) and depths[at] > depths[number]:
+        if depths[at] == depths[number] + 1:
+            inside += sum_inside(at, depths, rows)
+        at += 1
+    return max(rows[number][1], inside)
 
 
 def test_the_same_run_gives_the_same_bytes(make_store: MakeStore, tmp_path: Path) -> None:

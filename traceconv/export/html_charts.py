@@ -12,8 +12,8 @@ import numpy as np
 from traceconv.base.int64 import Int64
 from traceconv.export.busy_time import BusyTime
 from traceconv.export.load_counters import Timed, in_time_order
-from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit
-from traceconv.export.svg import place as pixels
+from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit
+from traceconv.reports.svg import place as pixels
 from traceconv.reports.catalog import define_report, reports
 from traceconv.reports.values import human_duration
 

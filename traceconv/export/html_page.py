@@ -5,21 +5,19 @@ The page loads nothing, and its only script is ours: the page's policy names its
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib import resources
 from operator import itemgetter
 from pathlib import Path
 
 import duckdb
 
-from traceconv._version import __version__
 from traceconv.analysis.advice import advise
 from traceconv.analysis.advice_text import html_text
-from traceconv.base.errors import UsageError, printable
+from traceconv.base.errors import UsageError
+from traceconv.export.flame_graph import LEGEND as FLAME_LEGEND
+from traceconv.export.flame_graph import device_and_host_nodes, flame_graph
 from traceconv.export.html_charts import (
     LEGEND,
     MOST_BARS,
@@ -36,6 +34,7 @@ from traceconv.export.output import CountedFile, open_output
 from traceconv.export.registry import Written
 from traceconv.reports.catalog import Report, reports
 from traceconv.reports.columns import find_columns
+from traceconv.reports.html_document import end, filter_field, head, text
 from traceconv.reports.no_rows import why_empty
 from traceconv.reports.render import Row, Table, headings, human_rows, is_number
 from traceconv.reports.result import html_table
@@ -72,8 +71,8 @@ def export_html(connection: duckdb.DuckDBPyConnection, run_id: int, output: Path
     counts = {"reports": 0, "rows": 0}
     with open_output(output) as file, reading():
         counted = CountedFile(file)
-        for text in _page(connection, run_id, top, counts):
-            counted.write(text.encode())
+        for part in _page(connection, run_id, top, counts):
+            counted.write(part.encode())
     return Written(counts, counted.size_bytes)
 
 
@@ -83,13 +82,13 @@ def _page(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, counts: 
         "FROM run WHERE run_id = ?",
         [run_id],
     ).fetchall()
-    yield _head(_text(label))
+    yield head(str(label))
     facts = [
         ("model", model), ("source", Path(path or "").name), ("format", form), ("written by", writer),
         ("span", None if span_ns is None else human_duration(span_ns)), *_counts(connection, run_id),
     ]  # fmt: skip
     yield (
-        "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{_text(fact)}</dd></div>" for name, fact in facts if fact) + "</dl>"
+        "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{text(fact)}</dd></div>" for name, fact in facts if fact) + "</dl>"
     )
     yield _losses(connection, run_id, top, complete=complete)
     devices, steps = spent_by_device(connection, run_id), spent_by_step(connection, run_id)
@@ -101,44 +100,33 @@ def _page(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, counts: 
             yield f"<h3>By step</h3>{_omitted(devices, MOST_DEVICES)}<p><small>Of more than {MOST_STEPS} steps of a "
             yield f"device, each column is the longest of a group of consecutive ones.</small></p>{columns(steps)}"
         yield f"<h2>What could be faster</h2>{html_text(advise(connection, run_id))}"
+    yield from _flame_graphs(connection, run_id)
     names = [*_OPEN, *(name for name in reports() if name not in (*_OPEN, *_ELSEWHERE))]
-    yield '<h2>Reports</h2><p><input id="filter" type="search" placeholder="filter rows"></p>'
+    yield f"<h2>Reports</h2>{filter_field()}"
     empty = []
     for name in names:
         found = _answer(connection, run_id, reports()[name], top)
         if found.empty:
-            empty.append(f"<li>{_text(found.empty)}</li>")
+            empty.append(f"<li>{text(found.empty)}</li>")
             continue
         counts["reports"] += 1
         counts["rows"] += found.row_count
         yield _section(found)
     yield f"<details><summary>Reports without rows</summary><ul>{''.join(empty)}</ul></details>" if empty else ""
-    yield f"<footer>Written by traceconv {__version__} (traceconv export html).</footer>"
-    yield f"<script>{_file('page.js')}</script></body></html>\n"
+    yield end("traceconv export html")
+
+
+def _flame_graphs(connection: duckdb.DuckDBPyConnection, run_id: int) -> Iterator[str]:
+    device, host = map(flame_graph, device_and_host_nodes(connection, run_id))
+    if host:
+        yield f"<h2>Flame graphs</h2><p>A click on a box widens it. {FLAME_LEGEND}</p>"
+        yield f"<h3>Time of devices, by what launched it</h3>{device}" if device else ""
+        yield f"<h3>Time of the host</h3>{host}"
 
 
 def _omitted(devices: Sequence[Spent], most: int) -> str:
     """Say that a picture doesn't show all devices."""
     return f"<p><small>The first {most} of {len(devices):,} devices.</small></p>" if len(devices) > most else ""
-
-
-def _head(title: str) -> str:
-    script = base64.b64encode(hashlib.sha256(_file("page.js").encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script}'"
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f'<meta name="viewport" content="width=device-width"><meta name="generator" content="traceconv {__version__}">'
-        f"<title>{title}</title><style>{_file('page.css')}</style></head><body><h1>{title}</h1>"
-    )
-
-
-def _file(name: str) -> str:
-    return (resources.files("traceconv.export") / "page" / name).read_text("utf-8")
-
-
-def _text(text: object) -> str:
-    return escape(printable(str(text)))
 
 
 def _counts(connection: duckdb.DuckDBPyConnection, run_id: int) -> Iterator[tuple[str, str]]:
@@ -169,7 +157,7 @@ def _losses(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, *, com
     doubts = _answer(connection, run_id, reports()["trust"], top)
     if not lines and doubts.empty:
         return ""
-    shown = "".join(f"<p>{_text(text)}</p>" for text in lines)
+    shown = "".join(f"<p>{text(line)}</p>" for line in lines)
     return f'<section class="losses"><h2>What was lost or distorted</h2>{shown}{doubts.table}</section>'
 
 

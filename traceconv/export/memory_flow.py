@@ -20,7 +20,7 @@ from traceconv.base.errors import InputError, UsageError
 from traceconv.export.memory_layout import Stretch, as_values, position_of, stretches
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.registry import Written
-from traceconv.export.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
+from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
 from traceconv.reports.catalog import reports
 from traceconv.reports.no_rows import why_empty
 from traceconv.reports.run import Question

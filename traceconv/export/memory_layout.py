@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from traceconv.export.svg import TENTHS
+from traceconv.reports.svg import TENTHS
 
 #: Maximum number of compressed gaps, widest first; the others are drawn to scale.
 _MAX_GAPS = 300

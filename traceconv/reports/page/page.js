@@ -40,3 +40,17 @@ document.getElementById("filter").addEventListener("input", (event) => {
     section.hidden = !found;
   }
 });
+// A click on a box of a flame graph widens it, and those inside and around it with it.
+for (const graph of document.querySelectorAll(".flame")) {
+  const boxes = new Map([...graph.children].map((box) => [box, [parseFloat(box.style.left), parseFloat(box.style.width)]]));
+  graph.addEventListener("click", (event) => {
+    if (!boxes.has(event.target)) return;
+    const [first, wide] = boxes.get(event.target);
+    const place = (percent) => Math.min(Math.max((percent - first) / wide, 0), 1) * 100;
+    for (const [box, [left, width]] of boxes) {
+      const start = place(left);
+      box.style.left = `${start}%`;
+      box.style.width = `${place(left + width) - start}%`;
+    }
+  });
+}
