@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -382,6 +383,28 @@ def test_output_is_the_same_each_time_and_that_of_python(
     # A run of a file: the store itself, if it has one run.
     assert run_command(["compare", str(store), "2"]) == 2
     assert "has 2 runs; ingest it and compare two runs of the store" in capfd.readouterr().err
+
+
+def test_the_page_shows_how_the_changes_add_up(make_store: MakeStore, tmp_path: Path) -> None:
+    hostile = "</title><script>x</script><img src=x>"
+    base = model(1, {f"Conv_{n}": [100 + n] * 3 for n in range(20)} | {hostile: [50] * 3}, idle_ns=40, label=hostile)
+    new = model(2, {f"Conv_{n}": [120 + 3 * n] * 3 for n in range(20)} | {hostile: [20] * 3}, idle_ns=90)
+    output = tmp_path / "compare.html"
+    command = ["compare", "1", "2", "--db", str(both(make_store, base, new)), "-o", str(output), "--fail-over", "5"]
+    assert run_command(command) == 4
+    text = output.read_text("utf-8")
+    assert "<script>x" not in text
+    assert "<img" not in text
+    assert '<section class="losses">' in text
+    shapes = re.findall(r'<rect class="(c\d)" x="([\d.]+)" .*?width="([\d.]+)" .*?&#10;(\S+ \S+)</title>', text)
+    assert len(shapes) == 1 + 15 + 1 + 1 + 1  # base, ops, 6 other ops, idle, new
+    assert [amount for *_, amount in shapes[-3:]] == ["+150 ns", "+50 ns", "3.080 µs"]
+    for before, after in pairwise(shapes[:-1]):
+        end = float(before[1]) + (0 if before[0] == "c5" else float(before[2]))
+        assert end == pytest.approx(float(after[1]) + (float(after[2]) if after[0] == "c5" else 0), abs=1)
+    assert text.count("<tr>") == 1 + 21
+    assert run_command([*command[:-2], "--top", "4"]) == 0
+    assert "17 more ops with smaller changes" in output.read_text("utf-8")
 
 
 def test_the_first_step_of_three_is_left_out_and_steps_can_be_selected(make_store: MakeStore) -> None:

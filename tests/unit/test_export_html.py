@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -210,7 +211,7 @@ def test_boxes_of_flame_graphs_are_inside_those_around_them(rows: list[tuple[int
     for number, (left, right, _) in boxes.items():
         assert (right - left) * whole / 100 == pytest.approx(sum_inside(number, depths, rows), abs=1e-3 * whole)
     by_level = sorted((level, left, right) for left, right, level in boxes.values())
-    assert all(a[0] != b[0] or a[2] < b[1] + 1e-4 for a, b in zip(by_level, by_level[1:], strict=False))
+    assert all(a[0] != b[0] or a[2] < b[1] + 1e-4 for a, b in pairwise(by_level))
 
 
 def sum_inside(number: int, depths: list[int], rows: list[tuple[int, int]]) -> int:

@@ -15,8 +15,8 @@ from traceconv.base.errors import InputError, OutputError, UsageError
 from traceconv.cli.app import run
 from traceconv.export.memory_flow import export_memory_flow
 from traceconv.export.registry import Written
-from traceconv.reports.svg import decimal, ticks, time_unit
 from traceconv.pipeline.ingest import ingest
+from traceconv.reports.svg import decimal, ticks, time_unit
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.store.database import open_store
 

@@ -166,6 +166,12 @@ class Comparison:
 
         return as_dict(self)
 
+    def to_html(self) -> str:
+        """Return a page with the summary, a picture of what changed, and a table of the ops."""
+        from traceconv.analysis.comparison_page import page
+
+        return "".join(page(self))
+
     def __repr__(self) -> str:
         from traceconv.analysis.comparison_text import text_lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from traceconv.analysis.comparison import VERSION, Change, Comparison, OpChange, RunSummary
 from traceconv.base.errors import printable
@@ -76,7 +76,7 @@ def as_dict(comparison: Comparison) -> dict[str, object]:
 
 def text_lines(comparison: Comparison, top: int = SHOWN_OPS) -> Iterator[str]:
     """Yield the summary, the parts of the step and the ops with the largest changes, in at most 80 columns."""
-    yield from _heading(comparison)
+    yield from heading(comparison)
     for columns, cells in (_parts(comparison), _ops(comparison, top)):
         if cells:
             yield ""
@@ -87,7 +87,7 @@ def text_lines(comparison: Comparison, top: int = SHOWN_OPS) -> Iterator[str]:
 def markdown_lines(comparison: Comparison, top: int = SHOWN_OPS) -> Iterator[str]:
     """Yield the same as Markdown, for a pull request."""
     mark = ("✗ " if comparison.failed else "✓ ") if comparison.limit_percent is not None else ""
-    first, *rest = _heading(comparison)
+    first, *rest = heading(comparison)
     yield f"### {mark}{_escaped(first)}"
     yield ""
     for line in rest:
@@ -107,15 +107,16 @@ def markdown_lines(comparison: Comparison, top: int = SHOWN_OPS) -> Iterator[str
 
 def html_text(comparison: Comparison) -> str:
     """Return the same as HTML, for notebooks."""
-    lines = "".join(f"<p>{html.escape(line)}</p>" for line in _heading(comparison))
+    lines = "".join(f"<p>{html.escape(line)}</p>" for line in heading(comparison))
     return lines + html_table("parts", *_parts(comparison)) + html_table("ops", *_ops(comparison, SHOWN_OPS))
 
 
-def _heading(comparison: Comparison) -> Iterator[str]:
+def heading(comparison: Comparison) -> Iterator[str]:
+    """Yield the change of the step, and what was compared."""
     unit = comparison.base.unit
     step = comparison.step
     percent = "" if step.percent is None else f" ({step.percent:+.2f} %)"
-    yield f"{unit}: {human_duration(step.base_ns)} → {human_duration(step.new_ns)}, {_signed(step.change_ns)}{percent}"
+    yield f"{unit}: {human_duration(step.base_ns)} → {human_duration(step.new_ns)}, {signed(step.change_ns)}{percent}"
     for role, run in (("base", comparison.base), ("new", comparison.new)):
         yield f"{role}: {_described(run)}"
     if comparison.p50_interval is not None:
@@ -151,18 +152,23 @@ def _parts(comparison: Comparison) -> tuple[dict[str, bool], list[list[str]]]:
 def _cells(change: Change) -> list[str]:
     interval = "-"
     if change.low_ns is not None and change.high_ns is not None:
-        interval = f"{_signed(change.low_ns)} … {_signed(change.high_ns)}"
-    return [human_duration(change.base_ns), human_duration(change.new_ns), _signed(change.change_ns), interval]
+        interval = f"{signed(change.low_ns)} … {signed(change.high_ns)}"
+    return [human_duration(change.base_ns), human_duration(change.new_ns), signed(change.change_ns), interval]
 
 
 def _ops(comparison: Comparison, top: int) -> tuple[dict[str, bool], list[list[str]]]:
     shown = [op for op in comparison.ops[:top] if op.time.change_ns]
-    names = [printable(op.name, LONGEST_NAME) for op in shown]
-    different = distinct(names, _NAME_WIDTH, shortened)
-    labels = [f"{different[name]} {_shape(op)}".rstrip() for op, name in zip(shown, names, strict=True)]
-    short = distinct(labels, _OP_WIDTH, shortened)
     columns = {"op": False, "base": True, "new": True, "change": True, "": False}
-    return columns, [[short[label], *_cells(op.time)[:3], _mark(op)] for op, label in zip(shown, labels, strict=True)]
+    return columns, [[name, *_cells(op.time)[:3], _mark(op)] for op, name in zip(shown, op_labels(shown), strict=True)]
+
+
+def op_labels(ops: Sequence[OpChange]) -> list[str]:
+    """Return short names of ops with their first input shapes, which differ where these do."""
+    names = [printable(op.name, LONGEST_NAME) for op in ops]
+    different = distinct(names, _NAME_WIDTH, shortened)
+    labels = [f"{different[name]} {_shape(op)}".rstrip() for op, name in zip(ops, names, strict=True)]
+    short = distinct(labels, _OP_WIDTH, shortened)
+    return [short[label] for label in labels]
 
 
 def _shape(op: OpChange) -> str:
@@ -187,7 +193,8 @@ def _more(comparison: Comparison, top: int) -> Iterator[str]:
         yield ", ".join(found)
 
 
-def _signed(ns: int) -> str:
+def signed(ns: int) -> str:
+    """Format a change."""
     return ("+" if ns > 0 else "") + human_duration(ns)
 
 

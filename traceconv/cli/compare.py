@@ -10,7 +10,7 @@ from traceconv.base.errors import EXIT_LIMIT_EXCEEDED
 from traceconv.cli import options
 from traceconv.cli.completions import complete_run
 
-_FORMATS = ("table", "markdown", "json", "csv")
+_FORMATS = ("table", "markdown", "html", "json", "csv")
 
 
 def compare(
@@ -31,7 +31,7 @@ def compare(
     fail_over: str | None = typer.Option(
         None, "--fail-over", metavar="PERCENT", help="Exit with code 4 if steps are slower by more, such as 5%."
     ),
-    top: int | None = typer.Option(None, "--top", min=1, help="Ops to show in a table. Default: 15."),
+    top: int | None = typer.Option(None, "--top", min=1, help="Ops to show in a table. Default: 15; 200 in HTML."),
     form: str | None = options.format_option(_FORMATS),
     output: Path | None = options.OUTPUT,
 ) -> None:
@@ -54,9 +54,11 @@ def compare(
       traceconv compare 1 2
       traceconv compare baseline.pt.trace.json.gz new.pt.trace.json.gz
       traceconv compare baseline candidate --fail-over 5% -o compare.md
+      traceconv compare baseline candidate -o compare.html
     """
     from contextlib import ExitStack
 
+    from traceconv.analysis import comparison_page
     from traceconv.analysis.comparison import compare_runs, find_side, parse_limit
     from traceconv.analysis.comparison_text import SHOWN_OPS, markdown_lines, ops_table, text_lines
     from traceconv.cli.one_shot import asked_store
@@ -85,6 +87,8 @@ def compare(
             write_text([json_text(comparison.to_dict()), "\n"], output)
         elif chosen == "csv":
             write_rows(ops_table(comparison), chosen, output)
+        elif chosen == "html":
+            write_text(comparison_page.page(comparison, top or comparison_page.SHOWN_OPS), output)
         else:
             lines = (markdown_lines if chosen == "markdown" else text_lines)(comparison, top or SHOWN_OPS)
             write_text((line + "\n" for line in lines), output)

@@ -29,6 +29,7 @@ _BY_SUFFIX = {
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",
     ".md": "markdown",
+    ".html": "html",
     ".parquet": "parquet",
 }
 #: Names of every command's help option.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -54,8 +54,8 @@ def device_and_host_nodes(connection: duckdb.DuckDBPyConnection, run_id: int) ->
         shown = "(no range)" if name is None else str(name)
         title = "&#10;".join((
             text(shown),
-            f"host: {count:,} × in {_duration(host_ns)}, of which {_duration(host_self_ns)} outside of what is inside",
-            f"devices: {tasks:,} tasks in {_duration(device_ns)}, of which {_duration(device_self_ns)} launched directly",
+            f"host: {count:,} × in {_duration(host_ns)}, {_duration(host_self_ns)} of it themselves",
+            f"devices: {tasks:,} tasks in {_duration(device_ns)}, {_duration(device_self_ns)} launched directly",
         ))  # fmt: skip
         device.append(Node(depth, shown, kind, device_ns or 0, title))
         host.append(Node(depth, shown, kind, host_ns or 0, title))

@@ -12,9 +12,9 @@ import numpy as np
 from traceconv.base.int64 import Int64
 from traceconv.export.busy_time import BusyTime
 from traceconv.export.load_counters import Timed, in_time_order
+from traceconv.reports.catalog import define_report, reports
 from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit
 from traceconv.reports.svg import place as pixels
-from traceconv.reports.catalog import define_report, reports
 from traceconv.reports.values import human_duration
 
 #: What the time of a device is divided into, as in breakdown: CSS class, column, and what it is called.

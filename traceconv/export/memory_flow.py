@@ -20,10 +20,10 @@ from traceconv.base.errors import InputError, UsageError
 from traceconv.export.memory_layout import Stretch, as_values, position_of, stretches
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.registry import Written
-from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
 from traceconv.reports.catalog import reports
 from traceconv.reports.no_rows import why_empty
 from traceconv.reports.run import Question
+from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
 from traceconv.reports.values import human_bytes, human_duration
 from traceconv.store.catalogue import define
 
