@@ -201,6 +201,11 @@ def test_elementwise_operators_broadcast_and_promote() -> None:
     assert numbers(work("aten::div", ([12], LONG), ([12], LONG))) == (12, 192, 48)
     # A scalar may make a result of integers floating-point.
     assert numbers(work("aten::mul", ([12], LONG), "3")) == (12, 96, None)
+    # How it is rounded isn't recorded, and integers that are rounded stay integers.
+    assert numbers(work("aten::div", ([12], LONG), ([12], LONG), None)) == (12, 192, None)
+    assert numbers(work("aten::div", ([12], FP32), ([12], FP32), None)) == (12, 96, 48)
+    assert numbers(work("aten::clamp", ([12], LONG), None, "0.5")) == (12, 96, None)
+    assert numbers(work("aten::clamp", ([4], FP32), ([3, 1], BF16), ([4], FP32))) == (12, 16 + 6 + 16, 48)
     assert numbers(work("aten::where", ([12], "bool"), ([12], BF16), ([], FP32))) == (12, 12 + 24 + 4, 24)
     assert work("aten::add", ([3], FP32), ([4], FP32), "1") is None
     out = work("aten::mul", ([12], BF16), ([12], BF16), ([12], FP32))
@@ -215,6 +220,9 @@ def test_reductions() -> None:
     assert numbers(work("aten::argmax", ([5, 8], FP32), "1", "False")) == (40, 160, 40)
     assert numbers(work("aten::argmax", ([5, 8], FP32), None, "False")) == (40, 160, 8)
     assert numbers(work("aten::mean", ([5, 8], FP32), "[1]", "True", None, values=False)) == (40, 160, None)
+    norm = ("aten::linalg_vector_norm", ([5, 8], BF16), "2", "[1]", "True")
+    assert numbers(work(*norm, None)) == (40, 80, 10)
+    assert numbers(work(*norm, "6")) == (40, 80, 20)  # the result is fp32
 
 
 def test_copies_and_rows_of_tables() -> None:

@@ -42,8 +42,9 @@ def _elementwise(
         dtype = promoted(of_values)
         has_scalar = len(of_values) < len(inputs if values is None else values)
         if dtype is not None and "fp" not in dtype and dtype != "bf16" and (divides or has_scalar):
-            # A floating-point scalar makes a result of integers floating-point.
-            dtype = "fp32" if divides else None
+            # A floating-point scalar makes a result of integers floating-point. More arguments: the way of rounding,
+            # a text that is not recorded, makes a quotient an integer.
+            dtype = "fp32" if divides and len(of) == length else None
     count = prod(shape)
     write = bytes_as(count, dtype)
     return Work(category, vector_type(tensors), count, bytes_of(*tensors), write)
@@ -153,7 +154,8 @@ def _elementwise_formulas() -> dict[str, Formula]:
     add("isfinite isinf isnan logical_not", 1, dtype="bool")
     add("hardswish hardsigmoid", 1)
     add("gelu leaky_relu", 2)
-    add("clamp hardtanh softplus", 3)
+    add("hardtanh softplus", 3)
+    add("clamp", 3, (0, 1, 2))
     add("elu", 4)
     add("bitwise_and bitwise_or bitwise_xor clamp_max clamp_min fmod maximum minimum mul pow remainder", 2, (0, 1))
     add("atan2 div true_divide", 2, (0, 1), divides=True)

@@ -113,7 +113,7 @@ FORMULAS: Mapping[str, Formula] = {
     "aten::argmin": with_options(_reduction, dims=1, keep=2, result="int64"),
     "aten::all": with_options(_reduction, dims=1, keep=2, result="bool"),
     "aten::any": with_options(_reduction, dims=1, keep=2, result="bool"),
-    "aten::linalg_vector_norm": with_options(_reduction, dims=2, keep=3),
+    "aten::linalg_vector_norm": with_options(_reduction, dims=2, keep=3, dtype=4),
     "aten::cumsum": _cumulative,
     "aten::cumprod": _cumulative,
     "aten::_foreach_norm": _norms,
