@@ -68,6 +68,21 @@ def test_a_task_in_the_process_of_its_call_has_a_launch(tmp_path: Path) -> None:
     assert query(store, "SELECT count(*) FROM import_log WHERE code = 'unclear_launch'") == [(0,)]
 
 
+def test_ids_that_one_process_uses_again_are_not_launches(tmp_path: Path) -> None:
+    """Such as 0, or IDs of ranks whose processes have one number. A call inside of another one has its ID."""
+    events = [*rank(1000, 0, {1: 10, 2: 200}, 50), *rank(1000, 0, {1: 30}, 70)]
+    inner = {"ph": "X", "cat": "cuda_driver", "name": "cuLaunchKernel", "pid": 1000, "tid": 1, "ts": 200.5, "dur": 1}
+    inner["args"] = {"correlation": 2}
+    for number, found in enumerate(([*events, inner], [inner, *reversed(events)])):
+        (tmp_path / str(number)).mkdir()
+        store = stored(tmp_path / str(number), found)
+        unknown = ("k1000", 1, None, None)
+        assert query(store, LAUNCHES) == [unknown, unknown, ("k1000", 2, 200_000, 50_000)]
+        sql = "SELECT count, total_count FROM trust WHERE finding = 'unclear_launches'"
+        assert query(store, sql) == [(2, 3)]
+        assert query(store, "SELECT src_ns, dst_ns FROM flow WHERE kind = 'launch'") == [(200_000, 250_000)]
+
+
 def test_a_step_without_tasks_is_on_the_devices_of_its_process(tmp_path: Path) -> None:
     def steps(host: int) -> list[Event]:
         return [

@@ -88,7 +88,7 @@ class Code(Enum):
     END_WITHOUT_BEGIN = (Severity.INFO, "End events without a begin.")
     UNCLEAR_LAUNCH = (
         Severity.INFO,
-        "Tasks whose correlation ID matches calls of several processes: the launching call is unknown.",
+        "Tasks whose correlation ID matches several calls, of one process or more: the launching call is unknown.",
     )
     LOOSE_FLOW = (Severity.INFO, "Unmatched flow starts and ends.")
     PARTIAL_OVERLAP = (Severity.INFO, "Slices of one track that overlap without nesting.")

@@ -70,9 +70,9 @@ def size_collectives(writer: StoreWriter, runs: str) -> None:
 
 
 def drop_unclear_launches(target: RunSql) -> None:
-    """Delete the launch flows to tasks whose correlation ID occurs in calls of several processes.
+    """Delete the launch flows to tasks whose correlation ID occurs in several calls, or calls of several processes.
 
-    A flow from the task's own process stays.
+    A flow from the task's own process stays, if that has one call with the ID.
     """
     target.run_sql(
         "DELETE FROM flow WHERE run_id = $run AND kind = 'launch' AND (src_id, dst_id) IN ("
@@ -80,8 +80,9 @@ def drop_unclear_launches(target: RunSql) -> None:
         "JOIN api AS a ON a.run_id = $run AND a.id = f.src_id AND a.correlation_id = t.correlation_id "
         "JOIN track AS c ON c.run_id = $run AND c.track_id = a.track_id "
         "JOIN track AS k ON k.run_id = $run AND k.track_id = t.track_id "
-        "WHERE f.run_id = $run AND (t.submit_ns IS NULL OR c.process_id IS DISTINCT FROM k.process_id) "
-        "AND t.correlation_id IN (SELECT b.correlation_id FROM api AS b "
+        "JOIN (SELECT b.correlation_id, count(DISTINCT coalesce(o.process_id, -1)) AS processes FROM api AS b "
         "JOIN track AS o ON o.run_id = $run AND o.track_id = b.track_id WHERE b.run_id = $run "
-        "GROUP BY b.correlation_id HAVING count(DISTINCT coalesce(o.process_id, -1)) > 1))"
+        "GROUP BY b.correlation_id HAVING count(*) > 1) AS n ON n.correlation_id = t.correlation_id "
+        "WHERE f.run_id = $run AND (t.submit_ns IS NULL "
+        "OR (n.processes > 1 AND c.process_id IS DISTINCT FROM k.process_id)))"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.external_sort import RUN_ROWS, ExternalSort
 from traceconv.normalize.sort.spool import Spool
-from traceconv.schema.dtypes import gather, join
+from traceconv.schema.dtypes import RecordArray, gather, join
 
 UInt64 = NDArray[np.uint64]
 _KEY_DTYPE = np.dtype([("key", "<u8")])
@@ -22,8 +22,13 @@ _PART_ROWS = 1 << 18
 class SpillIndex:
     """Unsigned 64-bit keys, each with a few int64 values. Add everything, then look up: that sorts the rows, once."""
 
-    def __init__(self, value_names: tuple[str, ...], run_rows: int = RUN_ROWS, part_rows: int = _PART_ROWS) -> None:
+    def __init__(
+        self, value_names: tuple[str, ...], run_rows: int = RUN_ROWS, part_rows: int = _PART_ROWS,
+        settle: Callable[[RecordArray], RecordArray] | None = None,
+    ) -> None:  # fmt: skip
+        """`settle`: takes and returns the rows of repeated keys, in order; of each, the first one is looked up."""
         self._names = value_names
+        self._settle = settle
         self._part_rows = part_rows
         self._rows = Spool(np.dtype([*_KEY_DTYPE.descr, *((name, "<i8") for name in value_names)]))
         self._keys = Spool(_KEY_DTYPE)
@@ -81,6 +86,9 @@ class SpillIndex:
         if self._added is not None:
             for rows in self._added.windows():
                 keys = np.ascontiguousarray(rows["key"])
+                if self._settle is not None and (same := keys[1:] == keys[:-1]).any():
+                    repeated = np.concatenate([same, [False]]) | np.concatenate([[False], same])
+                    rows[repeated] = self._settle(rows[repeated])
                 if not self._keys.count:
                     self._first = keys[0]
                 if self._first is not None and not _follow(keys, self._first, self._keys.count):

@@ -2,7 +2,8 @@
 
 Each process counts its own IDs, so a trace that was merged from several has equal ones. A device's tasks do not
 identify the process that launched them: of several processes with an ID, the task's own process is used. If that has
-no call with this ID, the launch is unknown.
+no call with this ID, the launch is unknown. So it is if several calls of a process have the ID, one after the other; of
+calls inside each other, the outermost is used.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from numpy.typing import NDArray
 
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.spill_index import SpillIndex
+from traceconv.schema.dtypes import RecordArray
 
-#: Of a call; -1 if unknown.
+#: Of a call; -1 if unknown, and call_ns is _REPEATED if other calls have the ID.
 _VALUES = ("start_ns", "step_id", "api_id", "call_ns")
+_REPEATED = -2
 
 
 class Launches:
-    """Takes calls, then finds those of tasks. `unclear`: tasks with an ID that several processes use."""
+    """Takes calls, then finds those of tasks. `unclear`: tasks with the ID of several calls or processes."""
 
     def __init__(self, process_of: Callable[[int], int | None]) -> None:
         """`process_of`: returns the process of a track."""
@@ -31,7 +34,7 @@ class Launches:
     def add(self, correlation: Int64, tracks: NDArray[np.int32], *values: Int64) -> None:
         """Add calls with their IDs and tracks, and the values to store for each."""
         for process, rows in self._by_process(tracks):
-            calls = self._calls.setdefault(process, SpillIndex(_VALUES))
+            calls = self._calls.setdefault(process, SpillIndex(_VALUES, settle=_settle))
             calls.add(correlation[rows].astype(np.uint64), *(value[rows] for value in values))
 
     def look_up(self, correlation: Int64, known: Mask, tracks: NDArray[np.int32]) -> tuple[Mask, dict[str, Int64]]:
@@ -42,7 +45,9 @@ class Launches:
         if len(self._calls) <= 1:
             for calls in self._calls.values():
                 found, values = calls.look_up(keys)
-            return found & known, values
+            unclear = known & found & (values["call_ns"] == _REPEATED)
+            self.unclear += int(np.count_nonzero(unclear))
+            return found & known & ~unclear, values
         own = np.full(len(keys), -1, np.int64)
         places = {process: place for place, process in enumerate(self._calls) if process is not None}
         for process, rows in self._by_process(tracks):
@@ -55,7 +60,7 @@ class Launches:
                 values[name][take] = own_values[name][take]
             count += hit
             is_own |= hit & (own == place)
-        unclear = known & (count > 1) & ~is_own
+        unclear = known & (((count > 1) & ~is_own) | ((count > 0) & (values["call_ns"] == _REPEATED)))
         self.unclear += int(np.count_nonzero(unclear))
         return known & (count > 0) & ~unclear, values
 
@@ -72,3 +77,14 @@ class Launches:
         """Free the disk space."""
         for calls in self._calls.values():
             calls.close()
+
+
+def _settle(rows: RecordArray) -> RecordArray:
+    """Put the outermost call of each ID first, and mark it if others are not inside of it."""
+    rows = rows[np.lexsort((-rows["call_ns"], rows["start_ns"], rows["key"]))]
+    starts = np.flatnonzero(np.concatenate([[True], rows["key"][1:] != rows["key"][:-1]]))
+    first = rows[np.repeat(starts, np.diff([*starts, len(rows)]))]
+    ends_later = rows["start_ns"] - first["start_ns"] > first["call_ns"] - np.maximum(rows["call_ns"], 0)
+    repeated = np.logical_or.reduceat(ends_later & (first["call_ns"] >= 0), starts)
+    rows["call_ns"][starts[repeated]] = _REPEATED
+    return rows

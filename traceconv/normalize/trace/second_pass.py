@@ -167,7 +167,7 @@ class SecondPass:
             slices.correct_waits(shared)
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
-        message = "tasks whose correlation ID is used by several processes: their launch is unknown"
+        message = "tasks whose correlation ID is used by several calls or processes: their launch is unknown"
         first.log.count(Code.UNCLEAR_LAUNCH, message, slices.launches.unclear, 1)
         yield "marker", _table_rows("marker", first.markers)
         yield "counter", _table_rows("counter", first.counters)
@@ -186,7 +186,7 @@ class SecondPass:
 
     @property
     def unclear_launches(self) -> int:
-        """The number of tasks whose launch is unknown because several processes use their correlation ID."""
+        """The number of tasks whose launch is unknown because several calls or processes use their ID."""
         return self._slices.launches.unclear
 
 
