@@ -36,6 +36,11 @@ void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*, float*, int*, int
 void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*, float*)
 void dlslime::intranode_alltoall_kernel<8>(void*)
 void tensorrt_llm::kernels::moeAllToAllKernel(tensorrt_llm::kernels::MoeCommWorkspace)
+void tensorrt_llm::kernels::mnnvl_throughput::moeA2ADispatchKernel<8, false>(int const*)
+void mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16, false>(mori::moe::EpDispatchCombineArgs<__hip_bfloat16>)
+EpCombineInterNodeV1Kernel_bf16
+void hybrid_ep::dispatch_kernel<hybrid_ep::inter_node_warp_group>(hybrid_ep::dispatch_kernel_param_t<unsigned short>)
+void allReduceKernel(float*, unsigned long)
 userbuffers_fp16_sum_inplace_gpu_rr_rs_oop(int, int, int)
 void kuserbuffers_pushsend(int*, int*, int4*)
 multimem_all_reduce_kernel
@@ -52,6 +57,8 @@ void cub::CUB_200400_NS::DeviceReduceSingleTileKernel<cub::DeviceReducePolicy<in
 void cutlass::Kernel2<cutlass::epilogue::AllReduce<float>>(cutlass::Params)
 triton_poi_fused_add_all_reduce_wait_tensor_3
 triton_red_fused_all_gather_into_tensor_mul_0
+void hybrid_ep::scan<256, 4>(bool const*, hybrid_ep::tmp_state_t*)
+moeA2ASanitizeExpertIdsKernel
 void deep_ep::layout::get_dispatch_layout<256, 4, 2>(long const*, int*, int*)
 void softmax_warpAllReduce_kernel<float>(float*)
 blockAllReduce

@@ -7,13 +7,14 @@ from __future__ import annotations
 # as all-reduce with a normalization, is a collective: its duration depends on other devices.
 COLLECTIVE = r"""(?x)
 (?:void\ )? (?:
-    (?: [nN]ccl | rccl | msccl | oneccl | (?:oneapi::)? ccl:: | (?:nv|roc|i)shmem | pplx:: | deep_ep::(?!layout) ) .*
+    (?: [nN]ccl | rccl | msccl | oneccl | (?:oneapi::)? ccl:: | (?:nv|roc|i)shmem | pplx:: | deep_ep::(?!layout)
+       | hybrid_ep:: (?:dispatch|combine) | uccl:: ) .*
   | (?: (?: \w+ | \(anonymous\ namespace\) | <unnamed> | \{anonymous\} ) :: )*
     (?! triton_ | \w*(?:warp|block|Warp|Block)_?[aA]ll_?[rR]educe )
     \w*?
-    (?: cross_device_reduce | (?<![a-zA-Z]) (?: multimem_ | k?userbuffers_ | ncclDevKernel | ncclKernel )
-      | (?<![a-z])all_?(?:reduce|gather|to_?all|2_?all) | All_?(?:[rR]educe|[gG]ather|[tT]o_?[aA]ll|2_?[aA]ll)
-      | (?<![a-z])reduce_?scatter | Reduce_?[sS]catter ) .*
+    (?: cross_device_reduce | moeA2A(?:Dispatch|Combine)Kernel | Ep(?:Dispatch|Combine)(?:Intra|Inter)Node
+      | (?<![a-zA-Z]) (?: multimem_ | k?userbuffers_ | ncclDevKernel | ncclKernel )
+      | (?:(?<![a-z])a|A)ll_?(?:[rR]educe|[gG]ather|[tT]o_?[aA]ll|2_?[aA]ll) | (?:(?<![a-z])r|R)educe_?[sS]catter ) .*
 )"""
 
 SHARED = {"@collective": COLLECTIVE}
