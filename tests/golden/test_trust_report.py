@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -124,14 +125,35 @@ def test_each_planted_loss_is_named(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("removed_of", ["tasks", "calls", "both"])
 def test_launches_that_only_flows_show_are_found(removed_of: str, tmp_path: Path) -> None:
+    planted = without_ids(removed_of, "correlation", "External id")
+    assert ("unlinked_launches", None, len(planted.tasks)) in planted.found(tmp_path)
+
+
+def without_ids(removed_of: str, *keys: str) -> Planted:
     planted = Planted()
-    count = len(planted.tasks)
     for event in planted.trace["traceEvents"]:
         category = event.get("cat", "").lower()
         if (category in TASKS and removed_of != "calls") or (category == "cuda_runtime" and removed_of != "tasks"):
-            event["args"].pop("correlation", None)
-    found = planted.found(tmp_path)
-    assert ("unlinked_launches", None, count) in found
+            for key in keys:
+                event["args"].pop(key, None)
+    return planted
+
+
+@pytest.mark.parametrize("removed_of", ["calls", "both"])
+def test_launches_are_found_by_the_ids_of_operators(removed_of: str, tmp_path: Path) -> None:
+    """Calls without correlation IDs: kernels of an operator are in the order of its launches, if none is missing."""
+    planted = without_ids(removed_of, "correlation")
+    assert planted.found(tmp_path) == []
+    sql = "SELECT t.start_ns, submit_ns, call_ns, step_id, range_name FROM task AS t "
+    sql += "LEFT JOIN launching_range USING (run_id, id)"
+    launches = []
+    for path in (SAMPLE, tmp_path / "damaged.json"):
+        with traceconv.open_store(path, cache=False) as store:
+            launches.append(store.query(f"{sql} ORDER BY ALL").fetchall())
+    assert launches[0] == launches[1]
+    operators = Counter(task["args"]["External id"] for task in planted.tasks)
+    planted.remove([next(task for task in planted.tasks if operators[task["args"]["External id"]] == 2)])
+    assert ("unclear_launches", None, 1) in planted.found(tmp_path)
 
 
 def test_lost_copies_are_found(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_matrix_products() -> None:
     assert numbers(work("aten::mv", ([3, 4], FP32), ([4], FP32))) == (24, 64, 12)
     assert numbers(work("aten::addmv", ([3], FP32), ([3, 4], FP32), ([4], FP32), "1", "1")) == (27, 76, 12)
     assert numbers(work("aten::dot", ([4], FP32), ([4], FP32))) == (8, 32, 4)
+    assert work("aten::mm", ([3, 4], "BFloat16"), ([4, 5], "BFloat16")) == mm
     assert numbers(work("aten::_int_mm", ([3, 4], "signed char"), ([4, 5], "signed char"))) == (120, 32, 60)
 
 

@@ -86,3 +86,26 @@ def drop_unclear_launches(target: RunSql) -> None:
         "WHERE f.run_id = $run AND (t.submit_ns IS NULL "
         "OR (n.processes > 1 AND c.process_id IS DISTINCT FROM k.process_id)))"
     )
+
+
+def find_launches(target: RunSql, arg: str) -> int:
+    """Set the launches of tasks in a run whose calls have no correlation IDs, by an arg of both.
+
+    Several tasks may have the same value, such as those of an operator. They are in the order of the launching calls
+    with this value, if there are as many. Return the number of those whose launches are unclear.
+    """
+    numbered = (
+        "SELECT *, row_number() OVER (PARTITION BY key ORDER BY start_ns, id) AS place, "
+        "count(*) OVER (PARTITION BY key) AS number FROM (SELECT id, start_ns, dur_ns, step_id, args->>$arg AS key "
+        "FROM {rows} AND run_id = $run) WHERE key IS NOT NULL"
+    )
+    calls = numbered.format(rows="api WHERE regexp_matches(name, '(?i)launch|memcpy|memset')")
+    tasks = numbered.format(rows="task WHERE true")
+    target.run_sql(
+        "UPDATE task SET submit_ns = c.start_ns, api_id = c.id, call_ns = c.dur_ns, step_id = c.step_id "  # noqa: S608 - our own words
+        f"FROM ({calls}) AS c JOIN ({tasks}) AS t USING (key, place, number) "
+        "WHERE task.run_id = $run AND task.id = t.id",
+        arg=arg,
+    )
+    unclear = "SELECT count(*) FROM task WHERE run_id = $run AND submit_ns IS NULL AND args->>$arg IS NOT NULL"
+    return target.number(f"{unclear} AND EXISTS (FROM api WHERE run_id = $run AND args->>$arg IS NOT NULL)", arg=arg)

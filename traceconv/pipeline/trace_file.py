@@ -34,7 +34,7 @@ from traceconv.normalize.trace.own_columns import NotAsWritten
 from traceconv.normalize.trace.own_export import OwnExport, header_of
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
-from traceconv.pipeline.derived_rows import drop_unclear_launches, settle_reduces, size_collectives
+from traceconv.pipeline.derived_rows import drop_unclear_launches, find_launches, settle_reduces, size_collectives
 from traceconv.pipeline.recorded_identity import host_and_rank
 from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, Source, not_a_trace
 from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
@@ -211,6 +211,7 @@ class _AnyTrace:
         self._second: SecondPass | None = None
         self._reader = reader
         self._has_allocations = self._has_reduces = self._has_collectives = False
+        self._tables: set[str] = set()  # those with rows
         self.precompute_times = self._first.precompute_times
         self.take = self._first.take
         self.end = self._first.end
@@ -230,6 +231,7 @@ class _AnyTrace:
         assert self._second is not None
         memory = self._second.rules.memory
         for batch in batches:
+            self._tables.add(table)
             if table == "range":
                 self._has_reduces = self._has_reduces or _has(batch, "kind", "reduce")
             elif table == "task":
@@ -243,6 +245,10 @@ class _AnyTrace:
         assert second is not None
         if self._has_allocations and second.rules.memory is not None:
             insert_blocks(target, second.rules.memory)
+        if second.launch_arg is not None and {"api", "task"} <= self._tables:
+            unclear = find_launches(target, second.launch_arg)
+            message = f"tasks whose {second.launch_arg} occurs in another number of calls: their launch is unknown"
+            self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
         if second.unclear_launches:
             drop_unclear_launches(target)
         if self._has_reduces:

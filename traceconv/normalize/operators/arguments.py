@@ -17,6 +17,11 @@ _TYPES = {
     "short int": ("int16", 2), "int": ("int32", 4), "long": ("int64", 8), "long int": ("int64", 8),
     "long long": ("int64", 8), "__int64": ("int64", 8), "unsigned short": ("uint16", 2), "unsigned int": ("uint32", 4),
     "unsigned long": ("uint64", 8), "c10::complex<float>": ("complex64", 8), "c10::complex<double>": ("complex128", 16),
+    # Names of PyTorch's types (c10::ScalarType), as execution traces and programs that write traces have them.
+    "Double": ("fp64", 8), "Float": ("fp32", 4), "Half": ("fp16", 2), "BFloat16": ("bf16", 2), "Char": ("int8", 1),
+    "Byte": ("uint8", 1), "Bool": ("bool", 1), "Short": ("int16", 2), "Int": ("int32", 4), "Long": ("int64", 8),
+    "Float8_e4m3fn": ("fp8", 1), "Float8_e4m3fnuz": ("fp8", 1), "Float8_e5m2": ("fp8", 1),
+    "Float8_e5m2fnuz": ("fp8", 1),
 }  # fmt: skip
 _SIZES = dict(_TYPES.values())
 #: PyTorch's numbers of types (c10::ScalarType), as concrete inputs contain them.
@@ -85,8 +90,8 @@ class Arguments:
         return {"True": True, "False": False}.get(self.value(place) or "")
 
     def integers(self, place: int) -> list[int] | None:
-        """Return a list of integers, of a single one too; None if it is unknown."""
-        numbers = _json(self.value(place))
+        """Return a list of integers, of a single one or a tuple too; None if it is unknown."""
+        numbers = _json((self.value(place) or "").replace("(", "[").replace(")", "]"))
         numbers = [numbers] if type(numbers) is int else numbers
         return numbers if isinstance(numbers, list) and all(type(number) is int for number in numbers) else None
 

@@ -141,6 +141,7 @@ class RuleSet:
     op_types      patterns of op names with a group `op_type`, for ops without a type
     step_ends     how instants mark the ends of steps
     hosts         args that contain the name of the host; the first that any row has is used
+    launch_arg    arg that a task and the call that launched it share, for files whose calls have no correlation IDs
     event_limit   the writer omits the last complete events of a trace that has more than this number, or a multiple
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
@@ -159,6 +160,7 @@ class RuleSet:
     step_ends: StepEnds | None = None
     instants: frozenset[str] = frozenset()
     event_limit: int | None = None
+    launch_arg: str | None = None
 
     def limit_reached(self, complete_events: int) -> str | None:
         """Return what is missing if a trace has the largest number of complete events that its writer keeps."""

@@ -37,6 +37,11 @@ class Launches:
             calls = self._calls.setdefault(process, SpillIndex(_VALUES, settle=_settle))
             calls.add(correlation[rows].astype(np.uint64), *(value[rows] for value in values))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call has an ID."""
+        return not self._calls
+
     def look_up(self, correlation: Int64, known: Mask, tracks: NDArray[np.int32]) -> tuple[Mask, dict[str, Int64]]:
         """Return for which tasks the launch is known, and its values. `known`: tasks with an ID."""
         found = np.zeros(len(correlation), np.bool_)

@@ -29,9 +29,10 @@ A file with `[[items]]` (see `events.items.Items`), or one table `[items]`, read
 
 A file may also describe how its writer marks allocations and frees (`[memory]`, with the fields of `MemoryMarkers`),
 how instants mark the ends of steps (`[step_ends]`, with the fields of `StepEnds`),
-which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), which complete events
-are instants, whatever their duration (`instants`, a list of categories), which args contain the name of the host
-(`[[host]]`, with the fields of `HostArg`), and how many complete events it keeps (`event_limit`).
+which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), which arg shows it in
+files without correlation IDs (`launch_arg`), which complete events are instants, whatever their duration (`instants`, a
+list of categories), which args contain the name of the host (`[[host]]`, with the fields of `HostArg`), and how many
+complete events it keeps (`event_limit`).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 }
 _OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _INTEGER, "i64": _INTEGER, "bool": _BOOLEAN}
 _FILE_KEYS = {
-    **dict.fromkeys(("title", "device_kind"), _TEXT),
+    **dict.fromkeys(("title", "device_kind", "launch_arg"), _TEXT),
     **dict.fromkeys(("launch_flows", "op_types", "instants"), _TEXTS),
     **dict.fromkeys(("detect", "memory", "step_ends"), _TABLE),
     "items": _ITEMS,
@@ -175,6 +176,7 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
             _step_ends(raw["step_ends"], f"{where}: step_ends") if "step_ends" in raw else None,
             frozenset(raw.get("instants", ())),
             _event_limit(raw, where),
+            raw.get("launch_arg"),
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error

@@ -185,6 +185,11 @@ class SecondPass:
         return self._slices.table_waits
 
     @property
+    def launch_arg(self) -> str | None:
+        """The arg by which launches are found, if calls have no correlation IDs."""
+        return self.rules.launch_arg if self._slices.launches.is_empty else None
+
+    @property
     def unclear_launches(self) -> int:
         """The number of tasks whose launch is unknown because several calls or processes use their ID."""
         return self._slices.launches.unclear
