@@ -74,10 +74,16 @@ class OpenSlices:
 
     def look(self, slices: Slices, probes: Probes, until_ns: int) -> Found:
         """Take the slices that start in a range of time and answer its probes. The next range begins at `until_ns`."""
-        slices = self._open + slices
+        slices = self._open + _relevant(slices, probes, until_ns)
         slices = slices[np.lexsort((slices.ids, -slices.end_ns, slices.start_ns, slices.track))]
         self._open = slices[slices.end_ns > until_ns]
         return _find(slices, probes)
+
+
+def _relevant(slices: Slices, probes: Probes, until_ns: int) -> Slices:
+    """Return the slices that are open at a probe or at `until_ns`, of any track: few, if there are few probes."""
+    times = np.sort(np.append(probes.at_ns, until_ns))
+    return slices[np.searchsorted(times, slices.start_ns) < np.searchsorted(times, slices.end_ns)]
 
 
 def _find(slices: Slices, probes: Probes) -> Found:

@@ -40,9 +40,9 @@ def derived_rows(
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
-    at_once    compute gaps and busy times in a thread with a connection of its own, which commits what it inserts.
-               Whichever thread is free first fills paths. The transaction has no changes so far, and nobody else sees
-               the store
+    at_once    compute gaps, busy times, collectives and totals in a thread with a connection of its own, which commits
+               what it inserts. Whichever thread is free first fills paths. The transaction has no changes so far, and
+               nobody else sees the store
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
@@ -52,7 +52,8 @@ def derived_rows(
     filled = _FILLED.format(runs=", ".join(f"{run_id:d}" for run_id in runs))
     [(has_tasks, has_ranges, has_memory, has_flows, with_op)] = connection.execute(filled).fetchall()
     paths, linked = Lock(), False  # whoever acquires it fills paths
-    beside = partial(_points_and_paths, runs=runs, paths=paths)
+    has_totals = with_op >= _FEWEST_TOTALLED
+    beside = partial(_fill_in_thread, runs=runs, has_totals=has_totals, paths=paths)
     with in_thread(connection, beside) if at_once and has_tasks else nullcontext() as found:
         if found is None and has_tasks:
             yield from _points(connection, runs)
@@ -84,23 +85,31 @@ def derived_rows(
         from traceconv.store.replay_tables import fill_replays
 
         fill_replays(connection, runs)
-    if has_ranges or has_tasks:
-        from traceconv.store.collective_table import fill_collectives
-
-        fill_collectives(connection, runs)
-    if with_op >= _FEWEST_TOTALLED:
-        from traceconv.store.op_totals import fill_op_totals
-
-        fill_op_totals(connection, runs)
+    if found is None and (has_ranges or has_tasks):
+        _fill_totals(connection, runs, has_totals=has_totals)
 
 
-def _points_and_paths(connection: duckdb.DuckDBPyConnection, runs: Sequence[int], paths: Lock) -> list[_Rows]:
-    """The same as `_points`; then fill paths, unless `paths` was acquired."""
+def _fill_in_thread(
+    connection: duckdb.DuckDBPyConnection, runs: Sequence[int], *, has_totals: bool, paths: Lock
+) -> list[_Rows]:
+    """Insert gaps, collectives and totals, and paths, unless `paths` was acquired; return the rows of busy times."""
     rows = _points(connection, runs)
+    _fill_totals(connection, runs, has_totals=has_totals)
     if paths.acquire(blocking=False):
         link_tasks(connection, runs)
         fill_paths(connection, runs)
     return rows
+
+
+def _fill_totals(connection: duckdb.DuckDBPyConnection, runs: Sequence[int], *, has_totals: bool) -> None:
+    """Insert collectives and, if there are enough tasks, totals of ops."""
+    from traceconv.store.collective_table import fill_collectives
+
+    fill_collectives(connection, runs)
+    if has_totals:
+        from traceconv.store.op_totals import fill_op_totals
+
+        fill_op_totals(connection, runs)
 
 
 def _points(connection: duckdb.DuckDBPyConnection, runs: Sequence[int]) -> list[_Rows]:

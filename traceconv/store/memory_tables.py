@@ -35,12 +35,14 @@ _CHANGES = (
     "WHERE {of} AND free_ns IS NOT NULL AND (free_ns >= alloc_ns OR alloc_ns IS NULL) "
     "UNION ALL SELECT pool, {first_ns}::BIGINT, {allocated} FROM memory WHERE {of} AND alloc_ns IS NULL"
 )
+# DuckDB reads only the row groups that bounds of a column allow, not those of an expression.
 _TASKS = (
-    "SELECT id, step_id, coalesce(submit_ns, start_ns) AS ts_ns FROM task "
-    "WHERE {of} AND op_id IS NOT NULL AND coalesce(submit_ns, start_ns) IS NOT NULL"
+    "SELECT id, step_id, submit_ns AS ts_ns FROM task WHERE {of} AND op_id IS NOT NULL AND submit_ns IS NOT NULL "
+    "UNION ALL SELECT id, step_id, start_ns FROM task "
+    "WHERE {of} AND op_id IS NOT NULL AND submit_ns IS NULL AND start_ns IS NOT NULL"
 )
 _TIMES = "SELECT ts_ns FROM ({rows})"
-_WITHIN = "SELECT * FROM ({rows}) WHERE ts_ns >= {start} AND ts_ns::HUGEINT < {end}"
+_WITHIN = "SELECT * FROM ({rows}) WHERE ts_ns BETWEEN {start} AND {last}"
 # Sums of more than 64 bits, and unknown sizes.
 _INEXACT_TASKS = (
     "INSERT INTO task_memory BY NAME "
@@ -129,7 +131,7 @@ def _exact_rows(connection: duckdb.DuckDBPyConnection, device: _Device, changes:
     in_use: dict[tuple[str, str | None], MemoryInUse] = {("device", None): MemoryInUse()}
     at_tasks = MemoryAtTasks()
     for start, end in time_chunks(connection, times, _CHUNK_ROWS):
-        within = {"start": start, "end": end}
+        within = {"start": start, "last": end - 1}
         rows = _fetch(connection, _WITHIN.format(rows=changes, **within))
         found = Changes(*(rows.column(name).to_numpy() for name in ("ts_ns", "used", "reserved")))
         order = np.argsort(found.ts_ns, kind="stable")

@@ -65,7 +65,10 @@ def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> It
             yield "stream_queue", run_id, pa.RecordBatch.from_pydict(columns)
 
 
-def _by_run(run_of: Int64) -> Iterator[tuple[int, Mask]]:
+def _by_run(run_of: Int64) -> Iterator[tuple[int, Mask | slice]]:
+    if len(run_of) and np.all(run_of == run_of[0]):
+        yield int(run_of[0]), slice(None)
+        return
     for run_id in np.unique(run_of).tolist():
         yield run_id, run_of == run_id
 
@@ -73,10 +76,11 @@ def _by_run(run_of: Int64) -> Iterator[tuple[int, Mask]]:
 def _changes(connection: duckdb.DuckDBPyConnection, sql: str, streams: dict[_Stream, int]) -> Changes:
     """Return rows with the place of each one's stream in `streams`, which gets new ones."""
     rows = connection.sql(sql).to_arrow_table()
-    columns = []
-    for name in ("run_id", "device_id", "stream_id"):
-        column = rows.column(name)
-        columns += [column.fill_null(0).to_numpy(), column.is_valid().to_numpy().astype(np.int64)]
+    columns = [rows.column("run_id").to_numpy()]
+    for column in (rows.column(name) for name in ("device_id", "stream_id")):
+        columns.append(column.fill_null(0).to_numpy())
+        if column.null_count:
+            columns.append(column.is_valid().to_numpy().astype(np.int64))
     firsts, number = distinct_rows(*columns)
     names = rows.select(["run_id", "device_id", "stream_id"]).take(pa.array(firsts)).to_pylist()
     places = [streams.setdefault(tuple(name.values()), len(streams)) for name in names]

@@ -47,6 +47,8 @@ def distinct_rows(*columns: NDArray[np.signedinteger[Any]]) -> tuple[Places, Pla
     word, width = np.zeros(count, np.int64), 1
     for column in columns if count else ():
         low, high = int(column.min()), int(column.max())
+        if low == high:
+            continue
         if high - low < 1 << 20:
             codes, own = column.astype(np.int64) - low, high - low + 1
         else:
