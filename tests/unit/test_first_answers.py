@@ -25,6 +25,7 @@ from traceconv.cli import first_answers as command_part
 from traceconv.cli.app import run as run_command
 from traceconv.reports.result import ReportRows
 from traceconv.reports.values import human_duration
+from traceconv.sampling import blocks as block_text
 from traceconv.sampling import process
 from traceconv.sampling import sample as sampling
 from traceconv.sampling.blocks import BlockReader, NotSampled, first_text, sampled_text
@@ -256,6 +257,24 @@ def test_a_damaged_file_is_not_sampled_in_blocks(tmp_path: Path) -> None:
         sampled_text(path, blocks=50)
     answer = sample(path, "kernels", blocks=50)
     assert answer.blocks == 0
+
+
+def test_blocks_are_decoded_together_as_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "some_malformed.json"
+    events = [json.dumps(kernel(number)) for number in range(20_000)]
+    for number in range(3000, 18_000, 150):
+        events[number] = events[number].replace('"dur": 4', '"dur": 4,')
+    path.write_text('{"traceEvents": [' + ", ".join(events) + "]}")
+    found = []
+    for together in (1, 5, 64):
+        monkeypatch.setattr(block_text, "_TOGETHER", together)
+        found.append(sampled_text(path, blocks=300, block_bytes=1000))
+    assert found[0].missing > 0
+    for other in found[1:]:
+        assert other.missing == found[0].missing
+        assert other.texts == found[0].texts
+        assert other.block_of.tolist() == found[0].block_of.tolist()
+        assert other.is_complete.tolist() == found[0].is_complete.tolist()
 
 
 def test_begins_and_ends_give_no_estimates(tmp_path: Path) -> None:

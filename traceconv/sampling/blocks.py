@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -24,11 +25,14 @@ from traceconv.formats.chrome_json.decode import BLANKS, MalformedText, decode_e
 from traceconv.formats.chrome_json.scan import EVENT_START, end_of_bracketed
 from traceconv.formats.common.files import TextSource, container_of, encoding_of, file_size
 from traceconv.formats.common.limits import Limits
+from traceconv.normalize.trace.distinct import distinct_rows
 
 #: Size of a block, without the rest of its last event.
 BLOCK_BYTES = 4 << 10
 #: Number of blocks of a first sample.
 FIRST_BLOCKS = 2000
+#: Blocks that are decoded together.
+_TOGETHER = 64
 #: Text that is read at both ends.
 _HEAD_BYTES, _TAIL_BYTES = 512 << 10, 256 << 10
 #: How far beyond a block the next event is searched, at first and at most.
@@ -49,6 +53,15 @@ CERTAIN = -1
 
 class NotSampled(Exception):
     """The file can't be sampled, or needn't be; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Text of events that begin between two places of the file; empty if none do."""
+
+    start: int
+    end: int
+    text: bytes
 
 
 @dataclass(slots=True)
@@ -112,6 +125,9 @@ class BlockReader:
         self._block_of: list[NDArray[np.int32]] = []
         self._is_complete: list[NDArray[np.bool_]] = []
         self._found = SampledText(path, size_bytes=self._size)
+        self._usable = 0
+        #: Phase of events that are put between blocks which are decoded together.
+        self._border = os.urandom(16).hex()
         self._named: set[object] = set()
         #: Kind of event (process, category, phase) → where the first block with it begins.
         self._first_of: dict[tuple[object, ...], int] = {}
@@ -127,19 +143,17 @@ class BlockReader:
         found.texts.append(head)
         found.drawn = wanted
         edges = [first]
-        for number, drawn in enumerate(_drawn(found.blocks, wanted, rng)):
-            start = first + drawn * self._block_bytes
-            end = min(start + self._block_bytes, last)
-            text = self.events_between(start, end)
-            if text is None or not self._note(text, number - found.missing, start):
-                found.missing += 1
-            elif text:
-                found.texts += (b",\n", text)
-                edges += (start, end)
+        starts = (first + drawn * self._block_bytes for drawn in _drawn(found.blocks, wanted, rng))
+        while group := list(islice(starts, _TOGETHER)):
+            for block in self._sound([(start, min(start + self._block_bytes, last)) for start in group]):
+                if block.text:
+                    found.texts += (b",\n", block.text)
+                    edges += (block.start, block.end)
+        found.missing = wanted - self._usable
         if found.missing > _MOST_MISSING * wanted:
             raise NotSampled(f"{found.missing} of {wanted} blocks have no events that can be found on their own")
         names = self._names(edges)
-        if names and self._note(names, CERTAIN):
+        if names and self._note([_Block(0, 0, names)], CERTAIN):
             found.texts += (b",\n", names)
         found.texts += (b",\n", tail)
         found.block_of = np.concatenate(self._block_of)
@@ -158,7 +172,7 @@ class BlockReader:
         cut = _event_at(text, min(_HEAD_BYTES, len(text)), 0)
         if opening is None or cut is None:
             raise NotSampled("its beginning is not that of a list of many events")
-        if not self._note(text[opening.end() : cut], CERTAIN):
+        if not self._note([_Block(0, 0, text[opening.end() : cut])], CERTAIN):
             raise NotSampled("its first events are malformed")
         return text[:cut].rstrip(BLANKS), cut
 
@@ -213,31 +227,60 @@ class BlockReader:
             ]
         return b",\n".join(found)
 
-    def _note(self, text: bytes, block: int, start: int = 0) -> bool:
-        """Note the events of a block, which begins at `start`; False if the text is not a sequence of sound events."""
-        if not text:
-            return True
-        try:
-            decoded = decode_events(text, lines=False)
-        except MalformedText:
+    def _sound(self, places: Sequence[tuple[int, int]]) -> list[_Block]:
+        """Note the events of the next blocks, given by start and end; return those that can be used."""
+        found = [(start, end, self.events_between(start, end)) for start, end in places]
+        blocks = [_Block(start, end, text) for start, end, text in found if text is not None]
+        return blocks if self._note(blocks) else [block for block in blocks if self._note([block])]
+
+    def _note(self, blocks: Sequence[_Block], number: int | None = None) -> bool:
+        """Note the events of blocks; False, and nothing is noted, if one is not a sequence of sound events.
+
+        number  of the first block, which has the events of all; None: the blocks are the next usable ones
+        """
+        filled = [(self._usable + place, block) for place, block in enumerate(blocks) if block.text]
+        if filled and not self._note_events(
+            [block for _, block in filled], [place if number is None else number for place, _ in filled]
+        ):
             return False
-        phases = decoded.columns.label("ph")
-        used = np.unique(phases.codes).tolist()
-        if decoded.non_objects or any(not phases.distinct[code] for code in used):
-            return False
-        self._note_kinds(decoded.columns, start)
-        complete = np.array([phase == "X" for phase in phases.distinct], np.bool_)
-        self._is_complete.append(complete[phases.codes])
-        self._block_of.append(np.full(decoded.columns.count, block, np.int32))
+        self._usable += len(blocks) if number is None else 0
         return True
 
-    def _note_kinds(self, events: EventColumns, start: int) -> None:
-        """Note processes with a name, and where kinds of events are first."""
+    def _note_events(self, blocks: Sequence[_Block], numbers: Sequence[int]) -> bool:
+        border = b',{"ph":"%s"},' % self._border.encode()
+        try:
+            decoded = decode_events(border.join(block.text for block in blocks), lines=False)
+        except MalformedText:
+            return False
+        events = decoded.columns
+        phases = events.label("ph")
+        used = np.unique(phases.codes).tolist()
+        is_border = np.array([phase == self._border for phase in phases.distinct], np.bool_)[phases.codes]
+        place = np.cumsum(is_border, dtype=np.intp)
+        # A border inside of an event is of a block that ends or begins inside of one.
+        if (
+            decoded.non_objects
+            or any(not phases.distinct[code] for code in used)
+            or np.count_nonzero(is_border) != len(blocks) - 1
+        ):
+            return False
+        self._note_kinds(events, [block.start for block in blocks], place)
+        complete = np.array([phase == "X" for phase in phases.distinct], np.bool_)
+        self._is_complete.append(complete[phases.codes[~is_border]])
+        self._block_of.append(np.array(numbers, np.int32)[place[~is_border]])
+        return True
+
+    def _note_kinds(self, events: EventColumns, starts: Sequence[int], place: NDArray[np.intp]) -> None:
+        """Note processes with a name, and the starts of the first blocks with events of each kind.
+
+        place  of each event's block in `starts`
+        """
         labels = [events.label(field) for field in ("pid", "cat", "ph", "name")]
-        for kind in set(zip(*(label.codes.tolist() for label in labels[:3]), strict=True)):
-            process, category, phase = (label.distinct[code] for label, code in zip(labels, kind, strict=False))
-            if phase != "M":
-                self._first_of.setdefault((process, category, phase), start)
+        firsts, _ = distinct_rows(*(label.codes for label in labels[:3]))
+        for first in firsts.tolist():
+            process, category, phase = (label.distinct[label.codes[first]] for label in labels[:3])
+            if phase not in ("M", self._border):
+                self._first_of.setdefault((process, category, phase), starts[place[first]])
         naming = [code for code, name in enumerate(labels[3].distinct) if name == "process_name"]
         if naming:
             processes = labels[0].codes[np.isin(labels[3].codes, naming)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -90,11 +91,12 @@ def _receive(stream: IO[bytes], on_answer: Callable[[SampledAnswer], None], on_r
 
 def main() -> None:
     """Read a path and a report from standard input; write answers, or why there are none, to standard output."""
+    make_imports_quick()
+    gc.set_threshold(150_000)  # as in the program
     from traceconv.base.errors import TraceconvError
     from traceconv.sampling.blocks import NotSampled
     from traceconv.sampling.sample import samples
 
-    make_imports_quick()
     path, report = pickle.load(sys.stdin.buffer)
     Thread(target=_end_with_parent, daemon=True).start()
     try:
