@@ -71,41 +71,44 @@ def define_part(connection: duckdb.DuckDBPyConnection, report: Report, columns: 
     columns  those that are needed: others may be missing
     """
     body = without_order(report.body)
-    return _define_part(connection, report, _without_joins(body, columns)[0] if report.optional_joins else body)
+    body = _without_joins(body, columns)[0] if report.optional_joins else body
+    return _define_part(connection, report, "part", body)
 
 
 def define_known_part(
     connection: duckdb.DuckDBPyConnection, report: Report, columns: Set[str], known: str, groups: Set[str]
-) -> str | None:
+) -> tuple[str, bool] | None:
     """Create such a macro for a single run, without the rows in which a column is NULL because its join finds no row.
 
     known   the column
     groups  metric groups of that run: counters of others are NULL
 
-    Returns None if the column doesn't come from one optional join.
+    Returns its name, and whether the column needs the joined table only. None if the column doesn't come from one
+    optional join.
     """
-    body, joins = _without_joins(without_order(report.body), columns, known, groups)
-    return _define_part(connection, report, body) if joins == 1 else None
+    body, item = _without_joins(without_order(report.body), columns, known, groups)
+    aliases = set(re.findall(r"\b(\w+)\.\w", item))
+    joined = aliases & set(re.findall(r"^JOIN .* AS (\w+) ON", body, re.MULTILINE))
+    return (_define_part(connection, report, "known_part", body), aliases == joined) if len(joined) == 1 else None
 
 
-def _define_part(connection: duckdb.DuckDBPyConnection, report: Report, body: str) -> str:
-    part = replace(report, name=f"part_of_{report.name}", body=body)
+def _define_part(connection: duckdb.DuckDBPyConnection, report: Report, kind: str, body: str) -> str:
+    part = replace(report, name=f"{kind}_of_{report.name}", body=body)
     define_report(connection, part)
     return part.name
 
 
-def _without_joins(body: str, columns: Set[str], known: str = "", groups: Set[str] = frozenset()) -> tuple[str, int]:
+def _without_joins(body: str, columns: Set[str], known: str = "", groups: Set[str] = frozenset()) -> tuple[str, str]:
     """Return a query with some of its columns, and without the optional joins that only other columns need.
 
     DuckDB would make these joins, because it doesn't know that they find at most one row. The joins that the column
-    `known` needs must find a row; their number is returned too.
+    `known` needs must find a row; its expression is returned too.
     """
     selected, _, rest = re.sub(r" *--.*", "", body).partition("\nFROM ")
     items = {re.split(r"[.\s]", item)[-1]: item for item in _items(selected.removeprefix("SELECT "))}
     text = ",".join(item for name, item in items.items() if name in columns)
     first, *lines = rest.split("\n")
     kept: list[str] = []
-    inner = 0
     for line in reversed(lines):
         join = _OPTIONAL_JOIN.fullmatch(line)
         uses = re.compile(rf"\b{join['alias']}\.\w+") if join else None
@@ -115,13 +118,12 @@ def _without_joins(body: str, columns: Set[str], known: str = "", groups: Set[st
             if uses and known and uses.search(items[known]):
                 # The single run's ID is not a part of the key: DuckDB joins on one number faster.
                 line = re.sub(r"\bLEFT (JOIN .*\.run_id = )\w+\.run_id\b", r"\1run", line)
-                inner += 1
             kept.insert(0, line)
     place, alias = first.split(" AS ")
     if place in views() and views()[place].optional_joins:
         used = re.findall(rf"\b{alias}\.(\w+)", "\n".join([text, *kept]))
         place = f"(\n{_without_joins(views()[place].body, set(used))[0]}\n)"
-    return "\n".join([f"SELECT {text}", f"FROM {place} AS {alias}", *kept]), inner
+    return "\n".join([f"SELECT {text}", f"FROM {place} AS {alias}", *kept]), items.get(known, "")
 
 
 def _items(selected: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -399,10 +400,72 @@ def _first_known(connection: duckdb.DuckDBPyConnection, question: Question) -> l
     if column.group and column.group != "any" and column.group not in groups:
         return []
     columns = [term.column for term in terms]
-    part = define_known_part(connection, report, {"id", *columns, *_filtered(question)}, column.name, groups)
-    if part is None:
+    known = define_known_part(connection, report, {"id", *columns, *_filtered(question)}, column.name, groups)
+    if known is None:
         return None
-    return _ids_in_ranges(connection, question, part, top, is_known=True)
+    part, is_alone = known
+    ids = _ids_within_limit(connection, question, part, top) if is_alone else None
+    return _ids_in_ranges(connection, question, part, top, is_known=True) if ids is None else ids
+
+
+def _ids_within_limit(
+    connection: duckdb.DuckDBPyConnection, question: Question, part: str, top: int
+) -> list[int] | None:
+    """Return the IDs of the first rows of a macro whose first column comes from one joined table.
+
+    The last of the first rows in a range of IDs limits that column: DuckDB filters its table before the join. None if
+    that range has too few rows.
+    """
+    terms, run_id = _picking_order(question), int(question.parameters["run"])
+    name, better = quote_identifier(terms[0].column), ">" if terms[0].descending else "<"
+    first = _rows_within(connection, question, part, _id_ranges(connection, run_id)[0], top)
+    if len(first) < top or first[-1][0] is None:
+        return None
+    value, *others = first[-1]
+    rows = _rows_within(connection, question, part, None, top, f"{name} {better} ?", [value])
+    if len(rows) < top:
+        # Many rows may have the same value, but few of them come before the last one: bounds of their IDs filter both
+        # sides of the join.
+        rest, limits = _up_to(terms[1:], others)
+        source = define_part(connection, question.report, {"id", *(term.column for term in terms[1:])})
+        sql = f"SELECT min(id), max(id) FROM {_call(question, source)} WHERE {rest}"  # noqa: S608 - names from our own headers
+        [(low, high)] = connection.execute(sql, [*question.parameters.values(), *limits]).fetchall()
+        same = f"{name} = ? AND {rest}"
+        rows += _rows_within(connection, question, part, (low, high), top, same, [value, *limits])
+    return [id_ for *_, id_ in rows[:top]]
+
+
+def _up_to(terms: Sequence[OrderTerm], values: Sequence[Any]) -> tuple[str, list[Value]]:
+    """Return a condition, and its values, for rows that come before the one with these values, and for that one."""
+    if not terms:
+        return "true", []
+    (term, *others), (value, *rest) = terms, values
+    condition, limits = _up_to(others, rest)
+    name = quote_identifier(term.column)
+    if value is None:
+        return f"({name} IS NOT NULL OR {condition})", limits
+    better = ">" if term.descending else "<"
+    return f"({name} {better} ? OR {name} = ? AND {condition})", [value, value, *limits]
+
+
+def _rows_within(
+    connection: duckdb.DuckDBPyConnection,
+    question: Question,
+    part: str,
+    ids: tuple[int, int] | None,
+    top: int,
+    condition: str = "true",
+    limits: Sequence[Value] = (),
+) -> list[Sequence[Any]]:
+    """Return the values that order the first rows of a macro within bounds of their IDs, and their IDs."""
+    terms = _picking_order(question)
+    chosen, values = _filter_conditions(connection, question)
+    bounds = f"id BETWEEN {ids[0]:d} AND {ids[1]:d}" if ids else "true"
+    names = ", ".join(quote_identifier(term.column) for term in terms)
+    where, order = _where([*chosen, bounds, condition]), _sql_order(terms)
+    sql = f"SELECT {names}, id FROM {_call(question, part)}{where} ORDER BY {order} LIMIT {top:d}"  # noqa: S608 - names from our own headers
+    batches = fetch(connection, sql, [*question.parameters.values(), *values, *limits])
+    return [row for batch in batches for row in batch]
 
 
 def _ids_in_ranges(
@@ -410,13 +473,9 @@ def _ids_in_ranges(
 ) -> list[int]:
     """Return the IDs of the first rows of a macro, of those with a known value of the first column if `is_known`."""
     terms = _picking_order(question)
-    chosen, values = _filter_conditions(connection, question)
-    names = ", ".join(quote_identifier(term.column) for term in terms)
     rows: list[Row] = []
-    for low, high in _id_ranges(connection, int(question.parameters["run"])):
-        where = _where([*chosen, f"id BETWEEN {low:d} AND {high:d}"])
-        sql = f"SELECT {names}, id FROM {_call(question, part)}{where} ORDER BY {_sql_order(terms)} LIMIT {top:d}"  # noqa: S608 - names from our own headers
-        rows += [row for batch in fetch(connection, sql, [*question.parameters.values(), *values]) for row in batch]
+    for ids in _id_ranges(connection, int(question.parameters["run"])):
+        rows += _rows_within(connection, question, part, ids, top)
         rows = _in_order([row for row in rows if row[0] is not None or not is_known], terms)[:top]
     return [id_ for *_, id_ in rows if isinstance(id_, int)]
 
