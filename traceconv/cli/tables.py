@@ -111,10 +111,8 @@ def _fitting_columns(
     for name_width in (_NAME_WIDTH, _NARROWEST):
         least = {}
         for i in kept:
-            size = max((cell_len(row[i]) for row in rows), default=0)
-            if not is_number(table.columns[i]):
-                size = min(size, name_width if table.columns[i].name == named else _NARROWEST)
-            least[i] = max(size, *map(cell_len, _broken(titles[i], size)))
+            text_width = name_width if table.columns[i].name == named else _NARROWEST
+            least[i], _ = _least(titles[i], _widest(rows, i), text_width, number=is_number(table.columns[i]))
         chosen, left_out = list(kept), list[str]()
         for i in reversed(kept):
             if _total([least[one] for one in chosen]) <= width:
@@ -137,15 +135,16 @@ def lines(
     headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool], width: int | None, *, first: bool
 ) -> Iterator[tuple[bool, str]]:
     """Yield the lines of a table, each with whether it is a heading. `width` None: as wide as needed."""
-    cells = [max((cell_len(row[i]) for row in rows), default=0) for i in range(len(headings))]
+    cells = [_widest(rows, i) for i in range(len(headings))]
     titles = [[title] for title in headings]
     widths: list[int] | None = [max(size, cell_len(title)) for size, title in zip(cells, headings, strict=True)]
     if width is not None and _total(widths or []) > width:
         # First break the headings into several lines, then shorten the texts.
-        sizes = [size if number else min(size, _NARROWEST) for size, number in zip(cells, numbers, strict=True)]
-        titles = [_broken(title, size) for title, size in zip(headings, sizes, strict=True)]
-        floors = [max(map(cell_len, title)) for title in titles]
-        widths = _fitted([max(pair) for pair in zip(cells, floors, strict=True)], floors, numbers, width)
+        columns = zip(headings, cells, numbers, strict=True)
+        narrow = [_least(title, size, _NARROWEST, number=number) for title, size, number in columns]
+        titles = [title for _, title in narrow]
+        least = [size for size, _ in narrow]
+        widths = _fitted([max(pair) for pair in zip(cells, least, strict=True)], least, numbers, width)
     if widths is None:
         yield from _blocks(headings, rows)
         return
@@ -196,10 +195,20 @@ def _broken(title: str, width: int) -> list[str]:
     return broken
 
 
-def _fitted(natural: Sequence[int], floors: Sequence[int], numbers: Sequence[bool], width: int) -> list[int] | None:
+def _widest(rows: Sequence[Sequence[str]], place: int) -> int:
+    return max((cell_len(row[place]) for row in rows), default=0)
+
+
+def _least(title: str, size: int, text_width: int, *, number: bool) -> tuple[int, list[str]]:
+    """Return the least width of a column with cells of this size, and the lines of its heading in that width."""
+    size = size if number else min(size, text_width)
+    broken = _broken(title, size)
+    return max(size, *map(cell_len, broken)), broken
+
+
+def _fitted(natural: Sequence[int], least: Sequence[int], numbers: Sequence[bool], width: int) -> list[int] | None:
     """Return widths that fit, narrowing text columns from the widest on; None if that is not enough."""
     widths = list(natural)
-    least = [max(floor, min(size, _NARROWEST)) for size, floor in zip(natural, floors, strict=True)]
     while _total(widths) > width:
         candidates = [i for i, number in enumerate(numbers) if not number and widths[i] > least[i]]
         if not candidates:
