@@ -27,7 +27,7 @@ KEYS = {
 }
 FOUND = {
     # Kernels with the same label are numbered, but those of a sample may have other numbers.
-    "kernels": {"label": "regexp_replace(label, '#[0-9]+$', '')", "category": "category"},
+    "kernels": {"label": "unnumbered(label)", "category": "category"},
     "op_statistic": {"op_type_source": "op_type_source"},
 }
 #: Reports that a sample answers.

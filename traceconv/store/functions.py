@@ -110,6 +110,12 @@ list_transform([{{'base': short_name(name), 'rest': substr(name, strpos(name, sh
     END, '') || '>', '') END)[1]
 """
 
+_UNNUMBERED_DOC = "[text] A label without the number that tells it from equal ones: add<Half>#2 becomes add<Half>."
+_UNNUMBERED = """
+unnumbered(label) AS
+regexp_replace(label, '#[0-9]+$', '')
+"""
+
 _KERNEL_CATEGORY_DOC = (
     "[text] What a kernel computes, by rules for its name or op type: attention, communication, conv, elementwise, "
     "gemm, indexing, loss, memory, moe, normalization, optimizer, pooling, quantization, random, reduction, "
@@ -283,6 +289,7 @@ _FUNCTIONS: Mapping[str, tuple[str | Callable[[], str], str]] = {
     "gib_per_s": (_GIB_PER_S, _GIB_PER_S_DOC),
     "short_name": (_SHORT_NAME, _SHORT_NAME_DOC),
     "kernel_label": (_KERNEL_LABEL, _KERNEL_LABEL_DOC),
+    "unnumbered": (_UNNUMBERED, _UNNUMBERED_DOC),
     "kernel_category": (_kernel_category, _KERNEL_CATEGORY_DOC),
     "device_peak_flops": (_device_peak_flops, _DEVICE_PEAK_FLOPS_DOC),
     "device_peak_bytes_per_s": (_device_peak_bytes_per_s, _DEVICE_PEAK_BYTES_PER_S_DOC),

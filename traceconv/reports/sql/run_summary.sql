@@ -37,7 +37,7 @@ WITH asked AS (
   GROUP BY run_id
 ), kernel AS (
   -- Kernels with the same label are one row.
-  SELECT run_id, coalesce(regexp_replace(label, '#[0-9]+$', ''), '-') AS label, coalesce(category, 'unknown') AS category, sum(total_ns) AS total, sum(count) AS executions
+  SELECT run_id, coalesce(unnumbered(label), '-') AS label, coalesce(category, 'unknown') AS category, sum(total_ns) AS total, sum(count) AS executions
   FROM kernels(run := run)
   GROUP BY ALL
 ), kernel_share AS (
