@@ -175,3 +175,18 @@ def test_an_instant_is_not_in_a_slice_that_is_not_shown(tmp_path: Path) -> None:
     with duckdb.connect(str(store), read_only=True) as connection:
         rows = connection.execute("SELECT name, depth, parent_id FROM perfetto.slice").fetchall()
     assert rows == [("instant", 0, None)]
+
+
+def test_series_with_the_same_hash_have_tracks_of_their_own(make_store: Callable[..., Path]) -> None:
+    names = "aten::conv2d", "h+YVV:TNedq:"
+    store = make_store(
+        track=[{"track_id": number, "kind": "counter", "name": f"c{number}"} for number in (1, 2)],
+        counter=[{"track_id": 1, "series": name, "ts_ns": n, "value": n} for n, name in enumerate((*names, None))],
+    )
+    with duckdb.connect(str(store), read_only=True) as connection:
+        [(same,)] = connection.execute("SELECT hash(1, ?) = hash(1, ?)", names).fetchall()
+        assert same
+        tracks = connection.execute("SELECT id, name FROM perfetto.counter_track ORDER BY name").fetchall()
+        assert tracks == [(5, "c1"), (3, "c1 aten::conv2d"), (4, "c1 h+YVV:TNedq:"), (6, "c2")]
+        samples = connection.execute("SELECT ts, track_id, name FROM perfetto.counters").fetchall()
+        assert samples == [(0, 3, "c1 aten::conv2d"), (1, 4, "c1 h+YVV:TNedq:"), (2, 5, "c1")]

@@ -56,6 +56,18 @@ SELECT utid, utid AS id, tid, name, NULL::BIGINT AS start_ts, NULL::BIGINT AS en
 FROM perfetto._thread;
 COMMENT ON VIEW perfetto.thread IS 'Threads, including tracks of streams. No source has the columns that are NULL.';
 
+CREATE OR REPLACE VIEW perfetto._counter_series AS
+SELECT track_id, series,
+       (SELECT max(track_id) FROM main.track WHERE run_id IN (SELECT max(run_id) FROM main.run))
+         + row_number() OVER (ORDER BY track_id, series) AS id
+FROM (
+  SELECT DISTINCT track_id, series FROM main.counter WHERE run_id IN (SELECT max(run_id) FROM main.run)
+  UNION ALL
+  SELECT t.track_id, NULL FROM main.track AS t ANTI JOIN main.counter AS c USING (run_id, track_id)
+  WHERE t.kind = 'counter' AND t.run_id IN (SELECT max(run_id) FROM main.run)
+);
+COMMENT ON VIEW perfetto._counter_series IS 'Series of counters, each with the ID of its counter track: after those of other tracks.';
+
 CREATE OR REPLACE VIEW perfetto._track AS
 WITH RECURSIVE own AS (
   SELECT t.*, r.source_format = 'perfetto_proto' AS in_protobuf,
@@ -68,8 +80,6 @@ WITH RECURSIVE own AS (
   UNION ALL
   SELECT o.track_id, f.thread_track_id FROM of_thread AS f JOIN own AS o ON o.parent_track_id = f.track_id
   WHERE NOT o.is_thread
-), sampled AS (
-  SELECT DISTINCT track_id, series FROM main.counter WHERE run_id IN (SELECT max(run_id) FROM main.run)
 ), placed AS (
   SELECT o.*, n.utid, CASE WHEN n.utid IS NULL THEN o.process_id END AS upid,
          -- The tracks of a process are part of the track that its own events are on.
@@ -93,11 +103,11 @@ SELECT t.track_id AS id, CASE WHEN NOT t.is_thread AND t.kind <> 'process' THEN 
 FROM placed AS t WHERE t.kind <> 'counter'
 UNION ALL
 -- One per series. Tracks of protobuf traces have one series.
-SELECT (hash(t.track_id, c.series) >> 1)::BIGINT,
+SELECT c.id,
        CASE WHEN t.in_protobuf THEN t.name ELSE concat_ws(' ', t.name, c.series) END,
        t.holder || '_counter_track_event', t.utid, t.upid, t.unit, t.parent_id, t.source_arg_set_id
 FROM placed AS t
-LEFT JOIN sampled AS c ON c.track_id = t.track_id
+JOIN perfetto._counter_series AS c ON c.track_id = t.track_id
 WHERE t.kind = 'counter'
 UNION ALL
 -- Instants of processes and of the trace have tracks of their own in protobuf traces.
@@ -592,9 +602,10 @@ FROM _before;
 COMMENT ON MACRO TABLE perfetto.preceding_flow IS 'The flows that lead to a slice, directly or through other slices.';
 
 CREATE OR REPLACE VIEW perfetto.counter AS
-SELECT row_number() OVER (ORDER BY c.ts_ns) AS id, c.ts_ns AS ts, (hash(c.track_id, c.series) >> 1)::BIGINT AS track_id,
-       c.value
+SELECT row_number() OVER (ORDER BY c.ts_ns) AS id, c.ts_ns AS ts, s.id AS track_id, c.value
 FROM main.counter AS c
+JOIN perfetto._counter_series AS s
+  ON s.track_id IS NOT DISTINCT FROM c.track_id AND s.series IS NOT DISTINCT FROM c.series
 WHERE c.run_id IN (SELECT max(run_id) FROM main.run);
 COMMENT ON VIEW perfetto.counter IS 'Counter samples.';
 
