@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import marshal
 import pickle
 from pathlib import Path
 
 import pytest
-from shared_data import SHARED
 
 from traceconv.base.errors import InputError
-from traceconv.formats.registry import choose_reader
 from traceconv.inspection.run import info
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import NothingUsable
-
-XPLANE = SHARED / "real" / "jax" / "te_fused_attn.xplane.pb"
-#: An XSpace plane: ID 1, name, a line.
-SPACE = b"\x0a\x11\x08\x01\x12\x09/host:CPU\x1a\x02\x08\x05"
-
-
-def refused(path: Path, tmp_path: Path, reader: str, advice: str) -> None:
-    assert choose_reader(path) == reader
-    with pytest.raises(InputError, match=advice) as error:
-        ingest([path], tmp_path / "trace.duckdb")
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "trace.duckdb").exists()
-
-
-def test_an_unsupported_format_is_refused_with_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "trace.bin"
-    path.write_bytes(SPACE)
-    refused(path, tmp_path, "xplane", "trace.json.gz")
-
-
-@pytest.mark.skipif(not XPLANE.exists(), reason="no real files here; set TRACECONV_SHARED")
-def test_a_real_xspace(tmp_path: Path) -> None:
-    refused(XPLANE, tmp_path, "xplane", "trace.json.gz")
-
-
-def test_a_folder_of_jax_is_one_run(tmp_path: Path) -> None:
-    """`jax.profiler.trace(create_perfetto_trace=True)` writes the events of the trace a second time."""
-    folder = tmp_path / "plugins" / "profile" / "1"
-    folder.mkdir(parents=True)
-    (folder / "host.xplane.pb").write_bytes(SPACE)
-    events = b'{"traceEvents":[{"ph":"X","name":"f","pid":1,"tid":1,"ts":1,"dur":2}]}'
-    for name in ("host.trace.json.gz", "perfetto_trace.json.gz"):
-        (folder / name).write_bytes(gzip.compress(events))
-    [run] = ingest([tmp_path / "plugins"], tmp_path / "trace.duckdb")
-    assert run.source_path.endswith("host.trace.json.gz")
-    # Named, or without the other, it is read.
-    assert len(ingest([folder / "perfetto_trace.json.gz"], tmp_path / "named.duckdb")) == 1
-    (folder / "host.trace.json.gz").unlink()
-    assert len(ingest([tmp_path / "plugins"], tmp_path / "alone.duckdb")) == 1
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ FOLDER = shared("real")
 TRACES = sorted(str(path.relative_to(FOLDER)) for path in chrome_traces(SHARED) if path.is_relative_to(FOLDER))
 #: Descriptions of the files.
 ABOUT = ("SOURCE.md", "LICENSES/")
-#: Files with another reader; test_rocprofv3.py checks their accounting.
-OWN_READER = {ROCPROFV3.relative_to(FOLDER).as_posix(): "rocprofv3"}
+#: Files with another reader; test_rocprofv3.py and test_recount.py check their accounting.
+OWN_READER = {ROCPROFV3.relative_to(FOLDER).as_posix(): "rocprofv3", "jax/te_fused_attn.xplane.pb": "xplane"}
 #: An output folder is one recording, including its timeline; test_torch_npu_folder.py checks its accounting.
 RECORDING = TORCH_NPU.relative_to(FOLDER).as_posix()
 IN_RECORDING = {
@@ -40,7 +40,6 @@ NOT_READ = {
     "ascend/msprof_analyze_cluster_communication.json": "sums over the ranks of a cluster, which another tool made",
     "ascend/msprof_analyze_cluster_step_trace_time.csv": "sums over the ranks of a cluster, which another tool made",
     "ascend/msprof_analyze_kernel_details.csv": "a table without its folder, and not under the name that it has there",
-    "jax/te_fused_attn.xplane.pb": "protobuf of XLA's profiler: its trace.json.gz is read; test_formats_not_read.py",
     "mindspore/cluster_step_trace_raw_0_detail_time.csv": "MindSpore's own table of steps, in ticks of 10 ns",
     "mindspore/dynamic_shape_info_0.json": "shapes of operators by step, without times",
     "mindspore/end_info.0": "when a recording ended",

@@ -177,6 +177,11 @@ def perfetto() -> list[Sample]:
     return [("t.pftrace", _module("perfetto_builder").small_trace())]
 
 
+def xplane() -> list[Sample]:
+    """A profile of JAX in protobuf."""
+    return [("a.xplane.pb", _module("xplane_builder").small_space())]
+
+
 def rules() -> list[Sample]:
     """Files of rules for events."""
     return [("rules.toml", path.read_bytes()[:6000]) for path in sorted(_RULES.glob("*.toml"))]
@@ -228,4 +233,5 @@ READERS: dict[str, Callable[[], list[Sample]]] = {
     "furiosa_csv": furiosa_csv,
     "nsys": nsys,
     "perfetto_proto": perfetto,
+    "xplane": xplane,
 }

@@ -133,7 +133,7 @@ class Events(Target):
         if own:
             self.name = f"own_{reader}"
         self.samples = corpus.own_export(reader) if own else corpus.READERS[reader]()
-        text = reader not in ("nsys", "perfetto_proto")
+        text = reader not in ("nsys", "perfetto_proto", "xplane")
         self.structured = (mutate.json_values, mutate.number) if text else (mutate.overwrite,)
         if reader == "furiosa_csv":
             self.structured = (mutate.lines, mutate.number)
@@ -273,6 +273,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "nsys_rows": lambda work: Events(work, "nsys", 0.3, rows=True),
     "perfetto_proto": lambda work: Events(work, "perfetto_proto", 2, rows=False),
     "perfetto_proto_rows": lambda work: Events(work, "perfetto_proto", 0.5, rows=True),
+    "xplane": lambda work: Events(work, "xplane", 4, rows=False),
+    "xplane_rows": lambda work: Events(work, "xplane", 0.5, rows=True),
     "vendor_csv": VendorTables,
     "rules": Rules,
     "ingest": Ingest,

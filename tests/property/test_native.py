@@ -440,7 +440,9 @@ def test_mutable_text_is_rejected() -> None:
         with pytest.raises(TypeError):
             native.packets(text, np.zeros((1, 2), np.int64), framing._TELLING_KINDS)  # type: ignore[arg-type]
         with pytest.raises(TypeError):
-            native.messages(text, 0, 10, 9)  # type: ignore[arg-type]
+            native.messages(text, 0, 9, 10, 9)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            native.walk(text, np.zeros((1, 2), np.int64))  # type: ignore[arg-type]
 
 
 def test_packets_and_messages_out_of_bounds_are_not_read() -> None:
@@ -451,8 +453,14 @@ def test_packets_and_messages_out_of_bounds_are_not_read() -> None:
     assert list(sound) == [1, 0, 0, 1, 0]
     with pytest.raises(ValueError, match="kinds of another number"):
         native.packets(b"", bounds, framing._TELLING_KINDS[1:])
-    assert native.messages(b"\n\x01a\n\x09b", -1, 10, 9) == (b"", 6)
-    assert native.messages(b"\n\x01a\n\x09b", 9, 10, 9) == (b"", 9)
+    assert native.messages(b"\n\x01a\n\x09b", -1, 6, 10, 9) == (b"", 6)
+    assert native.messages(b"\n\x01a\n\x09b", 9, 6, 10, 9) == (b"", 9)
+    for end in (7, -1):
+        found, at = native.messages(b"\n\x01a\n\x09b", 0, end, 10, 9)
+        assert (np.frombuffer(found, np.int64).tolist(), at) == ([2, 3], 3)
+    found, sound = native.walk(b"\x18\x01", bounds)
+    assert np.frombuffer(found, protobuf.FIELD).tolist() == [(0, 1, 1, 3, 0)]
+    assert list(sound) == [1, 0, 0, 0, 0]
 
 
 _FIELDS = st.tuples(
@@ -480,6 +488,10 @@ def test_packets(given_packets: list[list[tuple[int, int, int]]], cut: int) -> N
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(native, "AVAILABLE", False)
         columns, others = framing._read(data, places)
+        walked = protobuf.walk(data, places)
+    walked_in_c = protobuf.walk(data, places)
+    for name in ("sound", "row", "number", "kind", "value", "at"):
+        assert getattr(walked_in_c, name).tolist() == getattr(walked, name).tolist()
     columns_in_c, others_in_c = framing._read(data, places)
     assert others_in_c.sound.tolist() == others.sound.tolist()
     for name in ("start", "end", "sequence", "time", "clock", "flags", "timed"):

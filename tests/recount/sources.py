@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from recount import chrome, furiosa_csv, megengine_static, perfetto, writers
+from recount import chrome, furiosa_csv, megengine_static, perfetto, writers, xplane
 from recount.chrome import Classify
 from recount.tally import Tally
 
@@ -69,6 +69,7 @@ def count(path: Path, classify: Classify) -> Tally:
 #: Files of other formats, and the function that sums them up.
 OTHERS: dict[str, Callable[[Path], Tally]] = {
     "perfetto_proto/*/trace.pftrace": perfetto.add_up,
+    "real/jax/*.xplane.pb": xplane.add_up,
     "seed_systems/furiosa/*.csv": furiosa_csv.add_up,
     "seed_systems/megengine/*.profiling.json": megengine_static.add_up,
 }

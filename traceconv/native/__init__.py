@@ -49,6 +49,7 @@ try:
         take,
         times,
         track_events,
+        walk,
         work,
     )
 except ImportError:
@@ -97,5 +98,6 @@ __all__ = [
     "take",
     "times",
     "track_events",
+    "walk",
     "work",
 ]  # fmt: skip

@@ -31,7 +31,7 @@ static PyMethodDef methods[] = {
         "fit(previous, delays, offsets, sources, edge_delays, times, causes): delays that give the times, and causes."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
     {"merge", native_merge, METH_VARARGS, "merge(offsets, data, other_offsets, other_data): objects with the members of both, or None."},
-    {"messages", native_messages, METH_VARARGS, "messages(data, at, tag, most): bounds of messages, and where they end."},
+    {"messages", native_messages, METH_VARARGS, "messages(data, at, end, tag, most): bounds of messages, and where they end."},
     {"nest", native_nest, METH_VARARGS,
         "nest(threads, keys, halves, ns, ids, child_ns, rows): slices of begin and end events, and what was not paired."},
     {"objects", native_objects, METH_VARARGS, "objects(keys, rows): columns as JSON objects."},
@@ -56,6 +56,7 @@ static PyMethodDef methods[] = {
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
+    {"walk", native_walk, METH_VARARGS, "walk(data, bounds): the fields of messages, and which messages are sound."},
     {"work", native_work, METH_VARARGS,
         "work(tasks, times, devices, busy_ns, demands, work, rounds, exact): what tasks that shared "
         "devices would take alone, and their demands for bandwidth."},

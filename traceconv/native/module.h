@@ -43,6 +43,7 @@ PyObject *native_take(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);
 PyObject *native_track_events(PyObject *module, PyObject *args);
 PyObject *native_integers(PyObject *module, PyObject *args);
+PyObject *native_walk(PyObject *module, PyObject *args);
 PyObject *native_work(PyObject *module, PyObject *args);
 
 int add_buffer(PyObject *module);

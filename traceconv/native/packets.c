@@ -8,15 +8,6 @@
 #include "protobuf.h"
 #include "room.h"
 
-/* As in wire/protobuf.py. */
-typedef struct {
-    int64_t row, at;
-    uint64_t value;
-    int32_t number, kind;
-} Found;
-SIZE(Found, 32);
-AT(Found, row, 0); AT(Found, at, 8); AT(Found, value, 16); AT(Found, number, 24); AT(Found, kind, 28);
-
 /* Numbers of fields, as in field_numbers.py. */
 enum { FTRACE = 1, TIMESTAMP = 8, SEQUENCE = 10, TRACK_EVENT = 11, FLAGS = 13, CLOCK_ID = 58, MOST_KINDS = 128, MOST_NUMBER = 1200 };
 /* The columns: bounds of the event, -1 for none; numbers, 0 if missing; whether there is a timestamp. */

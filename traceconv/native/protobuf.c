@@ -1,4 +1,4 @@
-/* Bounds of consecutive protobuf messages, and packed numbers, without the interpreter lock. */
+/* Bounds of consecutive protobuf messages, their fields, and packed numbers, without the interpreter lock. */
 
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
@@ -42,19 +42,21 @@ static int64_t follow(const uint8_t *data, int64_t size, int64_t at, uint8_t tag
 PyObject *native_messages(PyObject *module, PyObject *args)
 {
     PyObject *data;
-    Py_ssize_t at;
+    Py_ssize_t at, end;
     unsigned char tag;
     unsigned long long most;
     Items bounds = {0};
     int64_t stop;
     PyObject *result = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "SnbK:messages", &data, &at, &tag, &most))
+    if (!PyArg_ParseTuple(args, "SnnbK:messages", &data, &at, &end, &tag, &most))
         return NULL;
     const uint8_t *text = (const uint8_t *)PyBytes_AsString(data);
     Py_ssize_t size = PyBytes_Size(data);
+    if (end < 0 || end > size)
+        end = size;
     Py_BEGIN_ALLOW_THREADS
-    stop = follow(text, size, at < 0 ? size : at, tag, most, &bounds);
+    stop = follow(text, end, at < 0 ? end : at, tag, most, &bounds);
     Py_END_ALLOW_THREADS
     if (stop < 0)
         PyErr_NoMemory();
@@ -62,6 +64,63 @@ PyObject *native_messages(PyObject *module, PyObject *args)
         result = Py_BuildValue("y#L", bounds.items == NULL ? "" : bounds.items,
             (Py_ssize_t)(bounds.count * 2 * sizeof(int64_t)), (long long)stop);
     free(bounds.items);
+    return result;
+}
+
+/* The fields of sound messages, and whether each message is sound; 0 if out of memory. */
+static int find_fields(
+    const uint8_t *data, int64_t size, const volatile int64_t *bounds, Py_ssize_t count, Items *found, char *sound)
+{
+    for (Py_ssize_t row = 0; row < count; row++) {
+        int64_t start = bounds[2 * row], stop = bounds[2 * row + 1];
+        size_t before = found->count;
+        sound[row] = start >= 0 && start <= stop && stop <= size;
+        const uint8_t *at = data + start, *end = data + stop;
+        while (sound[row] && at < end) {
+            Field field;
+            at = past_field(at, end, &field);
+            if (at == NULL) {
+                sound[row] = 0;
+                found->count = before;
+                break;
+            }
+            Found *one = one_more(found, sizeof *one);
+            if (one == NULL)
+                return 0;
+            *one = (Found){row, field.at - data, field.value, (int32_t)field.number, field.kind};
+        }
+    }
+    return 1;
+}
+
+PyObject *native_walk(PyObject *module, PyObject *args)
+{
+    PyObject *data, *sound, *result = NULL;
+    Py_buffer bounds;
+    Items found = {0};
+    int is_done;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Sy*:walk", &data, &bounds))
+        return NULL;
+    const uint8_t *text = (const uint8_t *)PyBytes_AsString(data);
+    Py_ssize_t size = PyBytes_Size(data), count = bounds.len / (Py_ssize_t)(2 * sizeof(int64_t));
+    sound = PyBytes_FromStringAndSize(NULL, count);
+    if (sound != NULL && (uintptr_t)bounds.buf % sizeof(int64_t) == 0) {
+        char *is_sound = PyBytes_AsString(sound);
+        Py_BEGIN_ALLOW_THREADS
+        is_done = find_fields(text, size, bounds.buf, count, &found, is_sound);
+        Py_END_ALLOW_THREADS
+        if (is_done)
+            result = Py_BuildValue("y#O", found.items == NULL ? "" : found.items,
+                (Py_ssize_t)(found.count * sizeof(Found)), sound);
+        else
+            PyErr_NoMemory();
+    } else if (sound != NULL) {
+        PyErr_SetString(PyExc_ValueError, "bounds of no array");
+    }
+    free(found.items);
+    Py_XDECREF(sound);
+    PyBuffer_Release(&bounds);
     return result;
 }
 

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "module.h"
+
 enum { VARINT = 0, FIXED64 = 1, LEN = 2, FIXED32 = 5 };
 
 /* One field. `value`: the number; for LEN the size of the data at `at`. */
@@ -15,6 +17,15 @@ typedef struct {
     uint64_t value;
     const uint8_t *at;
 } Field;
+
+/* A field of one of many messages, as in wire/protobuf.py. */
+typedef struct {
+    int64_t row, at;
+    uint64_t value;
+    int32_t number, kind;
+} Found;
+SIZE(Found, 32);
+AT(Found, row, 0); AT(Found, at, 8); AT(Found, value, 16); AT(Found, number, 24); AT(Found, kind, 28);
 
 /* Parse the varint at `at`; return its end, or NULL if it is truncated or has more than ten bytes. */
 static inline const uint8_t *past_varint(const uint8_t *at, const uint8_t *end, uint64_t *value)

@@ -23,7 +23,7 @@ VARINT, FIXED64, LEN, FIXED32 = 0, 1, 2, 5
 _MAX_NUMBER = (1 << 29) - 1
 _MAX_VARINT = 10
 _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
-#: The struct Found in native/packets.c.
+#: The struct Found in native/protobuf.h.
 FIELD = np.dtype([("row", "<i8"), ("at", "<i8"), ("value", "<u8"), ("number", "<i4"), ("kind", "<i4")])
 
 
@@ -150,6 +150,9 @@ def decode_differences(data: bytes, count: int) -> Int64:
 
 def walk(data: bytes, bounds: Int64) -> FieldTable:
     """The fields of all messages. `bounds`: where each begins and ends. Malformed ones are not `sound`."""
+    if native.AVAILABLE:
+        found, is_sound = native.walk(data, np.ascontiguousarray(bounds))
+        return field_table(np.frombuffer(found, FIELD), np.frombuffer(is_sound, np.bool_))
     rows = []
     sound = np.ones(len(bounds), np.bool_)
     for row, (start, end) in enumerate(bounds.tolist()):
@@ -165,19 +168,19 @@ def field_table(found: NDArray[np.void], sound: Mask) -> FieldTable:
     return FieldTable(**{name: np.ascontiguousarray(found[name]) for name in FIELD.names or ()}, sound=sound)
 
 
-def messages(data: bytes, at: int, tag: int, most: int) -> tuple[Int64, int]:
-    """Consecutive messages from `at` on, each a tag, a size and bytes: the bounds of the bytes, and the end.
+def messages(data: bytes, at: int, end: int, tag: int, most: int) -> tuple[Int64, int]:
+    """Consecutive messages between `at` and `end`, each a tag, a size and bytes: the bounds of the bytes, and the end.
 
     Stops before a message of more than `most` bytes, and before a truncated one.
     """
     if native.AVAILABLE:
-        found, at = native.messages(data, at, tag, most)
+        found, at = native.messages(data, at, end, tag, most)
         return np.frombuffer(found, np.int64).reshape(-1, 2), at
     bounds = []
     try:
-        while at < len(data) and data[at] == tag:
-            size, start = varint(data, at + 1, len(data))
-            if size > most or start + size > len(data):
+        while at < end and data[at] == tag:
+            size, start = varint(data, at + 1, end)
+            if size > most or start + size > end:
                 break
             at = start + size
             bounds.append((start, at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from pathlib import Path
 
@@ -22,14 +23,21 @@ def sniff(head: bytes) -> int:
 
 
 def _why_skipped(path: Path) -> str | None:
-    """JAX (create_perfetto_trace) writes the events of a trace a second time, with times rounded through doubles."""
-    if path.name != "perfetto_trace.json.gz":
+    """JAX writes the events of an XSpace again in JSON, without some, and once more with create_perfetto_trace."""
+    host = path.name.removesuffix(".trace.json.gz")
+    if path.name == "perfetto_trace.json.gz":
+        repeated = [("*", "xplane.pb"), ("*", "trace.json.gz")]
+    elif host != path.name:
+        repeated = [(glob.escape(host), "xplane.pb")]
+    else:
         return None
-    try:
-        traces = any(path.parent.glob("*.trace.json.gz"))
-    except OSError:
-        return None
-    return "repeats the trace.json.gz next to it" if traces else None
+    for start, end in repeated:
+        try:
+            if any(path.parent.glob(f"{start}.{end}")):
+                return f"repeats the {end} next to it"
+        except OSError:
+            continue
+    return None
 
 
 FORMAT = Format(

@@ -6,7 +6,7 @@ PyTorch (Kineto)   distributedInfo.rank; host_name, hostname and job names that 
                    HOST_PID.TIME.pt.trace.json, as tensorboard_trace_handler names it
 torch_npu, msprof  rank_id and hostname of profiler_info*.json and info.json*; HOST_PID_TIME_ascend_pt
 rocprofv3          metadata.node.hostname         nsys   TARGET_INFO_SYSTEM_ENV.Hostname
-JAX, TensorFlow    plugins/profile/RUN/HOST.trace.json.gz
+JAX, TensorFlow    hostnames of an XSpace; plugins/profile/RUN/HOST.xplane.pb, HOST.trace.json.gz
 any                rank0, rank_3, worker-2, node-07 in the name of the file or of a folder
 """
 
@@ -46,7 +46,7 @@ _PART_RANKS = frozenset(("local", "tp", "dp", "pp", "ep", "cp", "mp", "sp", "etp
 _HOST = re.compile(r"(?:host|node)[-_.]?[0-9]{1,6}|(?:host|hostname|node)=(?P<name>[a-z0-9._-]+)", re.IGNORECASE)
 _TORCH_FILE = re.compile(r"(?P<host>.+)_[0-9]{1,10}\.[0-9]{10,20}\.pt\.trace\.json(?:\.gz)?", re.IGNORECASE)
 _NPU_FOLDER = re.compile(r"(?P<host>.+)_[0-9]{1,10}_[0-9]{14,20}_ascend_pt", re.IGNORECASE)
-_PROFILE_FILE = re.compile(r"(?P<host>.+?)\.trace\.json(?:\.gz)?", re.IGNORECASE)
+_PROFILE_FILE = re.compile(r"(?P<host>.+?)\.(?:trace\.json(?:\.gz)?|xplane\.pb)", re.IGNORECASE)
 _HOST_KEYS = ("hostname", "host_name", "host")
 _HOST_PATHS = (("rocprofiler-sdk-tool", "node", "hostname"), ("nsys_export", "TARGET_INFO_SYSTEM_ENV", "Hostname"))
 _GROUP_KEYS = ("job_name", "mast_job_name", "job_id", "slurm_job_id", "SLURM_JOB_ID")
@@ -175,7 +175,13 @@ def epoch_offset_ns(keys: Mapping[str, bytes], start_ns: object) -> int | None:
         return None
     if start_ns in EPOCH_RANGE:
         return 0
-    base = _first((_at(keys, "nsys_export", "session_start", "utcEpochNs"), _value(keys, "baseTimeNanoseconds")))
+    base = _first(
+        (
+            _at(keys, "nsys_export", "session_start", "utcEpochNs"),
+            _at(keys, "xplane", "planes", "Task Environment", "profile_start_time"),
+            _value(keys, "baseTimeNanoseconds"),
+        )
+    )
     return base if type(base) is int and base in EPOCH_RANGE and start_ns + base in EPOCH_RANGE else None
 
 

@@ -146,7 +146,7 @@ class PacketFramer:
         """Bounds of the packets by their lengths, damaged ranges, and where the bytes left for later begin."""
         damage: list[tuple[int, int]] = []
         size = len(data)
-        bounds, at = messages(data, 0, TAG, self._max_bytes)
+        bounds, at = messages(data, 0, size, TAG, self._max_bytes)
         parts = [bounds]
         while at < size:
             # No complete packet begins here.
@@ -166,7 +166,7 @@ class PacketFramer:
             at = found
             if not at_end and size - found < _MAX_SEARCHED:
                 break
-            bounds, at = messages(data, at, TAG, self._max_bytes)
+            bounds, at = messages(data, at, size, TAG, self._max_bytes)
             parts.append(bounds)
         return np.concatenate(parts), damage, min(at, size)
 

@@ -1,13 +1,10 @@
-"""The format of XSpace, the profile of JAX and XLA in protobuf (`*.xplane.pb`): recognised, not supported."""
+"""The format of XSpace, the profile of JAX and XLA in protobuf (`*.xplane.pb`)."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import NoReturn
 
-from traceconv.base.errors import InputError, printable
-from traceconv.formats.format import Format, ReadRequest
+from traceconv.formats.format import Format
 
 #: XSpace.planes: a message (field 1), which begins with an id (field 1, omitted if 0) and a name (field 2).
 _PLANE = re.compile(rb"\x0a[\x80-\xff]{0,5}[\x00-\x7f](?:\x08[\x80-\xff]{0,9}[\x00-\x7f])?\x12([\x01-\x7f])")
@@ -25,26 +22,12 @@ def sniff(head: bytes) -> int:
     return 85 if readable and following in (b"\x1a", b"\x22", b"\x2a", b"\x32", b"\x0a", b"") else 0
 
 
-def not_supported(request: ReadRequest) -> NoReturn:
-    """Refuse a file of this format."""
-    raise InputError(
-        f"{printable(str(request.path))} is a profile of JAX or XLA in protobuf (XSpace), which is not supported yet; "
-        "ingest the trace.json.gz next to it"
-    )
-
-
-def _why_skipped(path: Path) -> str | None:
-    try:
-        traces = any(path.parent.glob("*.trace.json.gz"))
-    except OSError:
-        return None
-    return "is read from the trace.json.gz next to it" if traces else None
-
-
 FORMAT = Format(
     "xplane",
     "a profile of JAX or XLA (XSpace)",
     sniff,
-    "traceconv.formats.xplane.format:not_supported",
-    why_skipped=_why_skipped,
+    "traceconv.formats.xplane.reader:XplaneReader",
+    "traceconv.formats.xplane.locate:locate",
+    read_ahead=True,
+    event_times="the start of the line plus offset_ps, and duration_ps: ps in the file",
 )

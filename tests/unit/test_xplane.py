@@ -1,0 +1,222 @@
+"""Profiles of JAX in protobuf: rows, fields in any order, damage, and which file of a recording is read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import xplane_builder as xb
+import zstandard
+from perfetto_builder import message
+from stores import query
+
+from traceconv import native
+from traceconv.events.trace import TraceBatch
+from traceconv.formats.format import ReadRequest
+from traceconv.formats.registry import choose_reader
+from traceconv.formats.xplane.reader import XplaneReader
+from traceconv.pipeline.ingest import ingest
+from traceconv.provenance.find import why
+from traceconv.store.database import open_store
+
+SMALL = xb.small_space()
+ROWS = """SELECT p.name, t.tid_text, t.name, s.name, s.start_ns, s.dur_ns FROM slice s
+JOIN track t USING (run_id, track_id) JOIN process p USING (run_id, process_id) ORDER BY ALL"""
+
+
+def read(path: Path, data: bytes) -> tuple[list[TraceBatch], ReadRequest]:
+    path.write_bytes(data)
+    request = ReadRequest(path)
+    return list(XplaneReader(request).batches()), request
+
+
+def events(batches: list[TraceBatch]) -> list[tuple[Any, ...]]:
+    """Name, start, duration and args of all events."""
+    found = []
+    for batch in batches:
+        columns = batch.columns
+        args = columns.raw["args"].to_pylist() if "args" in columns.raw else [b""] * columns.count
+        times = (columns.raw[key].to_pylist() for key in ("ts", "dur"))
+        found += list(zip(columns.label("name"), *times, map(bytes.decode, args), strict=True))
+    return found
+
+
+def of_one_line(*found: bytes, kinds: tuple[str, ...] = ("f",), **options: Any) -> bytes:
+    return xb.space(xb.plane("/host:CPU", xb.line(1, "t", 0, *found), events=xb.names(*kinds), **options))
+
+
+def test_rows(tmp_path: Path) -> None:
+    path, store = tmp_path / "a.xplane.pb", tmp_path / "a.duckdb"
+    path.write_bytes(SMALL)
+    assert choose_reader(path) == "xplane"
+    [run] = ingest([path], store)
+    assert {entry.code.text for entry in run.log} == {"fine_time"}
+    thread = ("/host:CPU", str(1 << 40), "python")
+    assert query(store, ROWS) == [
+        ("/device:GPU:0", "7", "Stream #7(Compute)", "MemcpyH2D", 3501, 1000),
+        ("/device:GPU:0", "7", "Stream #7(Compute)", "gemm", 1500, 2001),
+        ("/device:GPU:0", "8", "XLA Ops", "fusion.1", 1500, 3000),
+        (*thread, "$f.py:1 g", 1500, 0),
+        (*thread, "cuLaunchKernel", 1000, 100),
+        (*thread, "cuLaunchKernel", 1100, 200),
+        (*thread, "train", 100, 9000),
+    ]
+    tasks = "SELECT t.name, stream_id, t.correlation_id, submit_ns, a.start_ns, t.args FROM task t JOIN api a "
+    assert query(store, tasks + "ON a.id = t.api_id ORDER BY 1") == [
+        ("MemcpyH2D", 7, 42, 1100, 1100, '{"correlation_id":42,"flops":18446744073709551615}'),
+        ("gemm", 7, 41, 1000, 1000, '{"correlation_id":41,"tf_op":"a name"}'),
+    ]
+    assert query(store, "SELECT name, args FROM range ORDER BY name") == [
+        ("$f.py:1 g", '{"number":"nan","text":-3}'),
+        ("fusion.1", '{"long_name":"%fusion.1 = f32[]","flops":2.5}'),
+        ("train", '{"step_num":3,"_src":"é\\"\\n"}'),
+    ]
+    assert query(store, "SELECT step_id, start_ns, end_ns FROM step") == [(3, 100, 9100)]
+    [(host, epoch_ns, options)] = query(store, "SELECT host, epoch_offset_ns, options FROM run")
+    assert (host, epoch_ns) == ("h1", 1_790_000_000_000_000_000)
+    about = json.loads(options)["xplane"]
+    assert (about["errors"], about["warnings"]) == (["an error"], ["a warning"])
+    with open_store(store) as connection:
+        for table, name in (("task", "gemm"), ("api", "cuLaunchKernel"), ("range", "train")):
+            [(row_id, start_ns), *_] = query(
+                store, f"SELECT id, start_ns FROM {table} WHERE name = '{name}' ORDER BY 1"
+            )
+            [piece] = why(connection, store, table, str(row_id)).evidence
+            assert piece.byte_offset is not None
+            assert SMALL[piece.byte_offset :][: piece.byte_count] == piece.data
+            base_ns = 1000 if table == "task" else 0
+            assert round(Decimal(piece.fields["offset_ps"]) / 1000) + base_ns == start_ns
+
+
+def test_packed_files_and_python_give_the_same(tmp_path: Path) -> None:
+    expected, _ = read(tmp_path / "a.pb", SMALL)
+    assert len(events(expected)) == 7
+    for data in (gzip.compress(SMALL), zstandard.compress(SMALL)):
+        assert events(read(tmp_path / "a.pb", data)[0]) == events(expected)
+    with mock.patch.object(native, "AVAILABLE", False):
+        assert events(read(tmp_path / "a.pb", SMALL)[0]) == events(expected)
+
+
+def test_fields_may_be_in_any_order_and_repeated(tmp_path: Path) -> None:
+    """Names first, the name and start of the line last, a plane and a line in several parts."""
+    kinds = [(4, entry) for entry in xb.names("f", "g")]
+    parts = [
+        message((5, xb.named(1, "k")), *kinds, (3, message((4, xb.event(1, 1000, 2000, xb.stat(1, 4, -1))), (1, 5)))),
+        message((3, message((4, xb.event(2, 3000, 4000)), (3, 10), (99, "new"), (11, "shown"), (2, "t"), (10, 6)))),
+    ]
+    data = message((1, parts[0] + message((2, "/host:CPU"))), (1, message((2, "/host:CPU")) + parts[1] + parts[0]))
+    batches, request = read(tmp_path / "a.pb", data)
+    assert events(batches) == [("f", 1, 2, '{"k":-1}'), ("g", 13, 4, ""), ("f", 1, 2, '{"k":-1}')]
+    assert {pid for batch in batches for pid in batch.columns.label("pid")} == {701}
+    assert [tid for batch in batches for tid in batch.columns.label("tid")] == [5, 6, 5]
+    assert [(name.tid, name.name) for name in batches[0].names] == [(None, "/host:CPU"), (5, None), (6, "shown")]
+    assert not request.log.lossy
+
+
+def test_slices_stay_nested_when_picoseconds_are_rounded(tmp_path: Path) -> None:
+    """Half a nanosecond is rounded to the even one: of both ends, not of durations."""
+    found = [xb.event(1, 500, 3000), xb.event(1, 1500, 2000), xb.event(1, 2501, 999), xb.event(1, -1500, 1)]
+    batches, _ = read(tmp_path / "a.pb", of_one_line(*found))
+    assert [event[1:3] for event in events(batches)] == [(0, 4), (2, 2), (3, 1), (-2, 1)]
+
+
+def test_strange_values(tmp_path: Path) -> None:
+    store, path = tmp_path / "a.duckdb", tmp_path / "a.pb"
+    lines = [
+        xb.line(1, "a", 2**63 - 1, xb.event(1, 5000, 1000), xb.event(1, -5000, 1000), xb.event(1, 0, 2**63 - 1)),
+        xb.line(2, "b", 0, xb.event(1, 0, -7000), xb.event(9, 0, 1000, xb.stat(8, 4, 1)), message((1, 1), (5, 3))),
+    ]
+    path.write_bytes(xb.space(xb.plane("/host:CPU", *lines, events=xb.names("f", "g"))))
+    [run] = ingest([path], store)
+    assert run.accounts["X events"].lost == 2
+    log = {(entry.code.text, entry.event_count) for entry in run.log}
+    assert {("no_time", 1), ("bad_duration", 1), ("backward", 1), ("missing_text", 2)} <= log
+    assert query(store, "SELECT name, start_ns, dur_ns, args::VARCHAR FROM range ORDER BY start_ns, name") == [
+        ("f", 0, None, '{"trace_event":{"dur":-7}}'),
+        (None, 0, 1, '{"metadata_id":9,"unknown":1}'),
+        ("f", 2**63 - 6, 1, None),
+        ("f", 2**63 - 1, None, '{"trace_event":{"ph":"X"}}'),
+    ]
+
+
+def test_texts_that_are_not_utf_8(tmp_path: Path) -> None:
+    found = [xb.event(1, 0, 1000, xb.stat(1, xb.TEXT, text)) for text in (b"\xff", b"\xff", "\ufffd")]
+    batches, request = read(tmp_path / "a.pb", of_one_line(*found, stats=xb.names("k")))
+    assert {event[3] for event in events(batches)} == {'{"k":"\ufffd"}'}
+    assert [(entry.code.text, entry.event_count) for entry in request.log] == [("bad_bytes", 1)]
+
+
+def test_every_event_before_the_end_of_a_truncated_file_is_read(tmp_path: Path) -> None:
+    whole, _ = read(tmp_path / "a.pb", SMALL)
+    ends = [batch.byte_offset + batch.byte_count for batch in whole if batch.byte_offset and batch.byte_count]
+    counts = set()
+    for size in range(1, len(SMALL)):
+        batches, request = read(tmp_path / "a.pb", SMALL[:size])
+        count = len(events(batches))
+        counts.add(count)
+        assert [event[1:3] for event in events(batches)] == [event[1:3] for event in events(whole)][:count]
+        assert count >= sum(batch.columns.count for batch, end in zip(whole, ends, strict=True) if end <= size)
+        codes = [entry.code.text for entry in request.log]
+        assert ("cut_event" in codes) == (len(request.accounts.by_record) > 0), size
+    assert counts == set(range(8))
+
+
+def test_damage_costs_the_events_that_it_touches(tmp_path: Path) -> None:
+    good = [xb.event(1, number * 1000, 500, xb.stat(1, 4, number)) for number in range(40)]
+    data = of_one_line(*good, stats=xb.names("n"))
+    at = data.index(good[20])
+    for place, byte in ((at - 1, b"\xff"), (at, b"\x0f"), (at - 2, b"\x00"), (at - 1, b"\x03")):
+        batches, request = read(tmp_path / "a.pb", data[:place] + byte + data[place + 1 :])
+        left = [event[1] for event in events(batches)]
+        assert set(range(40)) - set(left) <= {19, 20, 21}, (place, byte)
+        assert len(left) < 40 and left == sorted(set(left))
+        assert request.log.lossy
+        assert sum(account.lost for account in request.accounts.by_record.values()) >= 1
+    plane = xb.plane("/host:CPU", b"\x22\xff\xff\xff\xff\x0f" + bytes(30), xb.line(1, "t", 0, good[0]))
+    assert len(events(read(tmp_path / "a.pb", xb.space(plane))[0])) == 1
+
+
+def test_sizes_that_are_too_large_cost_no_memory(tmp_path: Path) -> None:
+    for size in (b"\xff\xff\xff\xff\x7f", b"\xff" * 9 + b"\x01", b"\xff" * 12):
+        data = b"\x0a\xff\xff\xff\xff\x7f\x12\x01p" + b"\x1a\xff\xff\xff\x7f" + b"\x22" + size + bytes(9)
+        batches, request = read(tmp_path / "a.pb", data)
+        assert not events(batches) and request.log.lossy
+
+
+def test_statistics_of_kinds_are_bounded(tmp_path: Path) -> None:
+    """Many events repeat large statistics of their kind: in batches of bounded size."""
+    entry = xb.named(1, "f", *((5, xb.stat(1, 5, "x" * 60_000)) for _ in range(1)))
+    data = xb.space(xb.plane("p", xb.line(1, "t", 0, *[xb.event(1, 0, 1)] * 2000), events=[entry], stats=xb.names("k")))
+    batches, _ = read(tmp_path / "a.pb", data)
+    assert [batch.columns.count for batch in batches] == [1118, 882]
+    assert sum(batch.columns.count for batch in batches) == 2000
+
+
+def test_a_recording_is_read_from_its_xspace(tmp_path: Path) -> None:
+    """`jax.profiler.trace(create_perfetto_trace=True)` writes the events three times."""
+    folder = tmp_path / "plugins" / "profile" / "1"
+    folder.mkdir(parents=True)
+    (folder / "host.xplane.pb").write_bytes(SMALL)
+    text = b'{"traceEvents":[{"ph":"X","name":"f","pid":1,"tid":1,"ts":1,"dur":2}]}'
+    for name in ("host.trace.json.gz", "perfetto_trace.json.gz", "other.trace.json.gz"):
+        (folder / name).write_bytes(gzip.compress(text))
+    runs = ingest([tmp_path / "plugins"], tmp_path / "a.duckdb")
+    assert [Path(run.source_path).name for run in runs] == ["host.xplane.pb", "other.trace.json.gz"]
+    # Named, or without the other, a file is read.
+    assert len(ingest([folder / "host.trace.json.gz"], tmp_path / "b.duckdb")) == 1
+    (folder / "host.xplane.pb").unlink()
+    (folder / "other.trace.json.gz").unlink()
+    runs = ingest([tmp_path / "plugins"], tmp_path / "c.duckdb")
+    assert [Path(run.source_path).name for run in runs] == ["host.trace.json.gz"]
+
+
+def test_a_space_without_events(tmp_path: Path) -> None:
+    path = tmp_path / "a.pb"
+    path.write_bytes(xb.space(xb.plane("/host:CPU"), xb.plane("/host:metadata")))
+    [run] = ingest([path], tmp_path / "a.duckdb")
+    assert run.record_count == 0
+    assert query(tmp_path / "a.duckdb", "FROM process") == []
