@@ -32,13 +32,8 @@ _Part: TypeAlias = "tuple[int, int, int, int, bytes, bytes]"
 #: Validity bits, values or offsets, data of texts, the first row in them, and the number of rows.
 _Buffers: TypeAlias = "tuple[pa.Buffer | None, pa.Buffer | bytes, pa.Buffer | bytes | None, int, int]"
 
-#: Buffers with records, and how many bytes each has.
-Chunks: TypeAlias = "list[tuple[bytearray, int]]"
-
-#: Rows of a query that are fetched at once, and rows that are written at once: some MB.
-_FETCHED_ROWS = 16_384
-_WRITTEN_ROWS = 4_096
-_THREADS = 2
+#: Rows that are fetched at once, and that are written at once: some MB. With fewer, threads wait for the interpreter.
+_ROWS = 16_384
 #: Batches that are being written or wait for it.
 _MOST_WAITING = 4
 _BUFFER_BYTES = 1 << 20
@@ -244,14 +239,13 @@ def _buffers(column: pa.Array) -> _Buffers:
 
 
 class RecordFile:
-    """Writes records to a file, in order: two threads fill the templates, and a third one writes."""
+    """Writes records to a file, in order: a thread fills the templates and writes."""
 
-    def __init__(self, file: CountedFile, fillers: Workers, writer: Workers) -> None:
+    def __init__(self, file: CountedFile, writer: Workers) -> None:
         self._file = file
-        self._fillers = fillers
         self._writer = writer
         self._waiting: deque[Future[None]] = deque()
-        self._free: list[bytearray] = []
+        self._buffer = bytearray(_BUFFER_BYTES)
 
     def write(self, data: bytes) -> None:
         """Write bytes after the records."""
@@ -259,25 +253,21 @@ class RecordFile:
 
     def write_later(self, function: Callable[[], bytes]) -> None:
         """Write the result of a function, which a thread calls."""
-        self._wait()
-        found = self._fillers.submit(function)
-        self._submit(lambda: self._file.write(found.result()))
+        self._submit(lambda: self._file.write(function()))
 
     def rows(self, template: Template, batch: pa.RecordBatch, order: Int64 | None = None) -> int:
         """Write a record for each row of a batch, or for those in `order`; return their number."""
         bound = template.bind(batch)
         rows = np.arange(batch.num_rows, dtype=np.int64) if order is None else order
-        for at in range(0, len(rows), _WRITTEN_ROWS):
-            self._wait()
-            chunks = self._fillers.submit(self._filled, bound, rows[at : at + _WRITTEN_ROWS])
-            self._submit(partial(self._write_chunks, chunks))
+        for at in range(0, len(rows), _ROWS):
+            self._submit(partial(self._fill, bound, rows[at : at + _ROWS]))
         return len(rows)
 
     def query(
-        self, connection: duckdb.DuckDBPyConnection, template: Template, query: str, most_rows: int = _FETCHED_ROWS
+        self, connection: duckdb.DuckDBPyConnection, template: Template, query: str, most_rows: int = _ROWS
     ) -> int:
         """Write a record for each row of a query, in order; return their number. `most_rows` are fetched at once."""
-        batches = connection.sql(query).to_arrow_reader(min(most_rows, _FETCHED_ROWS))
+        batches = connection.sql(query).to_arrow_reader(min(most_rows, _ROWS))
         return sum(self.rows(template, batch) for batch in batches)
 
     def flush(self) -> None:
@@ -286,48 +276,33 @@ class RecordFile:
             self._waiting.popleft().result()
 
     def _submit(self, write: Callable[[], None]) -> None:
-        self._waiting.append(self._writer.submit(write))
-
-    def _wait(self) -> None:
-        """Wait until few batches are being written. Raises what a thread raised."""
+        """Let the thread write when few batches wait for it. Raises what it raised."""
         while len(self._waiting) >= _MOST_WAITING:
             self._waiting.popleft().result()
+        self._waiting.append(self._writer.submit(write))
 
-    def _write_chunks(self, chunks: Future[Chunks]) -> None:
-        for buffer, size in chunks.result():
-            self._file.write(memoryview(buffer)[:size])
-            if len(buffer) == _BUFFER_BYTES:
-                self._free.append(buffer)
-
-    def _filled(self, bound: Bound, order: Int64) -> Chunks:
-        """Return buffers with records and their sizes. Runs in a thread."""
-        found: Chunks = []
-        at, needed = 0, _BUFFER_BYTES
+    def _fill(self, bound: Bound, order: Int64) -> None:
+        """Write records. Runs in the thread."""
+        at, buffer = 0, self._buffer
         while at < len(order):
-            try:
-                buffer = self._free.pop() if needed == _BUFFER_BYTES else bytearray(needed)
-            except IndexError:
-                buffer = bytearray(_BUFFER_BYTES)
             next_at, size = _fill(bound, order, at, buffer)
             if next_at == at:
-                needed *= 2
+                buffer = bytearray(2 * len(buffer))
                 continue
-            needed = _BUFFER_BYTES
-            found.append((buffer, size))
-            at = next_at
-        return found
+            with memoryview(buffer) as data:
+                self._file.write(data[:size])
+            at, buffer = next_at, self._buffer
 
 
 @contextmanager
 def record_file(file: CountedFile) -> Iterator[RecordFile]:
     """Write records to a file, all of them by the end of the `with` block."""
-    with Workers(_THREADS) as fillers, Workers(1) as writer:
-        records = RecordFile(file, fillers, writer)
+    with Workers(1) as writer:
+        records = RecordFile(file, writer)
         try:
             yield records
             records.flush()
         finally:
-            fillers.shutdown(cancel_futures=True)
             writer.shutdown(cancel_futures=True)
 
 
