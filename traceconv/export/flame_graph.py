@@ -13,7 +13,7 @@ from traceconv.reports.html_document import text
 from traceconv.reports.values import human_duration
 
 #: Boxes of a graph: the widest ones, if there are more. All are at least a 4,000th of its width.
-_MOST_BOXES, _LEAST_SHARE = 2_500, 4_000
+_MOST_BOXES, _LEAST_SHARE = 1_500, 4_000
 #: Height of a box, in pixels, and levels with boxes.
 _BOX_HEIGHT, _MOST_LEVELS = 18, 150
 #: Kind of ranges → CSS class of their boxes; others have c3.
