@@ -94,6 +94,7 @@ class Store:
         peak_tflops: float | None = None,
         peak_gbps: float | None = None,
         by_shape: bool = False,
+        by_module: bool = False,
         top: int | None = None,
         order_by: str | Sequence[str] | None = None,
         ascending: bool | None = None,
@@ -115,6 +116,7 @@ class Store:
         peak_tflops, peak_gbps
                    for roofline: the devices' peak in 10^12 operations, and bandwidth in 10^9 bytes, per second
         by_shape   for kernels: rows per operator that launched the kernel, and per shape of its arguments
+        by_module  for memory-statistic: rows per module, too
         top        the N largest rows by the report's measure, or the first N by `order_by`
         order_by   a column or several: "dur_ns", "name DESC"
         ascending  direction of `order_by`; None: numbers descending, text ascending
@@ -134,6 +136,7 @@ class Store:
         parameters = questions.given_parameters(
             report, device=device, step=step, **questions.given_steps(None if steps is None else str(steps)),
             peak_tflops=peak_tflops, peak_gbps=peak_gbps, by_shape=by_shape or None,
+            by_module=by_module or None,
         )  # fmt: skip
         questions.check_engine(engine)
         if top is not None and top < 1:

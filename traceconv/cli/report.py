@@ -55,6 +55,7 @@ def report(
         "--by-shape",
         help="For kernels: rows per operator that launched the kernel, and per shape of its arguments.",
     ),
+    by_module: bool = typer.Option(False, "--by-module", help="For memory-statistic: rows per module, too."),
     top: int | None = typer.Option(
         None,
         "--top",
@@ -175,6 +176,7 @@ def report(
             peak_tflops=peak_tflops,
             peak_gbps=peak_gbps,
             by_shape=by_shape or None,
+            by_module=by_module or None,
         ),
         columns=_columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")),
         filters=tuple(parse_filter(wanted, text) for text in filters),

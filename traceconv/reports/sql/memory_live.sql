@@ -4,7 +4,7 @@
 -- when_empty = "Record a model (traceconv record MODEL -o DIR), or a PyTorch trace with profile_memory=True, to log allocations and frees."
 -- order = ["run_id", "device_id", "size_bytes DESC", "block_id"]
 -- measure = "size_bytes"
--- shown = ["device_id", "tensor_name", "op_name", "purpose", "pool", "size_bytes", "share_percent"]
+-- shown = ["device_id", "tensor_name", "allocated_by", "module_name", "purpose", "pool", "size_bytes", "share_percent"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
@@ -17,6 +17,8 @@
 -- tensor_name = { type = "VARCHAR", unit = "text", doc = "Tensor stored in it; NULL for scratch memory and if unknown." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it was allocated for; NULL for weights and inputs, and if unknown." }
 -- op_name = { type = "VARCHAR", unit = "text", doc = "Name of the op; NULL if none." }
+-- allocated_by = { type = "VARCHAR", unit = "text", doc = "Name of the op, or of the operator of PyTorch that allocated it (allocating_range.range_name); NULL if unknown." }
+-- module_name = { type = "VARCHAR", unit = "text", doc = "Module that allocated it (allocating_range.module_name), or that the op belongs to (op.scope_path); NULL if unknown." }
 -- purpose = { type = "VARCHAR", unit = "text", doc = "What it was used for: weight, input, output, activation or workspace; NULL if unknown." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL if unknown." }
 -- size_bytes = { type = "BIGINT", unit = "byte", doc = "Size." }
@@ -36,12 +38,14 @@ WITH usage AS MATERIALIZED (
   JOIN usage AS u ON u.run_id = m.run_id AND u.device_id IS NOT DISTINCT FROM m.device_id AND u.used_bytes = m.used
   GROUP BY m.run_id, m.device_id, m.used
 )
-SELECT m.run_id, m.device_id, m.block_id, m.tensor_name, m.op_id, o.name AS op_name, m.purpose, m.pool,
+SELECT m.run_id, m.device_id, m.block_id, m.tensor_name, m.op_id, o.name AS op_name,
+       coalesce(o.name, a.range_name) AS allocated_by, coalesce(o.scope_path, a.module_name) AS module_name, m.purpose, m.pool,
        m.size_bytes, 100 * m.size_bytes::DOUBLE / nullif(p.used, 0)::DOUBLE AS share_percent, m.alloc_ns, m.free_ns,
        p.peak_ns
 FROM peak AS p
 JOIN memory AS m ON m.run_id = p.run_id AND m.device_id IS NOT DISTINCT FROM p.device_id
 LEFT JOIN op AS o ON o.run_id = m.run_id AND o.op_id = m.op_id
+LEFT JOIN allocating_range AS a ON a.run_id = m.run_id AND a.block_id = m.block_id
 WHERE m.kind IS DISTINCT FROM 'segment' AND (m.alloc_ns IS NULL OR m.alloc_ns <= p.peak_ns)
   AND (m.free_ns IS NULL OR m.free_ns > p.peak_ns OR m.free_ns < m.alloc_ns)
 ORDER BY m.run_id, m.device_id, m.size_bytes DESC, m.block_id
