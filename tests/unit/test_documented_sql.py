@@ -94,6 +94,7 @@ def test_headers_name_existing_tables_and_parameters() -> None:
             "peak_tflops",
             "peak_gbps",
             "by_shape",
+            "by_module",
         }
         assert {parameter.name for parameter in report.parameters} <= known
         assert report.parameters[0].name == "run"
