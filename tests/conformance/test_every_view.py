@@ -144,13 +144,29 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
         for n in range(4)
     ]
     rows["memory"] = [
-        {"block_id": n, "device_id": device, "kind": "block", "size_bytes": 64 * (n + 1), "alloc_ns": 10 * n}
+        {
+            "block_id": 10 * device + n,
+            "device_id": device,
+            "kind": "block",
+            "size_bytes": 64 * (n + 1),
+            "alloc_ns": 10 * n,
+        }
         | {"free_ns": 10 * n + 5000, "op_id": n % 3, "address": 0}
         for device, n in product(devices, range(5))
     ]
     rows["counter"] = [{"track_id": 11, "series": f"s{n % 2}", "ts_ns": n, "value": float(n)} for n in range(5)]
     rows["flow"] = [{"flow_id": n, "kind": "launch", "src_id": 1000 + n, "dst_id": n} for n in range(4)]
     rows["marker"] = [{"id": 3000 + n, "track_id": 10, "ts_ns": n, "name": "m"} for n in range(4)]
+    rows["marker"] += [
+        {
+            "id": 3010 + n,
+            "track_id": 10,
+            "ts_ns": 10 * n,
+            "name": "[memory]",
+            "args": f'{{"Bytes": {64 * n + 64}, "Addr": 0}}',
+        }
+        for n in range(5)
+    ]
     rows["run"][0]["options"] = '{"metadata": {"a": 1, "b": "x", "c": 2, "d": 3}}'
     return {name: [{**row, "run_id": run_id} for row in made] for name, made in rows.items()}
 
