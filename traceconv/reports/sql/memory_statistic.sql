@@ -8,6 +8,8 @@
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
+-- from_ns = { type = "BIGINT", doc = "Only blocks in use at this time or later; NULL: no limit." }
+-- to_ns = { type = "BIGINT", doc = "Only blocks in use before this time; NULL: no limit." }
 -- by_module = { type = "BOOLEAN", doc = "true: rows per module, too; NULL: not." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
@@ -21,7 +23,7 @@
 -- peak_bytes = { type = "BIGINT", unit = "byte", doc = "Sum of the sizes of these." }
 -- peak_percent = { type = "DOUBLE", unit = "percent", doc = "100 peak_bytes / the sum of peak_bytes over the rows of the device; NULL if that is 0." }
 WITH live AS (
-  SELECT run_id, block_id FROM memory_live(run := run, device := device)
+  SELECT run_id, block_id FROM memory_live(run := run, device := device, from_ns := from_ns, to_ns := to_ns)
 ), placed AS (
   SELECT m.run_id, m.device_id, coalesce(o.name, a.range_name) AS allocated_by,
          CASE WHEN by_module THEN coalesce(o.scope_path, a.module_name) END AS module_name, m.size_bytes,
@@ -31,6 +33,8 @@ WITH live AS (
   LEFT JOIN allocating_range AS a ON a.run_id = m.run_id AND a.block_id = m.block_id
   LEFT JOIN live AS l ON l.run_id = m.run_id AND l.block_id = m.block_id
   WHERE m.kind IS DISTINCT FROM 'segment' AND (run IS NULL OR m.run_id = run) AND (device IS NULL OR m.device_id = device)
+    AND (to_ns IS NULL OR m.alloc_ns IS NULL OR m.alloc_ns < to_ns)
+    AND (from_ns IS NULL OR m.free_ns IS NULL OR m.free_ns > from_ns OR m.free_ns < m.alloc_ns)
 ), summed AS (
   SELECT run_id, device_id, allocated_by, module_name, count(*) AS block_count, sum(size_bytes) AS allocated,
          max(size_bytes) AS largest_bytes, count(CASE WHEN is_live THEN 1 END) AS peak_count,
