@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.int64 import Int64, Mask, has_duplicates
+from traceconv.base.int64 import Int64, Mask
 from traceconv.base.integers import LARGEST
 from traceconv.normalize.enclosing_slices import OpenSlices, Probes, Slices
 from traceconv.normalize.sort.spool import Spool
@@ -44,7 +44,6 @@ _CALLS = """
 LEFT JOIN (FROM api WHERE id BETWEEN {first_id} AND {last_id}) AS a ON a.run_id = t.run_id AND a.id = t.api_id
 LEFT JOIN temp.gap_thread AS h ON h.run_id = a.run_id AND h.track_id = a.track_id
 """
-_FIRST = "QUALIFY row_number() OVER (PARTITION BY g.rowid ORDER BY t.id) = 1"
 _THREADS = """
 CREATE OR REPLACE TEMP TABLE gap_thread AS
 SELECT run_id, track_id, row_number() OVER (ORDER BY run_id, track_id) AS track
@@ -157,9 +156,10 @@ def _next_tasks(connection: duckdb.DuckDBPyConnection, start: int, end: int, *, 
         thread, track, calls = "a.track_id", "h.track", _CALLS.format(first_id=first_id, last_id=last_id)
     statement = _NEXT.format(**within, thread=thread, track=track, calls=calls)
     rows = connection.sql(statement).to_arrow_table()
-    if has_duplicates(rows.column("number").to_numpy()):
-        rows = connection.sql(statement + _FIRST).to_arrow_table()
-    return rows
+    number = rows.column("number").to_numpy()
+    order = np.lexsort((rows.column("task_id").to_numpy(), number))
+    number = number[order]
+    return rows.take(pa.array(order[np.append(True, number[1:] != number[:-1])])) if len(number) else rows
 
 
 class _Threads:
