@@ -231,6 +231,9 @@ def test_a_task_that_runs_past_the_next_one_is_found(tmp_path: Path) -> None:
     here, following = next((a, b) for a, b in pairwise(stream[40:]) if float(b["dur"]) > 2)
     here["dur"] = ns(following) - ns(here) + 1
     assert planted.found(tmp_path) == [("overlapping_tasks", None, 1)]
+    last = stream[stream.index(here) + 4]
+    here["dur"] = ns(last) + float(last["dur"]) - ns(here) + 1  # it contains the next four
+    assert planted.found(tmp_path) == [("overlapping_tasks", None, 1)]
     planted = Planted()
     early = planted.kernels[50]
     planted.calls[early["args"]["correlation"]]["ts"] = ns(early) + 1
