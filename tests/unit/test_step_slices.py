@@ -175,3 +175,16 @@ def test_each_process_of_a_merged_trace_has_its_own_steps(tmp_path: Path) -> Non
     ]
     assert ops == [(1,), (2,), (3,), (None,)]
     assert kernels == [(None,), (2,)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_process_may_use_the_number_of_a_step_again(reverse: bool, tmp_path: Path) -> None:
+    """As two recordings in one file do; another thread that marks the same step adds none, in any order."""
+    spans = [(10, 1, 0, 50), (11, 1, 5, 60), (10, 2, 50, 50), (10, 1, 200, 50), (11, 1, 300, 50)]
+    where = {"ph": "X", "cat": "cpu_op", "pid": 9}
+    events: list[Any] = [
+        {**where, "name": f"ProfilerStep#{number}", "tid": tid, "ts": ts, "dur": dur} for tid, number, ts, dur in spans
+    ]
+    connection = stored(events[::-1] if reverse else events, tmp_path)
+    rows = connection.execute("SELECT step_id, iteration, start_ns, end_ns FROM step ORDER BY step_id").fetchall()
+    assert rows == [(1, 1, 0, 50_000), (2, 2, 50_000, 100_000), (3, 1, 200_000, 250_000)]

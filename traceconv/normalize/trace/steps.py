@@ -83,15 +83,17 @@ class Steps:
     def __init__(self, marks: Sequence[Mark] = (), time_places: int = 3) -> None:
         """`time_places`: the unit of times in args, as decimal places above the nanosecond."""
         found: dict[tuple[object, ...], _Step] = {}
-        for mark in sorted(marks, key=lambda one: one.order):
-            if not mark.times:
-                # A process may mark a step on several of its tracks: the first in the source is used.
-                key: tuple[object, ...] = (mark.number, mark.process_id)
-                if key not in found:
-                    found[key] = _Step(mark.number, mark.process_id, None, "annotation")
-                    found[key].times = {"start_ns": mark.start_ns, "end_ns": mark.end_ns}
-                    found[key].low_ns, found[key].high_ns = mark.start_ns, mark.end_ns
-                continue
+        latest: dict[tuple[int, int | None], _Step] = {}
+        ranges = [mark for mark in marks if not mark.times]
+        for mark in sorted(ranges, key=lambda one: (one.start_ns, -one.end_ns, one.order)):
+            # A process may mark a step on several of its tracks: the first one is used. It may use a number again.
+            step = latest.get((mark.number, mark.process_id))
+            if step is None or (mark.track_id in step.tracks and mark.start_ns >= step.high_ns):
+                step = _Step(mark.number, mark.process_id, None, "annotation", tracks={mark.track_id})
+                step.times = {"start_ns": mark.start_ns, "end_ns": mark.end_ns}
+                step.low_ns, step.high_ns = mark.start_ns, mark.end_ns
+                found[mark.number, mark.process_id, mark.order] = latest[mark.number, mark.process_id] = step
+        for mark in sorted((one for one in marks if one.times), key=lambda one: one.order):
             key = (mark.number, mark.process_id, mark.model_id)
             step = found.setdefault(key, _Step(mark.number, mark.process_id, mark.model_id, "slice"))
             for column, ns in _times_of(mark, time_places).items():
