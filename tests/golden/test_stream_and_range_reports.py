@@ -208,6 +208,21 @@ def test_late_ranks_and_what_they_are_late_in(make_store: MakeStore) -> None:
     assert ask(store, "FROM stragglers(run := 2)") == []
 
 
+def test_ranks_are_compared_in_steps_with_one_number_in_their_order(make_store: MakeStore) -> None:
+    """As in two recordings in one file."""
+    runs = [{"run_id": n, "label": f"r{n}", "rank": n, "group_label": "job", "start_ns": 0} for n in (1, 2)]
+    spans = [(1, 1, 0, 30), (1, 2, 100, 50), (2, 1, 0, 40), (2, 2, 100, 20)]
+    steps = [
+        {"run_id": run, "step_id": step, "iteration": 4, "start_ns": start, "end_ns": start + 60}
+        for run, step, start, _ in spans
+    ]
+    tasks = [task(step, start, 60, None, run_id=run, kind="collective") for run, step, start, _ in spans]
+    tasks += [task(2 + step, start, dur, None, run_id=run, stream_id=8) for run, step, start, dur in spans]
+    store = make_store(run=runs, step=steps, task=tasks)
+    rows = ask(store, "SELECT rank, step_id, work_ns, late_ns, is_last FROM stragglers")
+    assert rows == [(1, 1, 30, 0, False), (1, 2, 50, 30, True), (2, 1, 40, 10, True), (2, 2, 20, 0, False)]
+
+
 def span(id_: int, name: str, dur_ns: int | None, self_ns: int | None, **more: object) -> dict[str, object]:
     place = {"kind": "host_op", "category": "cpu_op", **more}
     return {"id": id_, "name": name, "start_ns": id_, "dur_ns": dur_ns, "self_ns": self_ns, **place}

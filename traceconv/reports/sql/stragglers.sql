@@ -1,5 +1,5 @@
 -- title = "Late ranks in each step"
--- doc = "Which rank of a distributed job is late in each step, by how much, and in what? Ranks wait for each other in collectives, so their steps take equally long; what counts is a step's time without exposed collectives (work_ns). One row per rank and step, for iterations that several ranks of a group have; needs --run all. Late times are against the rank with the least work in that step, and their four parts add up. data_loading is idle time that idle-gaps finds inside a data loader, a heuristic; other idle time counts as host."
+-- doc = "Which rank of a distributed job is late in each step, by how much, and in what? Ranks wait for each other in collectives, so their steps take equally long; what counts is a step's time without exposed collectives (work_ns). One row per rank and step, for iterations that several ranks of a group have (the first step of each rank with a number is compared with the first ones of the others, the second with the second ones, and so on); needs --run all. Late times are against the rank with the least work in that step, and their four parts add up. data_loading is idle time that idle-gaps finds inside a data loader, a heuristic; other idle time counts as host."
 -- needs = ["step", "task"]
 -- when_empty = "Ingest the traces of several ranks into one store, with steps of the same numbers, and select them with --run all."
 -- order = ["run_id", "step_id", "device_id"]
@@ -46,7 +46,8 @@ WITH one AS (
   SELECT o.run_id, r.group_label, r.rank, o.step_id, o.device_id, o.iteration, o.window_ns AS step_ns,
          o.exposed_collective_ns AS waits, o.window_ns - o.exposed_collective_ns AS work, o.compute_ns AS compute,
          o.exposed_copy_ns + o.other_ns AS copies, coalesce(l.loads, 0) AS loads,
-         o.idle_ns - coalesce(l.loads, 0) AS host
+         o.idle_ns - coalesce(l.loads, 0) AS host,
+         row_number() OVER (PARTITION BY o.run_id, o.device_id, o.iteration ORDER BY o.start_ns, o.step_id) AS place
   FROM one AS o
   JOIN run AS r ON r.run_id = o.run_id
   LEFT JOIN loading AS l ON l.run_id = o.run_id AND l.step_id = o.step_id
@@ -58,8 +59,8 @@ WITH one AS (
          copies - first_value(copies) OVER fastest AS copy_late,
          loads - first_value(loads) OVER fastest AS load_late, host - first_value(host) OVER fastest AS host_late
   FROM part
-  WINDOW step AS (PARTITION BY group_label, iteration),
-         fastest AS (PARTITION BY group_label, iteration ORDER BY work, run_id, device_id)
+  WINDOW step AS (PARTITION BY group_label, iteration, place),
+         fastest AS (PARTITION BY group_label, iteration, place ORDER BY work, run_id, device_id)
   QUALIFY min(rank) OVER step < max(rank) OVER step
 )
 SELECT run_id, group_label, rank, step_id, device_id, iteration, step_ns AS window_ns,
