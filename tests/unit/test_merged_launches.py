@@ -83,6 +83,20 @@ def test_ids_that_one_process_uses_again_are_not_launches(tmp_path: Path) -> Non
         assert query(store, "SELECT src_ns, dst_ns FROM flow WHERE kind = 'launch'") == [(200_000, 250_000)]
 
 
+def test_ids_that_are_used_again_after_their_tasks_are_launches(tmp_path: Path) -> None:
+    """As in recordings that follow each other in a file: all calls with an ID are followed by tasks with it."""
+    inner = {"ph": "X", "cat": "cuda_driver", "name": "cuLaunchKernel", "pid": 1000, "tid": 1, "ts": 500.5, "dur": 1}
+    inner["args"] = {"correlation": 1}
+    events = [*rank(1000, 0, {1: 10, 2: 30}, 50), *rank(1000, 0, {1: 500, 2: 530}, 40), inner]
+    graph = {**events[1], "ts": 64, "name": "k1000"}  # a second kernel of the first call
+    store = stored(tmp_path, [*events, graph])
+    known = [(1, 10_000, 50_000), (1, 10_000, 54_000), (1, 500_000, 40_000), (2, 30_000, 50_000), (2, 530_000, 40_000)]
+    assert query(store, LAUNCHES) == [("k1000", *row) for row in known]
+    assert query(store, "SELECT count(*) FROM import_log WHERE code = 'unclear_launch'") == [(0,)]
+    assert query(store, "SELECT count(*) FROM trust WHERE finding = 'unclear_launches'") == [(0,)]
+    assert len(query(store, "FROM launch_delay")) == 5
+
+
 def test_a_step_without_tasks_is_on_the_devices_of_its_process(tmp_path: Path) -> None:
     def steps(host: int) -> list[Event]:
         return [

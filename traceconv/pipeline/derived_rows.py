@@ -69,6 +69,44 @@ def size_collectives(writer: StoreWriter, runs: str) -> None:
         )
 
 
+def find_repeated_launches(target: RunSql) -> int:
+    """Set the launches of tasks whose correlation ID several calls of a process have; return their number.
+
+    A task belongs to the last call before it, if tasks with the ID follow each of these calls before the next one.
+    Calls inside another one with the ID, or overlapping it, belong to that.
+    """
+    return target.number("""
+WITH launch AS (
+  SELECT a.correlation_id AS key, a.id, a.start_ns, a.dur_ns, a.step_id, k.process_id,
+         max(TRY(a.start_ns + coalesce(a.dur_ns, 0))) OVER (
+           PARTITION BY a.correlation_id ORDER BY a.start_ns, a.dur_ns DESC, a.id
+           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns
+  FROM api AS a JOIN track AS k ON k.run_id = a.run_id AND k.track_id = a.track_id
+  WHERE a.run_id = $run AND a.correlation_id IS NOT NULL
+  QUALIFY until_ns IS NULL OR a.start_ns >= until_ns
+), repeated AS (
+  SELECT key FROM launch GROUP BY key HAVING count(*) > 1 AND count(DISTINCT coalesce(process_id, -1)) = 1
+), placed AS (
+  SELECT *, count(dur_ns) OVER (PARTITION BY key ORDER BY start_ns, is_task, id) AS place
+  FROM (
+    SELECT key, id, start_ns, coalesce(dur_ns, -1) AS dur_ns, step_id, false AS is_task
+    FROM launch SEMI JOIN repeated USING (key)
+    UNION ALL
+    SELECT correlation_id, id, start_ns, NULL, NULL, true FROM task
+    WHERE run_id = $run AND submit_ns IS NULL AND correlation_id IN (FROM repeated)
+  )
+), alternating AS (
+  SELECT key
+  FROM (SELECT key, place, count(*) FILTER (WHERE is_task) AS tasks FROM placed GROUP BY key, place)
+  GROUP BY key
+  HAVING min(place) = 1 AND min(tasks) > 0
+)
+UPDATE task SET submit_ns = c.start_ns, api_id = c.id, call_ns = nullif(c.dur_ns, -1), step_id = c.step_id
+FROM placed AS c SEMI JOIN alternating USING (key) JOIN placed AS t USING (key, place)
+WHERE NOT c.is_task AND t.is_task AND task.run_id = $run AND task.id = t.id
+""")
+
+
 def drop_unclear_launches(target: RunSql) -> None:
     """Delete the launch flows to tasks whose correlation ID occurs in several calls, or calls of several processes.
 

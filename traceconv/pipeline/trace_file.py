@@ -34,7 +34,13 @@ from traceconv.normalize.trace.own_columns import NotAsWritten
 from traceconv.normalize.trace.own_export import OwnExport, header_of
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
-from traceconv.pipeline.derived_rows import drop_unclear_launches, find_launches, settle_reduces, size_collectives
+from traceconv.pipeline.derived_rows import (
+    drop_unclear_launches,
+    find_launches,
+    find_repeated_launches,
+    settle_reduces,
+    size_collectives,
+)
 from traceconv.pipeline.recorded_identity import host_and_rank
 from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, Source, not_a_trace
 from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
@@ -250,6 +256,9 @@ class _AnyTrace:
             message = f"tasks whose {second.launch_arg} occurs in another number of calls: their launch is unknown"
             self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
         if second.unclear_launches:
+            unclear = second.unclear_launches - find_repeated_launches(target)
+            message = "tasks whose correlation ID is used by several calls or processes: their launch is unknown"
+            self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
             drop_unclear_launches(target)
         if self._has_reduces:
             settle_reduces(target)

@@ -2,8 +2,8 @@
 
 Each process counts its own IDs, so a trace that was merged from several has equal ones. A device's tasks do not
 identify the process that launched them: of several processes with an ID, the task's own process is used. If that has
-no call with this ID, the launch is unknown. So it is if several calls of a process have the ID, one after the other; of
-calls inside each other, the outermost is used.
+no call with this ID, the launch is unknown. If several calls of a process have the ID, one after the other, it is found
+once all rows are stored (find_repeated_launches); of calls inside each other, the outermost is used.
 """
 
 from __future__ import annotations

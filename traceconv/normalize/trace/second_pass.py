@@ -167,8 +167,6 @@ class SecondPass:
             slices.correct_waits(shared)
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
-        message = "tasks whose correlation ID is used by several calls or processes: their launch is unknown"
-        first.log.count(Code.UNCLEAR_LAUNCH, message, slices.launches.unclear, 1)
         yield "marker", _table_rows("marker", first.markers)
         yield "counter", _table_rows("counter", first.counters)
         self._flows_bound.result()
