@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from runtime_reader import Capture
 
@@ -88,8 +89,8 @@ def test_events_added_while_others_are_taken_are_not_lost() -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) or store.pending:
-        for words in store.take().values():
-            for host_ns, block_id, *_, head in words.tolist():
+        with store.taken() as found:
+            for host_ns, block_id, *_, head in found.get(("memory", None), np.empty((0, 7), np.int64)).tolist():
                 taken.append((block_id, host_ns))
                 pool, _, _, op_index, *_ = store.heads["memory"][head]
                 assert (pool, op_index) == (f"pool {host_ns % 5}", 101 * block_id)
@@ -109,6 +110,11 @@ def test_excluded_events_are_not_buffered() -> None:
     assert store.pending == 0
 
 
+def taken(buffer: Buffer, size: int) -> bytes:
+    out = np.empty(size, np.uint8)
+    return out[: buffer.take(out)].tobytes()
+
+
 def test_words_are_appended_completely_or_not_at_all() -> None:
     buffer = Buffer()
     buffer.extend(b"before")
@@ -118,12 +124,12 @@ def test_words_are_appended_completely_or_not_at_all() -> None:
     for wrong in (2**63, "1", None):
         with pytest.raises((OverflowError, TypeError, struct.error)):
             append(buffer, 1, wrong)  # type: ignore[arg-type]
-    assert (buffer.take(), len(buffer), buffer.take()) == (appended, 0, b"")
+    assert (taken(buffer, 8), taken(buffer, 99), len(buffer), taken(buffer, 9)) == (appended[:8], appended[8:], 0, b"")
     big = bytes(range(256)) * 40_000  # more than a buffer keeps
     for _ in range(2):
         buffer.extend(big)
         append(buffer, 7)
-        assert buffer.take() == big + struct.pack("q", 7)
+        assert taken(buffer, len(buffer)) == big + struct.pack("q", 7)
 
 
 def some_tasks(device: Device) -> list[Task]:
@@ -158,7 +164,8 @@ def test_c_and_python_log_the_same_tasks_and_memory(monkeypatch: pytest.MonkeyPa
             log.memory(memory[:2], 1)
             for event in memory:
                 log_memory(*event)
-        found.append(({key: words.tolist() for key, words in log.store.take().items()}, log.store.heads))
+        with log.store.taken() as events:
+            found.append(({key: words.tolist() for key, words in events.items()}, log.store.heads))
     assert found[0] == found[1]
     words, heads = found[0]
     assert [len(words["task", 0]), len(words["event_wait", 0]), len(words["memory", None])] == [8, 4, 12]
@@ -182,7 +189,8 @@ def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
     tasks, events, log = some_tasks(device), some_memory(), EventLog(EventStore())
     log.tasks(device, tasks)
     log.memory(events, 0)
-    log.store.take()
+    with log.store.taken():
+        pass
     tasks[3].start = None
     with pytest.raises(TypeError):
         log.tasks(device, tasks)

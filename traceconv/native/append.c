@@ -37,20 +37,25 @@ static PyObject *buffer_extend(PyObject *self, PyObject *bytes)
     return append_bytes(self, PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes)) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *buffer_take(PyObject *self, PyObject *nothing)
+static PyObject *buffer_take(PyObject *self, PyObject *out)
 {
-    (void)nothing;
     Buffer *buffer = (Buffer *)self;
-    PyObject *taken = PyBytes_FromStringAndSize(buffer->bytes, (Py_ssize_t)buffer->size);
-    if (taken == NULL)
+    Py_buffer view;
+    if (!PyArg_Parse(out, "w*", &view))
         return NULL;
-    buffer->size = 0;
-    if (buffer->room > MOST_KEPT) {
+    size_t size = (size_t)view.len < buffer->size ? (size_t)view.len : buffer->size;
+    if (size > 0) {
+        memcpy(view.buf, buffer->bytes, size);
+        buffer->size -= size;
+        memmove(buffer->bytes, buffer->bytes + size, buffer->size);
+    }
+    PyBuffer_Release(&view);
+    if (buffer->size == 0 && buffer->room > MOST_KEPT) {
         free(buffer->bytes);
         buffer->bytes = NULL;
         buffer->room = 0;
     }
-    return taken;
+    return PyLong_FromSize_t(size);
 }
 
 static Py_ssize_t buffer_length(PyObject *self) { return (Py_ssize_t)((Buffer *)self)->size; }
@@ -65,7 +70,7 @@ static void buffer_free(PyObject *self)
 
 static PyMethodDef buffer_methods[] = {
     {"extend", buffer_extend, METH_O, "extend(bytes): append bytes."},
-    {"take", buffer_take, METH_NOARGS, "take(): remove and return all bytes."},
+    {"take", buffer_take, METH_O, "take(out): move the first bytes to `out`; how many."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot buffer_slots[] = {

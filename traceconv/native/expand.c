@@ -7,15 +7,16 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A record of an event: the template after the event's head, and the stores. A store: the word (column), where it goes
+/* An event's code is its template times the number of shapes, plus its shape.
+   A record of an event: the template after the event's head, and the stores. A store: the word (column), where it goes
    (offset, size), and what is added to it. */
 enum { STORE = 4, MOST_SHAPES = 8 };
 
 typedef struct {
-    const int64_t *words, *heads, *shapes;
+    const int64_t *words, *links;
     const uint8_t *templates;
     uint8_t *out;
-    Py_ssize_t count, width, size, template_count, room;
+    Py_ssize_t count, width, codes, link_count, size, template_count, room;
     const int32_t *starts[MOST_SHAPES];
     int32_t shape_count;
 } Work;
@@ -46,18 +47,22 @@ static int find_shapes(Work *work, const int32_t *plan, Py_ssize_t length)
     return at == end;
 }
 
-/* Write all records; the number of them, -1 if a head or shape is unknown or there is no room. */
+/* Write all records; the number of them, -1 if a code is unknown or there is no room. */
 static Py_ssize_t write_all(const Work *work)
 {
     Py_ssize_t made = 0;
     for (Py_ssize_t event = 0; event < work->count; event++) {
         const int64_t *words = work->words + event * work->width;
-        int64_t shape = work->shapes == NULL ? 0 : work->shapes[event], head = work->heads[event];
-        if (shape < 0 || shape >= work->shape_count)
+        int64_t code = work->codes < 0 ? 0 : words[work->codes];
+        if (work->links != NULL)
+            code = code < 0 || code >= work->link_count ? -1 : work->links[code];
+        if (code < 0)
             return -1;
-        const int32_t *at = work->starts[shape];
+        /* Most plans have one shape: a division takes as long as a record. */
+        int64_t head = work->shape_count == 1 ? code : code / work->shape_count;
+        const int32_t *at = work->starts[code - head * work->shape_count];
         for (int32_t parts = *at++; parts > 0; parts--, made++) {
-            if (head < 0 || head >= work->template_count - at[0] || made == work->room)
+            if (head >= work->template_count - at[0] || made == work->room)
                 return -1;
             uint8_t *record = work->out + made * work->size;
             memcpy(record, work->templates + (head + at[0]) * work->size, (size_t)work->size);
@@ -80,22 +85,20 @@ static Py_ssize_t write_all(const Work *work)
 PyObject *native_expand(PyObject *module, PyObject *args)
 {
     (void)module;
-    enum { WORDS, HEADS, SHAPES, TEMPLATES, PLAN, OUT, BUFFERS };
+    enum { WORDS, LINKS, TEMPLATES, PLAN, OUT, BUFFERS };
     Py_buffer buffers[BUFFERS] = {{0}};
     Work work = {0};
     PyObject *made = NULL;
-    if (!PyArg_ParseTuple(args, "y*y*z*y*y*w*n", &buffers[WORDS], &buffers[HEADS], &buffers[SHAPES], &buffers[TEMPLATES],
-            &buffers[PLAN], &buffers[OUT], &work.size))
+    if (!PyArg_ParseTuple(args, "y*nnz*y*y*w*n", &buffers[WORDS], &work.width, &work.codes, &buffers[LINKS],
+            &buffers[TEMPLATES], &buffers[PLAN], &buffers[OUT], &work.size))
         return NULL;
     work.words = buffers[WORDS].buf;
-    work.heads = buffers[HEADS].buf;
-    work.shapes = buffers[SHAPES].buf;
+    work.links = buffers[LINKS].buf;
     work.templates = buffers[TEMPLATES].buf;
     work.out = buffers[OUT].buf;
-    work.count = buffers[HEADS].len / 8;
-    if (work.size > 0 && work.count > 0 && buffers[WORDS].len % (8 * work.count) == 0
-        && (work.shapes == NULL || buffers[SHAPES].len == buffers[HEADS].len)) {
-        work.width = buffers[WORDS].len / (8 * work.count);
+    work.link_count = buffers[LINKS].len / 8;
+    if (work.size > 0 && work.width > 0 && work.codes < work.width && buffers[WORDS].len % (8 * work.width) == 0) {
+        work.count = buffers[WORDS].len / (8 * work.width);
         work.template_count = buffers[TEMPLATES].len / work.size;
         work.room = buffers[OUT].len / work.size;
         Py_ssize_t count = -1;
@@ -103,7 +106,7 @@ PyObject *native_expand(PyObject *module, PyObject *args)
         if (find_shapes(&work, buffers[PLAN].buf, buffers[PLAN].len / 4))
             count = write_all(&work);
         Py_END_ALLOW_THREADS
-        if (count == work.room)
+        if (count >= 0)
             made = PyLong_FromSsize_t(count);
     }
     if (made == NULL && !PyErr_Occurred())

@@ -24,7 +24,7 @@ static PyMethodDef methods[] = {
         "end_of_bracketed(text, at, stop): the end of an object or array, or None."},
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
     {"expand", native_expand, METH_VARARGS,
-        "expand(words, heads, shapes, templates, plan, out, size): write the records of events; their number."},
+        "expand(words, width, codes, links, templates, plan, out, size): write the records of events; their number."},
     {"extend", native_extend, METH_VARARGS, "extend(offsets, data, lead, added): objects with members added to some, or None."},
     {"find", native_find, METH_VARARGS, "find(ids, wanted, found): the first place of each wanted ID, or -1."},
     {"fit", native_fit, METH_VARARGS,

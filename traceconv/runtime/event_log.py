@@ -12,6 +12,7 @@ import json
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import count
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.runtime.device import Device, Task
+from traceconv.runtime.expand import Room
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.memory import MemoryEvent, Origin
 from traceconv.runtime.spec import DeviceSpec
@@ -63,11 +65,12 @@ else:
     class Buffer(bytearray):
         """The same without the C extension."""
 
-        def take(self) -> bytes:
-            """Remove and return all bytes. Other threads may append meanwhile."""
-            taken = bytes(self[: len(self)])
+        def take(self, out: NDArray[np.uint8]) -> int:
+            """Move the first bytes to `out`; return how many. Other threads may append meanwhile."""
+            taken = self[: len(out)]
+            out[: len(taken)] = taken
             del self[: len(taken)]
-            return taken
+            return len(taken)
 
     def append(buffer: Buffer, *words: int) -> None:
         """Append words to a buffer in one step."""
@@ -181,6 +184,7 @@ class EventStore:
     heads: dict[str, list[Head]] = field(default_factory=lambda: {kind: [] for kind in HEADS})
     #: Held while heads get their numbers: sessions on several threads may add some at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock)
+    _room: Room = field(default_factory=Room)
 
     def buffer(self, kind: str, device_id: int | None) -> Buffer:
         """The buffer for the words of a kind of event; always the same object."""
@@ -202,13 +206,17 @@ class EventStore:
         """Number of events waiting."""
         return sum(len(buffer) // (8 * WORDS[kind]) for (kind, _), buffer in list(self.words.items()))
 
-    def take(self) -> Taken:
-        """Remove and return what has arrived so far."""
+    @contextmanager
+    def taken(self) -> Iterator[Taken]:
+        """Remove what has arrived so far, for use in a block."""
+        room, self._room = self._room, Room()  # a signal handler or the garbage collector may use it meanwhile
         taken: Taken = {}
         for (kind, device_id), buffer in list(self.words.items()):
             if len(buffer):
-                taken[kind, device_id] = np.frombuffer(buffer.take(), np.int64).reshape(-1, WORDS[kind])
-        return taken
+                taken[kind, device_id] = room.take(buffer).view(np.int64).reshape(-1, WORDS[kind])
+        yield taken
+        room.clear()
+        self._room = room
 
 
 class EventLog:
@@ -316,7 +324,6 @@ class EventLog:
         if native.AVAILABLE and not clock.jump_ticks and not self.spans_open:
             native.append_tasks(buffer, self.store.buffer("event_wait", device_id), list(tasks), heads)
             return
-        words, waits = Buffer(), Buffer()
         for task in tasks:
             origin, size_bytes, correlation_id, step_id, execution_id = task.note
             head = heads[origin]
@@ -325,14 +332,11 @@ class EventLog:
             if clock.jump_ticks and end >= clock.jump_at:
                 start, end = clock.reading(start), clock.reading(end)
             task_id, stream_id = task.task_id, task.stream_id
-            append(words, start, end, correlation_id, size, task_id, stream_id, step_id, execution_id, head)
+            append(buffer, start, end, correlation_id, size, task_id, stream_id, step_id, execution_id, head)
             if task.event is not None:
-                append(waits, end, task_id, task.event.task_id)
+                self.store.add("event_wait", device_id, end, task_id, task.event.task_id)
             if self.spans_open:
                 self.on_task(device_id, stream_id, start, end)
-        buffer.extend(words.take())
-        if len(waits):
-            self.store.buffer("event_wait", device_id).extend(waits.take())
 
     def _task_head(self, origin: TaskOrigin) -> int:
         op = origin.op

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.schema.dtypes import RecordArray, gather, join
+
+if TYPE_CHECKING:
+    from traceconv.runtime.event_log import Buffer
 
 Words = NDArray[np.int64]
 
@@ -34,25 +37,37 @@ class Part(NamedTuple):
 class Room:
     """Memory for records that is reused: of fresh memory, each page costs more than filling it with records."""
 
-    _LIMIT_BYTES = 16 << 20
+    #: Allocated at once, so that the system can provide large pages; it provides those that are used.
+    _SIZE_BYTES = 32 << 20
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
-        self._used = self._wanted = 0
+        self._used = 0
 
-    def records(self, count: int, dtype: np.dtype[np.void]) -> RecordArray:
+    def records(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return uninitialised records, which are valid until `clear`."""
-        start, self._wanted = self._used, self._wanted + count * dtype.itemsize
-        if start + count * dtype.itemsize > len(self._bytes):
+        if not len(self._bytes):
+            self._bytes = np.empty(self._SIZE_BYTES, np.uint8)
+        start = -(-self._used // 8) * 8
+        end = start + count * dtype.itemsize
+        if end > len(self._bytes):
             return np.empty(count, dtype)
-        self._used += count * dtype.itemsize
-        return self._bytes[start : self._used].view(dtype)
+        self._used = end
+        return self._bytes[start:end].view(dtype)
+
+    def give_back(self, rest: RecordArray) -> None:
+        """Take back the end of the last records."""
+        if np.may_share_memory(rest, self._bytes):
+            self._used -= rest.nbytes
+
+    def take(self, buffer: Buffer) -> NDArray[np.uint8]:
+        """Remove and return the bytes of a buffer. A signal handler may take them before, other threads append some."""
+        taken = self.records(len(buffer), np.dtype(np.uint8))
+        return taken[: buffer.take(taken)]
 
     def clear(self) -> None:
-        """Take back all records; the next time there is room for as many."""
-        if self._wanted > len(self._bytes):
-            self._bytes = np.empty(min(1 << self._wanted.bit_length(), self._LIMIT_BYTES), np.uint8)
-        self._used = self._wanted = 0
+        """Take back all records."""
+        self._used = 0
 
 
 #: The records of an event, in order.
@@ -69,27 +84,27 @@ class Templates:
     def __init__(self, plan: Sequence[Shape], begins: RecordArray, ends: RecordArray | None = None) -> None:
         self.plan = plan
         self.records = begins if ends is None else join([begins, ends])
-        self.sizes = np.array([len(shape) for shape in plan])
+        self.most = max(len(shape) for shape in plan)
         self.layout = _layout(plan, begins.dtype, len(begins))
 
 
 def expand(
-    words: Words, heads: Words, shapes: Words | None, templates: Templates, room: Room | None = None
+    words: Words, codes: int | None, templates: Templates, room: Room, links: Words | None = None
 ) -> RecordArray:
-    """Return the records of all events, in order.
+    """Return the records of all events, in order; they are valid until `room` is cleared.
 
-    words   one row per event
-    heads   its template's number
-    shapes  which of the templates' shapes it has; None: all have the first
-    room    where the records may be
+    words  one row per event
+    codes  the word with its code, which is number of template · number of shapes + shape; None: all have the code 0
+    links  code in the words → that code; None: the same
     """
-    plan, sizes, of = templates.plan, templates.sizes, templates.records
-    count = len(words) * len(plan[0]) if shapes is None else int(np.bincount(shapes, minlength=len(plan)) @ sizes)
-    if native.AVAILABLE and count:
-        records = np.empty(count, of.dtype) if room is None else room.records(count, of.dtype)
-        native.expand(words, heads, shapes, of, templates.layout, records, of.dtype.itemsize)
-        return records
-    return _expand(words, heads, np.zeros(len(words), np.int64) if shapes is None else shapes, plan, of, sizes)
+    of, most = templates.records, len(words) * templates.most
+    if not native.AVAILABLE:
+        return _expand(words, codes, templates, links)
+    records = room.records(most, of.dtype)
+    column = -1 if codes is None else codes
+    count = native.expand(words, words.shape[1], column, links, of, templates.layout, records, of.dtype.itemsize)
+    room.give_back(records[count:])
+    return records[:count]
 
 
 def _layout(plan: Sequence[Shape], dtype: np.dtype[np.void], end: int) -> NDArray[np.int32]:
@@ -106,11 +121,17 @@ def _layout(plan: Sequence[Shape], dtype: np.dtype[np.void], end: int) -> NDArra
     return np.array(numbers, np.int32)
 
 
-def _expand(
-    words: Words, heads: Words, shapes: Words, plan: Sequence[Shape], templates: RecordArray, sizes: Words
-) -> RecordArray:
+def heads_and_shapes(words: Words, codes: int | None, plan: Sequence[Shape], links: Words | None = None) -> list[Words]:
+    """Return the number of the template of each event, and that of its shape."""
+    found = np.zeros(len(words), np.int64) if codes is None else words[:, codes]
+    return list(np.divmod(found if links is None else links[found], len(plan)))
+
+
+def _expand(words: Words, codes: int | None, of_events: Templates, links: Words | None) -> RecordArray:
     """The same without the C extension."""
-    counts = sizes[shapes]
+    plan, templates = of_events.plan, of_events.records
+    heads, shapes = heads_and_shapes(words, codes, plan, links)
+    counts = np.array([len(shape) for shape in plan])[shapes]
     first = np.cumsum(counts) - counts
     index = np.zeros(int(counts.sum()), np.int64)
     parts = list(

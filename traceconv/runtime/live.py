@@ -131,9 +131,9 @@ class Process:
     def deliver(self) -> None:
         """Write pending events to the files of all captures."""
         with self._write_lock:
-            taken = self.store.take()
-            for capture in self.captures:
-                capture.write(taken, self.store)
+            with self.store.taken() as taken:
+                for capture in self.captures:
+                    capture.write(taken, self.store)
             if any(capture.failure is not None for capture in self.recording):
                 self.refresh()
 
@@ -385,7 +385,8 @@ class Process:
         self.clock.after_fork()
         self.threads.after_fork()
         self.store.lock = threading.Lock()
-        self.store.take()
+        with self.store.taken():
+            pass
         self._reset()
         self._set_options()
         for session in list(self.sessions):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from traceconv.runtime import counters
 from traceconv.runtime.event_log import (
     HEADS,
     NONE32,
+    WORDS,
     Buffer,
     EventLog,
     EventStore,
@@ -32,7 +34,7 @@ from traceconv.runtime.event_log import (
     enum_values,
     module_texts,
 )
-from traceconv.runtime.expand import Part, Room, Shape, Store, Templates, Words, expand
+from traceconv.runtime.expand import Part, Room, Shape, Store, Templates, Words, expand, heads_and_shapes
 from traceconv.runtime.identity import Identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.spec import DeviceSpec
@@ -64,8 +66,9 @@ _OF_BEGINS: Mapping[str, Mapping[str, int]] = {
 
 #: The same for fields of begins that have no head and no word.
 _OF_STARTS: Mapping[str, Mapping[str, int]] = {"task": {"context_id": NONE32}}
-#: Kind of event → its word with the head, if that is not the last one, and the one with the step.
-_HEAD_WORD: Mapping[str, int] = {"api": 4}
+#: Kind of event → its word with the head and, for a call, the shape.
+_CODE_WORD: Mapping[str, int] = {"api": 4, **{kind: WORDS[kind] - 1 for kind in HEADS if kind != "api"}}
+#: Kind of event → its word with the step.
 _STEP_WORD: Mapping[str, int] = {"api": 5, "task": 6}
 
 
@@ -197,7 +200,7 @@ class Recorder(EventLog):
         self._counter_table: tuple[Words, Templates] | None = None
         self._writer = CaptureWriter(folder, writer_id=writer_id, device_clock_hz=device_clock_hz or {})
         #: Where records are until `flush`.
-        self._room = Room()
+        self._room, self._room_users = Room(), 0
         #: Records of ranges, until `flush`.
         self._ranges = Buffer()
         self._range_kinds = {kind: value for kind, value in _RANGE_KINDS.items() if selection.takes_range(kind)}
@@ -225,15 +228,24 @@ class Recorder(EventLog):
 
     def flush(self) -> None:
         """Write everything pending to the files. Raises OutputError when that fails."""
-        with self._lock:
-            self.write(self.store.take(), self.store)
+        with self._using_room():
+            with self.store.taken() as taken:
+                self.write(taken, self.store)
             if len(self._ranges):
-                self._append("range", None, np.frombuffer(self._ranges.take(), _RANGE_DTYPE))
-            # A signal handler or the garbage collector may write meanwhile.
-            room, self._room = self._room, Room()
+                self._append("range", None, self._room.take(self._ranges).view(_RANGE_DTYPE))
             self._writer.flush()
-            room.clear()
-            self._room = room
+        if not self._room_users:
+            self._room.clear()
+
+    @contextmanager
+    def _using_room(self) -> Iterator[None]:
+        """Keep records in the room during a block. A signal handler or the garbage collector may flush meanwhile."""
+        with self._lock:
+            self._room_users += 1
+            try:
+                yield
+            finally:
+                self._room_users -= 1
 
     def write(self, taken: Taken, store: EventStore) -> None:
         """Add the selected ones of the events taken from `store`. `flush` writes them to the files."""
@@ -246,7 +258,7 @@ class Recorder(EventLog):
             "counter": selected.counters,
             "step_mark": selected.steps,
         }
-        with self._lock:
+        with self._using_room():
             for (kind, device_id), words in taken.items():
                 if not wanted.get(kind, True) or (device_id is not None and not self._writer.has_device(device_id)):
                     continue
@@ -455,11 +467,9 @@ class Recorder(EventLog):
 
     # Events → records
 
-    def _heads_of(
-        self, store: EventStore, kind: str, used: Words, shapes: Words | None, plan: Sequence[Shape]
-    ) -> _Heads:
-        """Return the heads of a kind of event, with those that events `use` defined in this capture."""
-        heads, (fields, text_count) = store.heads[kind], HEADS[kind]
+    def _heads_of(self, store: EventStore, kind: str, words: Words) -> _Heads:
+        """Return the heads of a kind of event, with those of some events defined in this capture."""
+        heads, (fields, text_count), plan = store.heads[kind], HEADS[kind], _PLANS[kind]
         key, count = (id(store), kind), len(heads)
         known = self._heads.get(key)
         if known is None:
@@ -481,10 +491,8 @@ class Recorder(EventLog):
             known.defined = np.pad(known.defined, (0, len(new)))
             known.all_defined, known.templates = False, None
         if not known.all_defined:
-            if shapes is not None:
-                used = np.concatenate(
-                    [used[shapes == s] + part.inner for s, shape in enumerate(plan) for part in shape]
-                )
+            used, shapes = heads_and_shapes(words, _CODE_WORD[kind], plan)
+            used = np.concatenate([used[shapes == s] + part.inner for s, shape in enumerate(plan) for part in shape])
             met = np.flatnonzero(np.bincount(used, minlength=count) > 0)
             for head in met[~known.defined[met]].tolist():
                 for place, name in enumerate(fields[:text_count]):
@@ -498,19 +506,15 @@ class Recorder(EventLog):
 
     def _write_events(self, kind: str, device_id: int | None, words: Words, store: EventStore) -> None:
         """Write the records of events of a kind."""
-        plan, shapes = _PLANS[kind], None
         if kind in HEADS:
-            heads = words[:, _HEAD_WORD.get(kind, -1)].copy()
-            if kind == "api":
-                heads, shapes = heads >> 2, heads & 3
-            known = self._heads_of(store, kind, heads, shapes, plan)
-            templates = known.templates = known.templates or Templates(plan, known.begins, known.ends)
+            known = self._heads_of(store, kind, words)
+            templates = known.templates = known.templates or Templates(_PLANS[kind], known.begins, known.ends)
         else:
-            heads, templates = np.zeros(len(words), np.int64), _templates(kind)
+            templates = _templates(kind)
         if kind in _STEP_WORD and not self.selection.steps:
             words = words.copy()
             words[:, _STEP_WORD[kind]] = NONE32
-        self._append(kind, device_id, expand(words, heads, shapes, templates, self._room))
+        self._append(kind, device_id, expand(words, _CODE_WORD.get(kind), templates, self._room))
 
     def _write_counters(self, device_id: int | None, words: Words, store: EventStore) -> None:
         """Write the hardware counters of tasks, which the device reports when they end."""
@@ -525,11 +529,10 @@ class Recorder(EventLog):
         indices, templates = self._counter_table
         if not len(indices):
             return
-        heads = words[:, -1]
-        op_index = self._heads_of(store, "task", heads, None, _PLANS["task"]).begins["op_index"]
+        op_index = self._heads_of(store, "task", words).begins["op_index"]
         places = np.minimum(np.searchsorted(indices, op_index), len(indices) - 1)
-        without = (indices[places] != op_index).astype(np.int64)
-        self._append(name, device_id, expand(words, places[heads], without[heads], templates, self._room))
+        links = 2 * places + (indices[places] != op_index)
+        self._append(name, device_id, expand(words, _CODE_WORD["task"], templates, self._room, links))
 
 
 @cache
@@ -545,7 +548,7 @@ def _fusion_id(op: DeviceOp, op_base: int) -> int:
 
 def _in_tick_order(records: RecordArray) -> RecordArray:
     """Sort records as a device would write them: by time, a task's start before its end."""
-    ticks: Any = np.ascontiguousarray(records["ticks"])
+    ticks: Any = records["ticks"]
     if np.all(ticks[1:] >= ticks[:-1]):
         return records
     return gather(records, np.argsort(ticks, kind="stable"))

@@ -96,7 +96,7 @@ class CaptureWriter:
         return text_hash
 
     def append(self, record_name: str, records: RecordArray, device_id: int | None = None) -> None:
-        """Add records to the log of a device, or of the host (None). The array must not be changed afterwards."""
+        """Add records to the log of a device, or of the host (None). The array must not be changed before `flush`."""
         stream = self._streams.get((record_name, device_id))
         if stream is None:
             clock_hz = _HOST_HZ if device_id is None else self._device_clock_hz[device_id]
@@ -153,7 +153,7 @@ class CaptureWriter:
             header, payload = encode_block(stream.schema, part, stream.sequence)
             self._write_block(stream, header, payload, len(part))
         if end < len(records):
-            stream.buffered.insert(0, records[end:].copy())
+            stream.buffered.insert(0, records[end:])
             stream.buffered_count += len(records) - end
 
     def _write_block(self, stream: _Stream, header: bytes, payload: memoryview, record_count: int) -> None:
