@@ -50,7 +50,9 @@ def names(*texts: str) -> list[bytes]:
 
 def small_space() -> bytes:
     """A recording with a GPU, a thread that launches its work, and steps: every kind of field."""
-    keys = names("correlation_id", "step_num", "flops", "text", "number", "bytes", "tf_op", "a name", "_src")
+    keys = names(
+        "correlation_id", "step_num", "flops", "text", "number", "bytes", "tf_op", "a name", "_src", "gpu_device_name"
+    )
     gpu = plane(
         "/device:GPU:0",
         line(
@@ -64,6 +66,7 @@ def small_space() -> bytes:
         events=[*names("gemm", "MemcpyH2D"), named(3, "%fusion.1 = f32[]", (4, "fusion.1"), (5, stat(3, DOUBLE, 2.5)))],
         stats=keys,
     )
+    gpu += message((6, stat(10, TEXT, "NVIDIA H100 PCIe")))
     host = plane(
         "/host:CPU",
         line(

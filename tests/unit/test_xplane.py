@@ -76,6 +76,7 @@ def test_rows(tmp_path: Path) -> None:
         ("train", '{"step_num":3,"_src":"é\\"\\n"}'),
     ]
     assert query(store, "SELECT step_id, start_ns, end_ns FROM step") == [(3, 100, 9100)]
+    assert query(store, "SELECT device_id, kind, name FROM device") == [(0, "GPU", "NVIDIA H100 PCIe")]
     [(host, epoch_ns, options)] = query(store, "SELECT host, epoch_offset_ns, options FROM run")
     assert (host, epoch_ns) == ("h1", 1_790_000_000_000_000_000)
     about = json.loads(options)["xplane"]

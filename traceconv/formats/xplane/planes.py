@@ -247,9 +247,9 @@ class Space:
             threads[plane.pid, line.tid] = TrackName(plane.pid, line.tid, line.shown_name or line.name or None, number)
         return [*processes.values(), *threads.values()]
 
-    def plane_stats(self) -> dict[str, object]:
+    def plane_stats(self) -> dict[str, dict[str, object]]:
         """Return the statistics of planes: name → key → value."""
-        found: dict[str, object] = {}
+        found: dict[str, dict[str, object]] = {}
         for plane in self.planes.values():
             if plane.own_stats:
                 names = StatNames(plane.stat_names)

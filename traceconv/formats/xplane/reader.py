@@ -6,6 +6,7 @@ The file is read twice, since the names of events, and when a line begins, may f
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ EVENTS = frozenset(((LINE, pb.EVENTS),))
 #: Bytes of the statistics of kinds that are repeated for the events of a batch, and for those of a chunk of the file.
 _MOST_REPEATED, _MOST_EXPANDED = 64 << 20, 1 << 30
 _PS_PER_NS = 1000
+_GPU = re.compile(r"/device:GPU:([0-9]{1,9})")
 #: Not a valid time.
 _NO_TIME = -(2**63)
 
@@ -102,11 +104,19 @@ class XplaneReader(FileReader):
         hosts = space.texts.get(pb.HOSTNAMES, [])
         if len(hosts) == 1:
             self.keys["hostname"] = json.dumps(hosts[0]).encode()
+        planes = space.plane_stats()
+        devices = [
+            {"id": int(name[1]), "name": stats["gpu_device_name"]}
+            for plane, stats in planes.items()
+            if (name := _GPU.fullmatch(plane)) and "gpu_device_name" in stats
+        ]
+        if devices:
+            self.keys["xplane_devices"] = json.dumps(devices).encode()
         about = {
             "hostnames": hosts,
             "errors": space.texts.get(pb.ERRORS, []),
             "warnings": space.texts.get(pb.WARNINGS, []),
-            "planes": space.plane_stats(),
+            "planes": planes,
         }
         self.keys["xplane"] = json.dumps(about).encode()
 
