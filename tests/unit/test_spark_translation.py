@@ -79,7 +79,7 @@ def test_common_parts_are_computed_once() -> None:
 )
 def test_what_may_give_other_rows_is_refused_by_name(sql: str, construct: str) -> None:
     report = reports()["task_time"]
-    columns = (report.columns[0], replace(report.columns[1], name="x"))
+    columns = (report.columns[0], report.columns[1]._replace(name="x"))
     with pytest.raises(NotPortableError, match=construct):
         translated(replace(report, query=sql, columns=columns, parameters=()))
 

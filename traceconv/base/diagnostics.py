@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from traceconv.base.errors import InternalError, printable
 
@@ -114,8 +115,7 @@ class Code(Enum):
         self.doc = doc
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """One row of import_log. `source_id` None: the finding concerns the run."""
 
     code: Code

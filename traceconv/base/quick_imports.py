@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from traceconv.base.lazy_compute import wrap_functions_on_use
-from traceconv.base.lazy_dataclasses import compile_methods_on_use
 from traceconv.base.unused_modules import hide_unused_modules
 
 
@@ -11,4 +10,3 @@ def make_imports_quick() -> None:
     """Prepare this process, before it imports other packages."""
     hide_unused_modules()
     wrap_functions_on_use()
-    compile_methods_on_use()

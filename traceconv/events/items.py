@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 #: Nanoseconds per unit.
 UNITS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9}
@@ -10,8 +10,7 @@ UNITS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9}
 ITEMS_KEY = "json_items"
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(NamedTuple):
     """One table. Keys of an item may be nested: `time.begin`.
 
     prefix         in ijson's notation: `result.kernels.item`; `item` is each element of an array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,7 @@ from traceconv.schema.dtypes import RecordArray
 ORDINAL_BITS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class EventBatch:
+class EventBatch(NamedTuple):
     """Events of one kind in the order of their source.
 
     kind       name of the record type, such as "api"

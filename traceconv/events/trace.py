@@ -227,8 +227,7 @@ class TrackName(NamedTuple):
     properties: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EventFlows:
+class EventFlows(NamedTuple):
     """Flows that events of a batch name themselves.
 
     places    int64, rising: events of the batch; one may name several flows
@@ -322,8 +321,7 @@ class Segment:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class TraceBatch:
+class TraceBatch(NamedTuple):
     """Events in the order of the text; `segments` locate each of them.
 
     byte_offset, byte_count  the range of the decompressed text that contains them all; None if there is none

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.base.plugins import PluginError, all_plugins, find_plugin
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 GROUP = "traceconv.exports"
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """Result of a writer: counts of each kind written and omitted, the decompressed size, and the path of a folder.
 
     notes  lines for the user, such as why nothing was written
@@ -29,7 +27,7 @@ class Written:
 
     rows: Mapping[str, int]
     size_bytes: int
-    omitted: Mapping[str, int] = field(default_factory=dict)
+    omitted: Mapping[str, int] = {}
     path: Path | None = None
     notes: tuple[str, ...] = ()
 
@@ -38,8 +36,7 @@ class Written:
 Writer: TypeAlias = "Callable[..., Written]"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """A keyword argument of a writer, and an option of its command. A bool that is True has a `--no-` form."""
 
     name: str
@@ -48,8 +45,7 @@ class Option:
     default: bool | int | str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(NamedTuple):
     """An export target.
 
     title    what the file is, with its article: "a Chrome trace"

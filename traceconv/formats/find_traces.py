@@ -7,8 +7,8 @@ and folder is read once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import head_of, why_empty
@@ -24,8 +24,7 @@ MAX_FILES = 200_000
 NOT_A_TRACE = "is not a trace"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTrace:
+class FoundTrace(NamedTuple):
     """A file that may be a trace. `sure`: it is one by its first bytes; otherwise it must be read to find out."""
 
     path: Path
@@ -33,8 +32,7 @@ class FoundTrace:
     sure: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The content of a folder.
 
     traces    sorted by name, with numbers in names by value

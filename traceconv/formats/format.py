@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.formats.common.limits import Limits
@@ -38,8 +38,7 @@ class ReadRequest:
 Reader: TypeAlias = "Callable[[ReadRequest], TraceSource]"
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """One source format.
 
     name         what `--reader` takes and `run.source_format` contains

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from traceconv.base.diagnostics import ImportLog
 from traceconv.base.errors import InputError, printable
@@ -18,8 +18,7 @@ MAX_BYTES = 8192
 NO_LIMITS = Limits(ratio=1 << 40)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(NamedTuple):
     """A source file on disk, unchanged since ingest.
 
     name       its path in the store
@@ -58,8 +57,7 @@ class SourceFile:
         return TextSource(self.path, ImportLog(), NO_LIMITS, lambda byte_count: None).chunks()
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """A piece of a source that a row was made from.
 
     role         what it is to the row, such as "its end"
@@ -76,8 +74,8 @@ class Evidence:
     byte_offset: int | None = None
     byte_count: int | None = None
     where: str = ""
-    fields: Mapping[str, object] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, object] = {}
+    units: Mapping[str, str] = {}
     data: bytes = b""
     is_text: bool = True
 

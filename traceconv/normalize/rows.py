@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +14,7 @@ from traceconv.base.int64 import Mask
 from traceconv.schema.arrow import arrow_schema
 
 
-@dataclass(frozen=True, slots=True)
-class Nullable:
+class Nullable(NamedTuple):
     """Numbers with a mask of those that are NULL (None: none is)."""
 
     values: NDArray[np.generic]

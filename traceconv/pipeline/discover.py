@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import STDIN
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from traceconv.formats.vendor_folder.discover import VendorFolder
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFile:
+class TraceFile(NamedTuple):
     """A trace file.
 
     top   the folder in which it was found; None: the user named the file

@@ -6,9 +6,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from traceconv.base.diagnostics import Severity
 from traceconv.base.errors import DataLossError, InputError, UsageError, option, printable
@@ -113,8 +112,7 @@ def ingest(
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What an ingest reads, in this order.
 
     names      of the runs

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A row of the table source."""
 
     source_id: int
@@ -57,8 +56,7 @@ class RunTarget(RunSql):
         return self.writer.insert(name, self.run_id, counted())
 
 
-@dataclass(frozen=True, slots=True)
-class RunContent:
+class RunContent(NamedTuple):
     """A run whose events are stored.
 
     columns   of the table run: those that depend on the format
@@ -122,7 +120,7 @@ def import_run(
     identity = names.columns(content.identity)
     row = {
         **content.columns,
-        **asdict(identity),
+        **identity._asdict(),
         "source_path": source_path,
         "source_format": recording.format,
         "source_digest": digest,

@@ -6,11 +6,10 @@ import gc
 import os
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -52,11 +51,10 @@ _EDGE_BYTES = 64 << 10
 _SAMPLES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class TraceOptions:
+class TraceOptions(NamedTuple):
     """How trace files are read. `rules` are tried before the built-in ones."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = Limits()
     rules: tuple[RuleSet, ...] = ()
 
     @property
@@ -65,8 +63,7 @@ class TraceOptions:
         return next((one.items for one in self.rules if one.items), ())
 
 
-@dataclass(frozen=True, slots=True)
-class TraceRecording:
+class TraceRecording(NamedTuple):
     """A trace file (`-`: standard input) to ingest. `format`: the name of its reader."""
 
     path: Path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -87,7 +86,7 @@ def _beginning(source: SourceFile) -> Evidence:
         head = stream.read(_HEAD_BYTES)
     where = f"its first {len(head)} bytes"
     # The bytes of the file, not of its decompressed text.
-    source = replace(source, container="plain")
+    source = source._replace(container="plain")
     return Evidence(source, "the file, as it was at ingest", 0, size, where, data=head, is_text=False)
 
 
@@ -105,7 +104,7 @@ def _of_refs(
             continue
         for piece in pieces if table == "task_pmu" else pieces[:1]:
             role = f"{ref.role} ({ref.table} {ref.id})"
-            found.append(replace(piece, role=role if piece is pieces[0] else piece.role))
+            found.append(piece._replace(role=role if piece is pieces[0] else piece.role))
     return found
 
 

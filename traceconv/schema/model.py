@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 #: Version of the store's schema, raised with every change of a table. Stores with a newer version are refused.
 SCHEMA_VERSION = 12
@@ -26,8 +26,7 @@ class SchemaError(ValueError):
     """An invalid schema: a bug if it is our own, bad input if it is from a file."""
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """A field of a raw record. `null` is the value that means NULL; `values` names the values of an enum."""
 
     name: str
@@ -75,8 +74,7 @@ class RecordSchema:
         return {"name": self.name, "tag": self.tag, "clock": self.clock, "fields": fields}
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a store table.
 
     since       the first schema version that has it; 0: older than the oldest version that can be migrated
@@ -91,8 +89,7 @@ class Column:
     older_name: str | None = None
 
 
-@dataclass(frozen=True)
-class TableSchema:
+class TableSchema(NamedTuple):
     """A table of the store.
 
     filled_by     the readers that fill it

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import tomli
 
@@ -57,8 +57,7 @@ class HeaderError(ValueError):
     """An invalid header: a programming error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of a report's macro; its default, NULL, selects all rows."""
 
     name: str
@@ -66,8 +65,7 @@ class Parameter:
     doc: str
 
 
-@dataclass(frozen=True, slots=True)
-class SqlColumn:
+class SqlColumn(NamedTuple):
     """A column of a query. `msprof` is msprof's label, `msprof_as` the conversion to msprof's output.
 
     Columns of unit ns are durations unless `timestamp` is set. `group` is the metric group of the column's
@@ -84,8 +82,7 @@ class SqlColumn:
     group: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OrderTerm:
+class OrderTerm(NamedTuple):
     """A sort key; NULLs come last."""
 
     column: str

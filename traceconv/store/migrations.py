@@ -6,7 +6,7 @@ Which columns those are is in `schemas/tables`: `since` and `older_name`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from traceconv.schema import tables
 from traceconv.schema.ddl import create_table, quote_identifier, sql_type
@@ -14,8 +14,7 @@ from traceconv.schema.model import SCHEMA_VERSION, Column
 from traceconv.store.table_waits import table_waits
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(NamedTuple):
     """How the columns that a schema version adds get their values; other columns stay NULL.
 
     fill        statements that compute values

@@ -7,7 +7,7 @@ what the fields mean. Source: the encoding page of the Protocol Buffers document
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,7 @@ class CutError(WireError):
     """A truncated message."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldTable:
+class FieldTable(NamedTuple):
     """The fields of many messages, in their order.
 
     row     which message

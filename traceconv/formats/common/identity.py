@@ -15,9 +15,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -53,8 +52,7 @@ _GROUP_KEYS = ("job_name", "mast_job_name", "job_id", "slurm_job_id", "SLURM_JOB
 _RANK_KEYS = ("rank", "global_rank", "rank_id")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Rank in the job, host and group (the job) of a run; None: unknown.
 
     folder   the folder with the runs of all ranks, whose name serves if the group is unknown
@@ -71,11 +69,10 @@ class Identity:
         """Complete this identity with another."""
         unknown = (name for name in ("rank", "host", "group", "folder") if getattr(self, name) is None)
         known = {name: getattr(other, name) for name in unknown}
-        return replace(self, **known, by_name=self.by_name or other.by_name)
+        return self._replace(**known, by_name=self.by_name or other.by_name)
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(NamedTuple):
     """The user's names for runs.
 
     pattern  searched for in each path; its named groups rank, host and group override all else
@@ -86,8 +83,7 @@ class Naming:
     group: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunColumns:
+class RunColumns(NamedTuple):
     """The columns of the table run that identify a run."""
 
     label: str
@@ -96,13 +92,12 @@ class RunColumns:
     group_label: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunNames:
+class RunNames(NamedTuple):
     """Label and identity of a run from its path; `by_user` overrides everything."""
 
     label: str
-    by_path: Identity = field(default_factory=Identity)
-    by_user: Identity = field(default_factory=Identity)
+    by_path: Identity = Identity()
+    by_user: Identity = Identity()
     group_label: str | None = None
 
     def columns(self, own: Identity | None = None) -> RunColumns:
@@ -248,7 +243,7 @@ def _with_job_folders(identities: Sequence[Identity]) -> list[Identity]:
         folder = one.folder
         if one.by_name or folder is None or silent[folder] > 1 or lonely[folder.parent] < 2:
             return one
-        return replace(one, folder=folder.parent)
+        return one._replace(folder=folder.parent)
 
     return [raised(one) for one in identities]
 

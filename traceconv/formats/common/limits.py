@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Limits for hostile or damaged input. Data beyond a limit is lost, which is logged.
 
     event_bytes   one event, or all keys outside the events with their values

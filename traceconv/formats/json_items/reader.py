@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -75,7 +74,7 @@ class JsonItemsReader(FileReader):
         if request.path == STDIN:
             raise InputError("a document with items can't be read from standard input; specify its path")
         super().__init__(request)
-        described = [{key: value for key, value in asdict(one).items() if value is not None} for one in request.items]
+        described = [{key: value for key, value in one._asdict().items() if value is not None} for one in request.items]
         self.keys = {ITEMS_KEY: json.dumps(described).encode()}
         self._tables = {
             one.prefix: _Table(one, self._accounts[f"items {one.prefix}".rstrip()]) for one in request.items

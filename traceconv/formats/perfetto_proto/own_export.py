@@ -71,7 +71,7 @@ def undone(batch: TraceBatch, shift_ns: int) -> TraceBatch:
         ours = pc.or_(pc.greater_equal(ts, 0), pc.greater_equal(back, 0))
         raw = {**raw, "ts": pc.if_else(ours, back, ts)}
     # Our exports write the end of a slice after its begin, and the slices in the order of their tables.
-    return replace(batch, columns=replace(columns, raw=raw, flows=flows, pairs_neighbors=True))
+    return batch._replace(columns=replace(columns, raw=raw, flows=flows, pairs_neighbors=True))
 
 
 def _turned(flows: EventFlows) -> EventFlows:
@@ -80,7 +80,7 @@ def _turned(flows: EventFlows) -> EventFlows:
         return flows
     keys = np.where(back, flows.keys - REVERSED, flows.keys)
     steps = np.where(back, np.where(flows.steps == _FREEING_STEP, _END, _START), flows.steps).astype(np.int32)
-    return replace(flows, keys=keys, steps=steps, texts=[str(key) for key in keys.tolist()])
+    return flows._replace(keys=keys, steps=steps, texts=[str(key) for key in keys.tolist()])
 
 
 def columns_text(packet: Message) -> str:

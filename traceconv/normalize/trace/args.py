@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -60,8 +60,7 @@ def _wrapped(value: bytes) -> str | None:
     return text if text.startswith("{") else f'{{"args":{text}}}'
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(NamedTuple):
     """Members to add to the args of some rows, in ascending order. `texts`: keys and values as JSON without braces."""
 
     rows: NDArray[np.intp]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +44,7 @@ class Op:
 OP_COLUMNS = tuple(column.name for column in fields(Op))[2:]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One rule. None and empty: matches anything."""
 
     table: str
@@ -53,13 +52,13 @@ class Rule:
     process: re.Pattern[str] | None = None
     thread: re.Pattern[str] | None = None
     name: re.Pattern[str] | None = None
-    set: Mapping[str, Any] = field(default_factory=dict)
-    args: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    set: Mapping[str, Any] = {}
+    args: Mapping[str, tuple[str, ...]] = {}
     op: bool = False
     step: bool = False
     signature: str | None = None
-    times: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    set_if_no_args: Mapping[str, Any] = field(default_factory=dict)
+    times: Mapping[str, tuple[str, ...]] = {}
+    set_if_no_args: Mapping[str, Any] = {}
     launches: bool = False
     step_arg: str | None = None
 
@@ -91,8 +90,7 @@ class Rule:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryMarkers:
+class MemoryMarkers(NamedTuple):
     """How a writer marks allocations and frees: the name of its instant events, and keys of their args.
 
     size_bytes   bytes, negative for a free
@@ -110,16 +108,14 @@ class MemoryMarkers:
     reserved_bytes: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepEnds:
+class StepEnds(NamedTuple):
     """How a writer marks the ends of steps: the name of its instants, and the name of the program's thread."""
 
     name: str
     thread: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostArg:
+class HostArg(NamedTuple):
     """An arg that contains the name of the host: its key, the table of its rows, and their name (None: any)."""
 
     table: str

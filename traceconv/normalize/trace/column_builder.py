@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,16 +25,14 @@ NUMBER_TYPES = ("i64", "i32", "u64")
 Rows = NDArray[np.intp] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(NamedTuple):
     """Integers, one per row. `null`: rows without one."""
 
     values: NDArray[np.int64]
     null: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(NamedTuple):
     """Values of any JSON type, one per row: `codes` are places in `distinct`, -1 for none."""
 
     codes: NDArray[np.int32]

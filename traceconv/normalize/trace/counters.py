@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isinf
 from typing import NamedTuple
 
@@ -28,8 +27,7 @@ _FRACTION = r"^-?(0|[1-9][0-9]{0,17})\.[0-9]{0,17}[1-9]$"
 _INTEGER = r"^-?(0|[1-9][0-9]{0,17})\.0{1,9}$"
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(NamedTuple):
     """The samples of events, in the order of the source.
 
     events  the event of each sample; series: its name

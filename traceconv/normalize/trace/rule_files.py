@@ -40,7 +40,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -77,7 +76,7 @@ _FILE_KEYS = {
     "flow_chains": _BOOLEAN,
     **dict.fromkeys(("rule", "host"), _TABLES),
 }
-_ITEM_KEYS = {one.name: _TEXTS if one.name == "args" else _TEXT for one in fields(Items)}
+_ITEM_KEYS = {name: _TEXTS if name == "args" else _TEXT for name in Items._fields}
 _JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
@@ -199,18 +198,18 @@ def _op_type(text: str, where: str) -> re.Pattern[str]:
 
 
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
-    names = MemoryMarkers.__slots__
+    names = MemoryMarkers._fields
     _check(entry, dict.fromkeys(names, _TEXT), where, *(name for name in names if name != "reserved_bytes"))
     return MemoryMarkers(**entry)
 
 
 def _step_ends(entry: Mapping[str, Any], where: str) -> StepEnds:
-    _check(entry, dict.fromkeys(StepEnds.__slots__, _TEXT), where, *StepEnds.__slots__)
+    _check(entry, dict.fromkeys(StepEnds._fields, _TEXT), where, *StepEnds._fields)
     return StepEnds(**entry)
 
 
 def _host_arg(entry: Mapping[str, Any], where: str) -> HostArg:
-    _check(entry, dict.fromkeys(HostArg.__slots__, _TEXT), where, "table", "arg")
+    _check(entry, dict.fromkeys(HostArg._fields, _TEXT), where, "table", "arg")
     if entry["table"] not in _HOST_TABLES:
         raise _RuleError(f"{where}: table must be one of {', '.join(_HOST_TABLES)}")
     return HostArg(**entry)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +32,7 @@ SLICE_START, SLICE_END = "@start", "@end"
 NO_STEP = -(2**63)
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A slice that defines times of a step.
 
     times  the times that a vendor's slice defines (see `Rule.times`); empty for a range of the program
@@ -50,8 +50,7 @@ class Mark:
     args: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class StepSpan:
+class StepSpan(NamedTuple):
     """When a step runs. `owner`: the process or device, and the model; a timestamp in steps of several has none."""
 
     step_id: int

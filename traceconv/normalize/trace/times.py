@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,7 @@ _ALL_DIGITS = Context(prec=2 * _MAX_CHARACTERS)
 _VALID, _ABSENT, _UNPARSED = range(3)
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(NamedTuple):
     """Nanoseconds (0 if not `valid`). `absent`: missing or null. `rounded`: the number of times finer than a ns."""
 
     ns: Int64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from traceconv.base.diagnostics import Accounts, Code
@@ -132,7 +132,7 @@ def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: Trac
             reader = TraceFileReader(ReadRequest(path, run.log, run.accounts, options.limits, target.observer.advance))
             for batch in reader.batches():
                 target.observer.counted(batch.columns.count)
-                first.take(batch if not shift else replace(batch, first_ordinal=batch.first_ordinal + shift))
+                first.take(batch if not shift else batch._replace(first_ordinal=batch.first_ordinal + shift))
             keys.update(reader.keys)
             run.sources.append(
                 Source(source_id, folder.name_of(path), CHROME_JSON.name, reader.size_bytes, reader.digest)
