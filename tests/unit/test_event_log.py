@@ -222,7 +222,8 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
     for is_native in (native.AVAILABLE, False):
         times = itertools.count(1_000, 7)
         monkeypatch.setattr(event_log.native, "AVAILABLE", is_native)
-        recorder = Recorder(tmp_path / str(is_native))
+        folder = tmp_path / str(len(found))
+        recorder = Recorder(folder)
         host = live_host(recorder, (1, 2, 3), ("channel", "worker", "device"), PROCESS.clock, CaptureIds())
         log = ranges.RangeLog(host, Device(reference_npu(), DeviceClock(0, 0, 10**9, 0)), CaptureIds())
         monkeypatch.setattr(EventLog, "module_targets", lambda self, *of: (self.module_target(*of),))
@@ -241,10 +242,8 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
         host.drain()
         host.stop()
         recorder.close({})
-        capture = Capture(tmp_path / str(is_native))
-        found.append(
-            (calls(tmp_path / str(is_native)), capture["range"].tolist(), capture.text(capture["range"]["args"]))
-        )
+        capture = Capture(folder)
+        found.append((calls(folder), capture["range"].tolist(), capture.text(capture["range"]["args"])))
         assert handed == [0, 1, 2, 3, 4]
     assert found[0] == found[1]
     begun, parents, paths = [1, 2, 2, 3, 3, 1], [99, 1, 0, 1, 0, 0], ['{"path": "a"}', '{"path": "a/b"}']
