@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 GROUP = "traceconv.exports"
 
 
-class Written(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Written:
     """Result of a writer: counts of each kind written and omitted, the decompressed size, and the path of a folder.
 
     notes  lines for the user, such as why nothing was written
@@ -27,7 +29,7 @@ class Written(NamedTuple):
 
     rows: Mapping[str, int]
     size_bytes: int
-    omitted: Mapping[str, int] = {}
+    omitted: Mapping[str, int] = field(default_factory=dict)
     path: Path | None = None
     notes: tuple[str, ...] = ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -57,7 +57,8 @@ class SourceFile(NamedTuple):
         return TextSource(self.path, ImportLog(), NO_LIMITS, lambda byte_count: None).chunks()
 
 
-class Evidence(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Evidence:
     """A piece of a source that a row was made from.
 
     role         what it is to the row, such as "its end"
@@ -74,8 +75,8 @@ class Evidence(NamedTuple):
     byte_offset: int | None = None
     byte_count: int | None = None
     where: str = ""
-    fields: Mapping[str, object] = {}
-    units: Mapping[str, str] = {}
+    fields: Mapping[str, object] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     data: bytes = b""
     is_text: bool = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -104,7 +105,7 @@ def _of_refs(
             continue
         for piece in pieces if table == "task_pmu" else pieces[:1]:
             role = f"{ref.role} ({ref.table} {ref.id})"
-            found.append(piece._replace(role=role if piece is pieces[0] else piece.role))
+            found.append(replace(piece, role=role if piece is pieces[0] else piece.role))
     return found
 
 
