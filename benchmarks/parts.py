@@ -34,7 +34,7 @@ def insert(store: str, target: str) -> dict[str, Any]:
     from traceconv.schema import tables
     from traceconv.schema.arrow import arrow_schema
     from traceconv.store.database import create_store, create_tables, open_store
-    from traceconv.store.writer import prepare_to_load
+    from traceconv.store.load_memory import prepare_to_load
 
     loaded: dict[str, pa.Table] = {}
     with open_store(Path(store)) as connection:

@@ -13,7 +13,8 @@ from traceconv.schema.ddl import quote_text
 from traceconv.store.database import STORAGE_OPTIONS, lock_down, open_store, raise_interrupt
 from traceconv.store.file_lock import FileLock
 from traceconv.store.files import remove_database, sync
-from traceconv.store.writer import partial_store, prepare_to_load, remove_orphan
+from traceconv.store.load_memory import prepare_to_load
+from traceconv.store.partial_store import partial_store, remove_orphan
 
 
 def compact(path: Path) -> None:

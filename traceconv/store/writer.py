@@ -10,11 +10,8 @@ import contextlib
 import os
 import signal
 import threading
-from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from errno import ENOENT
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +26,7 @@ from traceconv.store.arrow_rows import execute_with
 from traceconv.store.database import (
     OlderStoreError,
     attach_store,
-    check_path,
-    create_store,
     new_cursor,
-    open_own_file,
     open_store,
     raise_interrupt,
     store_statements,
@@ -40,45 +34,25 @@ from traceconv.store.database import (
 from traceconv.store.derived_tables import derived_rows
 from traceconv.store.file_lock import FileLock
 from traceconv.store.files import is_empty, remove_database, remove_temporary, rename_new, sync
+from traceconv.store.load_memory import (
+    AT_ONCE_OPERATORS,
+    DERIVE_BYTES,
+    LOAD_THREADS,
+    SMALL_TEXT_BYTES,
+    bytes_to_derive,
+    bytes_to_load,
+    launching_operators,
+    prepare_to_load,
+)
 from traceconv.store.migrate import migrate
+from traceconv.store.partial_store import create_partial, partial_store, remove_orphan
+from traceconv.store.run_index import RunIndex
 from traceconv.store.small_inserts import SmallInserts
-from traceconv.store.template_cache import empty_store
 from traceconv.store.valid_files import remember_valid
 
-#: Memory limit of DuckDB while loading; larger buffers spill to disk.
-_LOAD_BYTES = 96_000_000
-#: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
-_DERIVE_BYTES = 150_000_000
-#: Rows of a new store from which on each step of that is committed: what earlier steps used takes memory until then.
+#: Rows of a new store from which on each step of filling derived tables is committed: what earlier steps used takes
+#: memory until then.
 _COMMITTED_ROWS = 200_000
-#: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes. An
-#: existing store gets all rows in one transaction, so that fewer are.
-_DERIVED_OPERATORS, _APPENDED_OPERATORS = 6_000_000, 2_000_000
-_BYTES_PER_OPERATOR = 48
-#: Such operators up to which other tables are filled in a second thread meanwhile, which takes 80 MB.
-_AT_ONCE_OPERATORS = 1_000_000
-_LAUNCHING = """
-SELECT least((SELECT count(*) FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'),
-             (SELECT count(*) FROM task WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync'))
-"""
-#: Storing a string takes 5 times its size; one of 12 MiB fits the default limit.
-_TIMES_A_TEXT, _SMALL_TEXT_BYTES = 5, 12 << 20
-_LOAD_THREADS = 2
-#: Part of it that DuckDB allocates once and reuses, so that the system doesn't clear the pages again.
-_BLOCK_MEMORY = "64MB"
-
-
-def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
-    """Configure DuckDB to load many rows quickly in little memory."""
-    execute = connection.execute
-    execute(f"SET memory_limit = '{_LOAD_BYTES}B'")
-    execute(f"SET threads = {_LOAD_THREADS}")
-    execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
-    # Preserving the order of batches takes memory per thread, so DuckDB would load with one thread within the limit.
-    # Rows of a batch stay together, and reports sort.
-    execute("SET preserve_insertion_order = false")
-    # A checkpoint would merge the partial row groups of two threads, compressing them a second time.
-    execute("SET max_vacuum_tasks = 0")
 
 
 class StoreWriter:
@@ -116,10 +90,7 @@ class StoreWriter:
         self._new_runs: set[int] = set()
         #: What to do before the commit, and with which runs.
         self._at_commit: dict[Callable[[StoreWriter, str], None], set[int]] = {}
-        #: (run_id, label, digest) of all runs, in order; None: not read yet.
-        self._runs: list[tuple[int, str, str | None]] | None = None
-        #: digest → (run_id, label) of the first of these runs with it.
-        self._run_of_digest: dict[str, tuple[int, str]] = {}
+        self._run_index: RunIndex | None = None  # not read yet
         has_tables = True
         if os.path.exists(path) and not is_empty(path):
             try:
@@ -133,7 +104,7 @@ class StoreWriter:
             self._partial = partial_store(self._target)
             remove_orphan(self._partial)
             try:
-                self._connection, has_tables = _new_store(self._partial, report_statements)
+                self._connection, has_tables = create_partial(self._partial, report_statements)
             except (KeyboardInterrupt, RuntimeError) as error:
                 remove_database(self._partial)
                 raise_interrupt(error)
@@ -161,29 +132,20 @@ class StoreWriter:
     def __exit__(self, *_: object) -> None:
         self._undo()
 
+    @property
+    def _runs(self) -> RunIndex:
+        if self._run_index is None:
+            rows = self._fetch("SELECT run_id, label, source_digest FROM run ORDER BY run_id", [])
+            self._run_index = RunIndex([(int(run_id), str(label), digest) for run_id, label, digest in rows])
+        return self._run_index
+
     def known_runs(self) -> list[tuple[int, str, str | None]]:
         """Return (run_id, label, digest) of all runs, in order."""
-        if self._runs is None:
-            rows = self._fetch("SELECT run_id, label, source_digest FROM run ORDER BY run_id", [])
-            self._set_runs([(int(run_id), str(label), digest) for run_id, label, digest in rows])
-        assert self._runs is not None
-        return self._runs
-
-    def _set_runs(self, runs: list[tuple[int, str, str | None]]) -> None:
-        self._runs = runs
-        self._run_of_digest = {
-            digest: (run_id, label) for run_id, label, digest in reversed(runs) if digest is not None
-        }
-
-    def _add_run(self, run_id: int, label: str, digest: str | None) -> None:
-        insort(self.known_runs(), (run_id, label, digest), key=itemgetter(0))
-        if digest is not None:
-            self._run_of_digest[digest] = min(self._run_of_digest.get(digest, (run_id, label)), (run_id, label))
+        return self._runs.runs
 
     def run_of(self, digest: str) -> tuple[int, str] | None:
         """Return (run_id, label) of the run with this source digest; None if there is none."""
-        self.known_runs()
-        return self._run_of_digest.get(digest)
+        return self._runs.of(digest)
 
     def lossy(self, run_id: int) -> bool:
         """Whether the import of a run had losses."""
@@ -192,8 +154,7 @@ class StoreWriter:
 
     def next_run_id(self) -> int:
         """Return the ID of the next run."""
-        known = self.known_runs()
-        return known[-1][0] + 1 if known else 1
+        return self._runs.next_id()
 
     def derive(self, runs: Iterable[int]) -> None:
         """Fill the tables that are computed from others for these runs before the commit, as for runs of `insert`."""
@@ -211,12 +172,12 @@ class StoreWriter:
         self._new_runs.discard(run_id)
         for runs in self._at_commit.values():
             runs.discard(run_id)
-        self._set_runs([run for run in self.known_runs() if run[0] != run_id])
+        self._run_index = RunIndex([run for run in self.known_runs() if run[0] != run_id])
 
     def reserve_run(self, label: str, digest: str | None, run_id: int | None = None) -> int:
         """Return the ID of a new run, `run_id` or the next one; its rows are stored by `run_sql`."""
         run_id = self.next_run_id() if run_id is None else run_id
-        self._add_run(run_id, label, digest)
+        self._runs.add(run_id, label, digest)
         return run_id
 
     def attach(self, path: Path, name: str) -> None:
@@ -231,9 +192,9 @@ class StoreWriter:
 
     def make_room(self, text_bytes: int) -> None:
         """Prepare for strings of up to `text_bytes`, which DuckDB holds in contiguous memory."""
-        if text_bytes > max(_SMALL_TEXT_BYTES, self._text_bytes):
+        if text_bytes > max(SMALL_TEXT_BYTES, self._text_bytes):
             self._text_bytes = text_bytes
-            self._limit(_LOAD_BYTES + _TIMES_A_TEXT * text_bytes)
+            self._limit(bytes_to_load(text_bytes))
 
     def _limit(self, memory_bytes: int) -> None:
         """Limit DuckDB's memory."""
@@ -369,7 +330,7 @@ class StoreWriter:
 
     def _commit(self) -> None:
         # The commit compresses the rest of each table on the threads that DuckDB adds to the one that executes it.
-        self._execute(f"SET threads = {_LOAD_THREADS + 1}", [])
+        self._execute(f"SET threads = {LOAD_THREADS + 1}", [])
         self._execute("COMMIT", [])
         try:
             self._execute("CHECKPOINT", [])
@@ -406,19 +367,18 @@ class StoreWriter:
         # A static profile has no source and no digest.
         digest = row.get("source_digest")
         self._new_runs.add(run_id)
-        self._add_run(run_id, str(row.get("label")), None if digest is None else str(digest))
+        self._runs.add(run_id, str(row.get("label")), None if digest is None else str(digest))
 
     def _fill_derived_tables(self) -> None:
         if not self._new_runs:
             return
         self._insert_small()
-        load_bytes = _LOAD_BYTES + _TIMES_A_TEXT * self._text_bytes
-        runs = ", ".join(f"{run_id:d}" for run_id in self._new_runs)
-        [(launching,)] = self._fetch(_LAUNCHING.format(runs=runs), [])
-        enough = _APPENDED_OPERATORS if self._partial is None else _DERIVED_OPERATORS
-        derive_bytes = _DERIVE_BYTES + _BYTES_PER_OPERATOR * max(0, launching - enough)
+        load_bytes = bytes_to_load(self._text_bytes)
+        with self._refusing():
+            launching = launching_operators(self._connection, self._new_runs)
+        derive_bytes = bytes_to_derive(launching, appended=self._partial is None)
         # Only tables of operators need more, and the second thread has taken some.
-        at_once = self._commits_steps and launching <= _AT_ONCE_OPERATORS
+        at_once = self._commits_steps and launching <= AT_ONCE_OPERATORS
         self._limit(load_bytes if at_once and not launching else max(load_bytes, derive_bytes))
         with self._refusing():
             self._end_step()
@@ -426,7 +386,7 @@ class StoreWriter:
             with contextlib.closing(rows):
                 for table, run_id, batch in rows:
                     self.insert(table, run_id, iter([batch]))
-        if derive_bytes <= _DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
+        if derive_bytes <= DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
             self._limit(load_bytes)
         self._new_runs.clear()
 
@@ -491,25 +451,6 @@ class StoreWriter:
         return StoreError(f"can't write {printable(str(self._path))}: {line}; the store is as it was before")
 
 
-def _new_store(path: Path, report_statements: Callable[[], Sequence[str]]) -> tuple[duckdb.DuckDBPyConnection, bool]:
-    """Create a store at `path`; return it, and whether it has its tables because a template was copied."""
-    check_path(path)
-    template = empty_store(report_statements)
-    if template is None:
-        return create_store(path), False
-    try:
-        with path.open("xb") as file:
-            file.write(template)
-        return open_own_file(path), True
-    except StoreError:
-        remove_database(path)
-        raise
-    except OSError as error:
-        remove_database(path)
-        why = "its folder does not exist" if error.errno == ENOENT else error.strerror or error
-        raise StoreError(f"can't create {printable(str(path))}: {why}") from error
-
-
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Ignore Ctrl-C (which affects only the main thread)."""
@@ -522,20 +463,3 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def partial_store(target: Path) -> Path:
-    """Return the temporary name of a store that is written."""
-    return target.with_name(target.name + ".partial")
-
-
-def remove_orphan(partial: Path) -> None:
-    """Remove the files of a killed writer. Raises StoreError if it is still running."""
-    if not os.path.exists(partial):
-        return
-    try:
-        open_store(partial, read_only=False).close()
-    except StoreError as error:
-        if "in use" in str(error):
-            raise
-    remove_database(partial)
