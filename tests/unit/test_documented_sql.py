@@ -64,6 +64,50 @@ def test_a_bad_header_is_refused(old: str, new: str) -> None:
         parse("tasks", GOOD.replace(old, new))
 
 
+JOINED = GOOD.replace("-- [parameters]", "-- optional_joins = true\n-- [parameters]").replace(
+    "SELECT run_id, n FROM t;",
+    """\
+SELECT t.run_id,
+       -- (A comment.
+       concat(',)', p.n, q.n) AS n
+FROM t AS t
+LEFT JOIN pmu AS p ON p.run_id = t.run_id AND p.id = t.id AND p.metric_group = 'Memory'
+LEFT JOIN queue AS q ON q.run_id = t.run_id AND q.id = t.id
+WHERE t.id = 1
+ORDER BY t.run_id;
+""",
+)
+
+
+def test_a_query_with_optional_joins_is_divided() -> None:
+    joined = parse("tasks", JOINED).joined
+    assert joined is not None
+    assert joined.items == {"run_id": "t.run_id", "n": "\n       concat(',)', p.n, q.n) AS n"}
+    assert [(join.place, join.alias, join.group) for join in joined.joins] == [
+        ("pmu", "p", "Memory"), ("queue", "q", None),
+    ]  # fmt: skip
+    assert (joined.place, joined.alias, joined.where) == ("t", "t", "WHERE t.id = 1")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LEFT JOIN queue AS q ON q.run_id", "LEFT JOIN queue AS q\nON q.run_id"),
+        ("LEFT JOIN queue AS q ON q.run_id", "LEFT JOIN queue AS q ON p.run_id"),
+        ("q.run_id = t.run_id AND", "q.run_id = p.run_id AND"),
+        ("LEFT JOIN queue", "JOIN queue"),
+        ("WHERE t.id = 1", "LEFT JOIN u AS u USING (run_id)\nWHERE t.id = 1"),
+        ("WHERE t.id = 1\n", ""),
+        ("p.n, q.n) AS n", "p.n, q.n) AS m"),
+        ("t.run_id,\n", "t.run_id, t.id,\n"),
+    ],
+)
+def test_a_query_whose_joins_are_not_found_is_refused(old: str, new: str) -> None:
+    assert JOINED.count(old) == 1
+    with pytest.raises(HeaderError):
+        parse("tasks", JOINED.replace(old, new))
+
+
 @pytest.mark.parametrize("name", list(reports()))
 def test_a_report_has_the_columns_and_parameters_of_its_header(name: str, make_store: Callable[..., Path]) -> None:
     report = reports()[name]
@@ -72,7 +116,7 @@ def test_a_report_has_the_columns_and_parameters_of_its_header(name: str, make_s
         assert [row[:2] for row in connection.execute(f"DESCRIBE {name}").fetchall()] == described
         given = ", ".join(f"{parameter.name} := 1" for parameter in report.parameters)
         assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {name}({given})").fetchall()] == described
-        for column in described if report.optional_joins else ():
+        for column in described if report.joined else ():
             part = define_part(connection, report, {"run_id", "id", column[0]})
             wanted = [one for one in described if one[0] in {"run_id", "id", column[0]}]
             assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {part}({given})").fetchall()] == wanted

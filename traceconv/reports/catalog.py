@@ -11,11 +11,10 @@ import duckdb
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import define, views
 from traceconv.store.database import view_comments
-from traceconv.store.documented_sql import DocumentedSql, load_folder, without_order
+from traceconv.store.documented_sql import DocumentedSql, JoinedQuery, guard_left_joins, load_folder, without_order
 
 #: A report that another one reads; it must come first in the alphabet, so that it exists when the other is created.
 _CALL = re.compile(r"FROM ([a-z_]+)\(run := run\)")
-_OPTIONAL_JOIN = re.compile(r"LEFT JOIN .* AS (?P<alias>\w+) ON .*?(?:metric_group = '(?P<group>\w+)')?")
 
 #: A documented query; its parameters are those of its macro.
 Report = DocumentedSql
@@ -70,8 +69,8 @@ def define_part(connection: duckdb.DuckDBPyConnection, report: Report, columns: 
 
     columns  those that are needed: others may be missing
     """
-    body = without_order(report.body)
-    body = _without_joins(body, columns)[0] if report.optional_joins else body
+    query = report.joined
+    body = _assembled(query, _needed(query, columns)) if query else without_order(report.query)
     return _define_part(connection, report, "part", body)
 
 
@@ -86,56 +85,51 @@ def define_known_part(
     Returns its name, and whether the column needs the joined table only. None if the column doesn't come from one
     optional join.
     """
-    body, item = _without_joins(without_order(report.body), columns, known, groups)
-    aliases = set(re.findall(r"\b(\w+)\.\w", item))
-    joined = aliases & set(re.findall(r"^JOIN .* AS (\w+) ON", body, re.MULTILINE))
-    return (_define_part(connection, report, "known_part", body), aliases == joined) if len(joined) == 1 else None
+    query = report.joined
+    if query is None:
+        return None
+    items = _needed(query, columns)
+    for join in query.joins:
+        if join.group and join.group not in groups:
+            items = {name: re.sub(rf"\b{join.alias}\.\w+", "NULL", item) for name, item in items.items()}
+    sources = _aliases(items[known])
+    joined = sources & {join.alias for join in query.joins}
+    if len(joined) != 1:
+        return None
+    return _define_part(connection, report, "known_part", _assembled(query, items, joined)), sources == joined
 
 
 def _define_part(connection: duckdb.DuckDBPyConnection, report: Report, kind: str, body: str) -> str:
-    part = replace(report, name=f"{kind}_of_{report.name}", body=body)
+    part = replace(report, name=f"{kind}_of_{report.name}", body=guard_left_joins(body, report.name))
     define_report(connection, part)
     return part.name
 
 
-def _without_joins(body: str, columns: Set[str], known: str = "", groups: Set[str] = frozenset()) -> tuple[str, str]:
-    """Return a query with some of its columns, and without the optional joins that only other columns need.
+def _needed(query: JoinedQuery, columns: Set[str]) -> dict[str, str]:
+    return {name: item for name, item in query.items.items() if name in columns}
 
-    DuckDB would make these joins, because it doesn't know that they find at most one row. The joins that the column
-    `known` needs must find a row; its expression is returned too.
+
+def _aliases(sql: str) -> set[str]:
+    return set(re.findall(r"\b(\w+)\.\w", sql))
+
+
+def _assembled(query: JoinedQuery, items: Mapping[str, str], inner: Set[str] = frozenset()) -> str:
+    """Return a query with these items, without the joins that they don't need.
+
+    DuckDB would make all joins, because it doesn't know that they find at most one row. In a query of a single run,
+    those of `inner` must find one.
     """
-    selected, _, rest = re.sub(r" *--.*", "", body).partition("\nFROM ")
-    items = {re.split(r"[.\s]", item)[-1]: item for item in _items(selected.removeprefix("SELECT "))}
-    text = ",".join(item for name, item in items.items() if name in columns)
-    first, *lines = rest.split("\n")
-    kept: list[str] = []
-    for line in reversed(lines):
-        join = _OPTIONAL_JOIN.fullmatch(line)
-        uses = re.compile(rf"\b{join['alias']}\.\w+") if join else None
-        if join and uses and known and join["group"] and join["group"] not in groups:
-            text, items[known] = uses.sub("NULL", text), uses.sub("NULL", items[known])
-        elif not uses or uses.search("\n".join([text, *kept])):
-            if uses and known and uses.search(items[known]):
-                # The single run's ID is not a part of the key: DuckDB joins on one number faster.
-                line = re.sub(r"\bLEFT (JOIN .*\.run_id = )\w+\.run_id\b", r"\1run", line)
-            kept.insert(0, line)
-    place, alias = first.split(" AS ")
-    if place in views() and views()[place].optional_joins:
-        used = re.findall(rf"\b{alias}\.(\w+)", "\n".join([text, *kept]))
-        place = f"(\n{_without_joins(views()[place].body, set(used))[0]}\n)"
-    return "\n".join([f"SELECT {text}", f"FROM {place} AS {alias}", *kept]), items.get(known, "")
-
-
-def _items(selected: str) -> list[str]:
-    """Divide a list of expressions."""
-    items, depth = [""], 0
-    for token in re.findall(r"'[^']*'|[(),]|[^'(),]+", selected):
-        depth += {"(": 1, ")": -1}.get(token, 0)
-        if token == "," and depth == 0:
-            items.append("")
-        else:
-            items[-1] += token
-    return items
+    rest = [query.where]
+    for join in reversed(query.joins):
+        if join.alias in _aliases("\n".join([*items.values(), *rest])):
+            # The single run's ID is not a part of the key: DuckDB joins on one number faster.
+            kind, run = ("JOIN", "run") if join.alias in inner else ("LEFT JOIN", f"{query.alias}.run_id")
+            rest.insert(0, f"{kind} {join.place} AS {join.alias} ON {join.alias}.run_id = {run}{join.condition}")
+    place = query.place
+    if place in views() and (view := views()[place].joined):
+        used = re.findall(rf"\b{query.alias}\.(\w+)", "\n".join([*items.values(), *rest]))
+        place = f"(\n{_assembled(view, _needed(view, set(used)))}\n)"
+    return "\n".join([f"SELECT {', '.join(items.values())}", f"FROM {place} AS {query.alias}", *rest])
 
 
 def define_named(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -354,12 +354,12 @@ def _picked(connection: duckdb.DuckDBPyConnection, question: Question) -> list[i
     report = question.report
     if question.top is None or question.top > _PICK_LIMIT or question.table is not None:
         return None
-    if not (report.optional_joins or report.top_from):
+    if not (report.joined or report.top_from):
         return None
     if "run" not in question.parameters:
         return None  # an ID is only unique in its run
     terms = _picking_order(question)
-    known = _first_known(connection, question) if report.optional_joins else None
+    known = _first_known(connection, question) if report.joined else None
     ids = known or []
     if known is not None:
         terms = terms[1:]  # the value is NULL in all other rows

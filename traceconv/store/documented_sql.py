@@ -17,7 +17,7 @@ Comments in the store, --help, reference pages and checks are generated from the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -39,6 +39,11 @@ _UNITS = frozenset(
 )
 _INCLUDE = re.compile(r"^ *\{\{([a-z][a-z0-9_]*)\}\}$", re.MULTILINE)
 _LEFT_JOIN = re.compile(r"\bLEFT\s+JOIN\s+(?:(?P<place>[\w.\"]+)\s+AS\b)?")
+#: A query with optional joins.
+_JOINED = re.compile(
+    r"SELECT (?P<items>(?s:.+?))\nFROM (?P<place>\w+) AS (?P<alias>\w+)\n"
+    r"(?P<joins>(LEFT JOIN .+\n)+)(?P<where>WHERE (?s:.+))"
+)
 _ORDER_TERM = re.compile(r"([a-z][a-z0-9_]*)( DESC)?")
 #: Conversions to msprof's output: see reports/msprof_csv.py.
 _CONVERSIONS = frozenset({"plain", "us", "short_us", "kb", "ratio", "flag", "shapes", "model"})
@@ -90,6 +95,30 @@ class OrderTerm(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class OptionalJoin:
+    """A LEFT JOIN with at most one row of the same run_id. `group`: the metric group of the rows, if it names one."""
+
+    place: str
+    alias: str
+    condition: str
+    group: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedQuery:
+    """A query in parts: SELECT items FROM place AS alias, joins, WHERE.
+
+    items  expressions by name of their column
+    """
+
+    items: Mapping[str, str]
+    place: str
+    alias: str
+    joins: tuple[OptionalJoin, ...]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentedSql:
     """A query and its header.
 
@@ -99,7 +128,7 @@ class DocumentedSql:
     measure     column that `--top` selects by; None: no such column
     shown       columns of the table in a terminal
     formerly    the report's old name, which still works; None if it has none
-    optional_joins  each LEFT JOIN is one line and finds at most one row, so it is only needed for its columns
+    joined      the query in parts, if each LEFT JOIN finds at most one row, so that it is only needed for its columns
     top_from    a table that has the same rows (run_id, id) of all runs of which it has any: the first rows are found
                 faster there
     query       the SQL of the file
@@ -116,7 +145,7 @@ class DocumentedSql:
     measure: str | None
     shown: tuple[str, ...]
     formerly: str | None
-    optional_joins: bool
+    joined: JoinedQuery | None
     top_from: str | None
     parameters: tuple[Parameter, ...]
     columns: tuple[SqlColumn, ...]
@@ -210,7 +239,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         measure=measure,
         shown=shown or tuple(column.name for column in columns),
         formerly=required_text(raw, "formerly", name) if "formerly" in raw else None,
-        optional_joins=raw.get("optional_joins") is True,
+        joined=_joined(query, columns, name) if raw.get("optional_joins") is True else None,
         top_from=raw.get("top_from"),
         parameters=parameters,
         columns=columns,
@@ -233,6 +262,36 @@ def header_and_query(name: str, text: str, keys: frozenset[str]) -> tuple[Mappin
     _check_keys(raw, keys, name)
     _require(query, name, "no query after the header")
     return raw, query
+
+
+def _joined(query: str, columns: Sequence[SqlColumn], name: str) -> JoinedQuery:
+    """Divide a query with optional joins. Raises HeaderError unless each item is a column and each join a line."""
+    found = _JOINED.fullmatch(without_order(re.sub(r"\n *--.*", "", query)))
+    if not found:
+        raise HeaderError(f"{name}: optional_joins needs a line with FROM … AS …, a line per LEFT JOIN, and WHERE")
+    items = {re.split(r"[.\s]", item)[-1]: item for item in _items(found["items"])}
+    _require(list(items) == [column.name for column in columns], name, "the columns are not those of the header")
+    optional = re.compile(
+        rf"LEFT JOIN (?P<place>\w+) AS (?P<alias>\w+) ON (?P=alias)\.run_id = {found['alias']}\.run_id"
+        r"(?P<condition> AND .+?(metric_group = '(?P<group>\w+)')?)"
+    )
+    joins = [match for line in found["joins"].splitlines() if (match := optional.fullmatch(line))]
+    _require(len(joins) == query.count("JOIN"), name, "needs a line per join: LEFT JOIN … AS x ON x.run_id = … AND …")
+    return JoinedQuery(
+        items, found["place"], found["alias"], tuple(OptionalJoin(**join.groupdict()) for join in joins), found["where"]
+    )
+
+
+def _items(selected: str) -> list[str]:
+    """Divide a list of expressions."""
+    items, depth = [""], 0
+    for token in re.findall(r"'[^']*'|[(),]|[^'(),]+", selected):
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if token == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += token
+    return items
 
 
 def guard_left_joins(sql: str, name: str) -> str:
