@@ -45,7 +45,7 @@ def delays(
 def change_modules(
     clock: Clock,
     ids: Iterator[int],
-    open: bytearray,
+    open: Buffer,
     parent: int,
     targets: tuple[ModuleTarget, ...],
     leave: int,

@@ -20,7 +20,7 @@ typedef struct {
 
 static int check(PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 7 || !is_clock(args[0]) || !PyIter_Check(args[1]) || !PyByteArray_Check(args[2])
+    if (count != 7 || !is_clock(args[0]) || !PyIter_Check(args[1]) || !is_buffer(args[2])
         || !PyTuple_Check(args[4]) || !PyTuple_Check(args[6]))
         return 0;
     for (Py_ssize_t target = 0; target < PyTuple_Size(args[4]); target++) {
@@ -82,16 +82,16 @@ static PyObject *begins_of(PyObject *target, PyObject *paths)
 }
 
 /* Leave the innermost `count` modules, at most MOST. 0: error. */
-static int leave(PyObject *const *args, PyObject *open, Py_ssize_t count)
+static int leave(PyObject *const *args, Buffer *open, Py_ssize_t count)
 {
     Halves halves;
-    Py_ssize_t size = PyByteArray_Size(open) - count * (Py_ssize_t)sizeof(uint64_t);
+    size_t size = (size_t)count * sizeof(uint64_t);
     halves.count = count;
-    if (size < 0) {
+    if (size > open->size) {
         PyErr_SetString(PyExc_ValueError, "no module to leave");
         return 0;
     }
-    const char *id = PyByteArray_AsString(open) + size;
+    const char *id = open->bytes + open->size - size;
     for (Py_ssize_t place = count - 1; place >= 0; place--, id += sizeof(uint64_t))
         memcpy(&halves.span_ids[place], id, sizeof(uint64_t));
     for (Py_ssize_t place = 0; place < count; place++)
@@ -100,18 +100,18 @@ static int leave(PyObject *const *args, PyObject *open, Py_ssize_t count)
     for (Py_ssize_t target = 0; target < PyTuple_Size(args[4]); target++)
         if (!log_ends(PyTuple_GetItem(args[4], target), &halves))
             return 0;
-    return PyByteArray_Resize(open, size) == 0;
+    open->size -= size;
+    return 1;
 }
 
 /* Enter `count` modules, at most MOST, with the paths from `first` on. 0: error. */
-static int enter(PyObject *const *args, PyObject *open, Py_ssize_t first, Py_ssize_t count)
+static int enter(PyObject *const *args, Buffer *open, Py_ssize_t first, Py_ssize_t count)
 {
     Halves halves;
     uint64_t parent = PyLong_AsUnsignedLongLong(args[3]);
-    Py_ssize_t size = PyByteArray_Size(open);
     halves.count = count;
-    if (size >= (Py_ssize_t)sizeof parent)
-        memcpy(&parent, PyByteArray_AsString(open) + size - sizeof parent, sizeof parent);
+    if (open->size >= sizeof parent)
+        memcpy(&parent, open->bytes + open->size - sizeof parent, sizeof parent);
     for (Py_ssize_t place = 0; place < count; place++) {
         PyObject *id = PyIter_Next(args[1]);
         if (id == NULL && !PyErr_Occurred())
@@ -129,11 +129,7 @@ static int enter(PyObject *const *args, PyObject *open, Py_ssize_t first, Py_ssi
         if (!is_logged)
             return 0;
     }
-    size_t added = (size_t)count * sizeof(uint64_t);
-    if (PyByteArray_Resize(open, size + (Py_ssize_t)added) < 0)
-        return 0;
-    memcpy(PyByteArray_AsString(open) + size, halves.span_ids, added);
-    return 1;
+    return append_bytes(args[2], halves.span_ids, (size_t)count * sizeof(uint64_t)) == 0;
 }
 
 PyObject *native_change_modules(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -141,7 +137,7 @@ PyObject *native_change_modules(PyObject *module, PyObject *const *args, Py_ssiz
     (void)module;
     if (!check(args, count))
         return PyErr_Format(PyExc_TypeError, "change_modules(clock, ids, open, parent, targets, leave, paths)");
-    PyObject *open = args[2];
+    Buffer *open = (Buffer *)args[2];
     Py_ssize_t left = PyLong_AsSsize_t(args[5]), entered = PyTuple_Size(args[6]);
     if (left == -1 && PyErr_Occurred())
         return NULL;

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from traceconv import native
 from traceconv.runtime.clock import HostThread
 from traceconv.runtime.device import Device
-from traceconv.runtime.event_log import NONE32, CaptureIds, RangeBegin, module_texts
+from traceconv.runtime.event_log import NONE32, Buffer, CaptureIds, RangeBegin, module_texts
 from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Run
 
@@ -86,7 +86,7 @@ class RangeLog:
         if not native.AVAILABLE or self._host.clock is None:
             return Modules(self, thread, run).change
         targets = self._host.recorder.module_targets(thread.thread_id, run.step_id)
-        return partial(native.change_modules, self._host.clock, self._ids.spans, bytearray(), run.span_id, targets)
+        return partial(native.change_modules, self._host.clock, self._ids.spans, Buffer(), run.span_id, targets)
 
     def module(self, thread: HostThread, path: str, parent: int, step_id: int) -> int:
         """Begin a module of the model on a thread; return its number."""
