@@ -34,12 +34,14 @@ def derived_rows(
     connection: duckdb.DuckDBPyConnection,
     runs: Sequence[int],
     step_done: Callable[[], None] = lambda: None,
+    make_room: Callable[[], None] = lambda: None,
     *,
     at_once: bool = False,
 ) -> Generator[_Rows, None, None]:
     """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
+    make_room  called before the tables of operators are filled, which need more memory than others
     at_once    compute gaps, busy times, collectives and totals in a thread with a connection of its own, which commits
                what it inserts. Whichever thread is free first fills paths. The transaction has no changes so far, and
                nobody else sees the store
@@ -76,6 +78,7 @@ def derived_rows(
         if has_ranges and has_tasks:
             from traceconv.store.operator_tables import fill_operators
 
+            make_room()
             fill_operators(connection, runs, step_done, linked=linked)
         connection.execute("DROP TABLE IF EXISTS temp.linked")
         if found is not None:

@@ -377,12 +377,17 @@ class StoreWriter:
         with self._refusing():
             launching = launching_operators(self._connection, self._new_runs)
         derive_bytes = bytes_to_derive(launching, appended=self._partial is None)
-        # Only tables of operators need more, and the second thread has taken some.
         at_once = self._commits_steps and launching <= AT_ONCE_OPERATORS
-        self._limit(load_bytes if at_once and not launching else max(load_bytes, derive_bytes))
+
+        def make_room() -> None:
+            if launching or not at_once:
+                self._limit(max(load_bytes, derive_bytes))
+
+        if not at_once:  # else the second thread has taken some of what only tables of operators need
+            make_room()
         with self._refusing():
             self._end_step()
-            rows = derived_rows(self._connection, sorted(self._new_runs), self._end_step, at_once=at_once)
+            rows = derived_rows(self._connection, sorted(self._new_runs), self._end_step, make_room, at_once=at_once)
             with contextlib.closing(rows):
                 for table, run_id, batch in rows:
                     self.insert(table, run_id, iter([batch]))
