@@ -19,7 +19,10 @@ from traceconv.events.trace import TraceBatch
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.registry import choose_reader
 from traceconv.formats.xplane.reader import XplaneReader
+from traceconv.normalize.trace.rule_files import parse_rules
 from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.inspect import inspect_trace
+from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.provenance.find import why
 from traceconv.store.database import open_store
 
@@ -47,6 +50,18 @@ def events(batches: list[TraceBatch]) -> list[tuple[Any, ...]]:
 
 def of_one_line(*found: bytes, kinds: tuple[str, ...] = ("f",), **options: Any) -> bytes:
     return xb.space(xb.plane("/host:CPU", xb.line(1, "t", 0, *found), events=xb.names(*kinds), **options))
+
+
+def test_a_profile_has_all_events_whatever_their_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(of_one_line(*(xb.event(1, 1_000_000 * n, 1_000) for n in range(4))))
+    rules = (
+        parse_rules("title = 'JSON'\npriority = 99\nevent_limit = 2\n[detect]\nprocesses = ['/host:CPU']", "x.toml"),
+    )
+    [run] = ingest([path], tmp_path / "a.duckdb", trace_options=TraceOptions(rules=rules))
+    assert not run.log
+    assert query(tmp_path / "a.duckdb", "SELECT writer FROM run") == [("JSON",)]
+    assert not inspect_trace(path, "xplane", rules=rules).log
 
 
 def test_rows(tmp_path: Path) -> None:

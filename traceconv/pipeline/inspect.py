@@ -108,7 +108,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         log.count(code, _LOSSES[code], count)
     header = header_of(source.keys)
     found = seen.rules(source.keys)
-    missing = found.limit_reached(seen.counts["X events"]) if scan else None
+    missing = found.limit_reached(seen.counts["X events"], source.keys) if scan else None
     if missing is not None:
         log.add(Code.MISSING_RECORDS, missing)
     return TraceSummary(

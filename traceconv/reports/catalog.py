@@ -14,7 +14,7 @@ from traceconv.store.database import view_comments
 from traceconv.store.documented_sql import DocumentedSql, JoinedQuery, guard_left_joins, load_folder, without_order
 
 #: A report that another one reads; it must come first in the alphabet, so that it exists when the other is created.
-_CALL = re.compile(r"FROM ([a-z_]+)\(run := run\)")
+_CALL = re.compile(r"FROM ([a-z_]+)\(run := run\b")
 
 #: A documented query; its parameters are those of its macro.
 Report = DocumentedSql

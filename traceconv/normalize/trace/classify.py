@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -138,7 +138,7 @@ class RuleSet:
     step_ends     how instants mark the ends of steps
     hosts         args that contain the name of the host; the first that any row has is used
     launch_arg    arg that a task and the call that launched it share, for files whose calls have no correlation IDs
-    event_limit   the writer omits the last complete events of a trace that has more than this number, or a multiple
+    event_limit   the writer omits the last complete events of JSON that has more than this number, or a multiple
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -158,9 +158,12 @@ class RuleSet:
     event_limit: int | None = None
     launch_arg: str | None = None
 
-    def limit_reached(self, complete_events: int) -> str | None:
-        """Return what is missing if a trace has the largest number of complete events that its writer keeps."""
-        if self.event_limit is None or not complete_events or complete_events % self.event_limit:
+    def limit_reached(self, complete_events: int, keys: Container[str]) -> str | None:
+        """Return what is missing if a trace has the largest number of complete events that its writer keeps.
+
+        keys  the file's other keys; XLA's profiler keeps all events in protobuf
+        """
+        if self.event_limit is None or not complete_events or complete_events % self.event_limit or "xplane" in keys:
             return None
         return f"{complete_events:,} complete events, a limit of the writer: later ones are missing"
 
