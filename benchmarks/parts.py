@@ -33,8 +33,9 @@ def insert(store: str, target: str) -> dict[str, Any]:
 
     from traceconv.schema import tables
     from traceconv.schema.arrow import arrow_schema
-    from traceconv.store.database import create_store, create_tables, open_store
+    from traceconv.store.database import create_store, open_store
     from traceconv.store.load_memory import prepare_to_load
+    from traceconv.store.statements import store_statements
 
     loaded: dict[str, pa.Table] = {}
     with open_store(Path(store)) as connection:
@@ -46,7 +47,7 @@ def insert(store: str, target: str) -> dict[str, Any]:
     connection = create_store(Path(target))
     prepare_to_load(connection)
     connection.execute("BEGIN")
-    create_tables(connection)
+    connection.execute(";\n".join(store_statements()))
     for name, table in loaded.items():
         connection.register("incoming", table)
         connection.execute(f'INSERT INTO "{name}" SELECT * FROM incoming')  # noqa: S608 - names of our schemas

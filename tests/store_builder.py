@@ -17,9 +17,10 @@ from stores import attached
 from traceconv.reports.catalog import install
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
-from traceconv.store.database import create_store, create_tables
+from traceconv.store.database import create_store
 from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.migrations import LINK_CALLS
+from traceconv.store.statements import store_statements
 from traceconv.store.valid_files import remember_valid
 
 Rows = Sequence[Mapping[str, object]]
@@ -65,7 +66,7 @@ def _empty_store() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "empty.duckdb"
     with create_store(path) as connection:
-        create_tables(connection)
+        connection.execute(";\n".join(store_statements()))
         install(connection)
     return path
 

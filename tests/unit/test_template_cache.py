@@ -116,7 +116,7 @@ import traceconv.cli.app
 import traceconv.pipeline.ingest
 from traceconv.reports.catalog import report_statements
 from traceconv.store import template_cache
-from traceconv.store.database import store_statements
+from traceconv.store.statements import store_statements
 
 opened = set()
 sys.addaudithook(lambda name, arguments: opened.add(str(arguments[0])) if name == "open" else None)

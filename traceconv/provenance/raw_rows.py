@@ -29,7 +29,7 @@ class RawRows:
     def of(self, table: str, row: Mapping[str, Any]) -> Found:
         """Return a row's evidence, and the rows that it was made from. InputError: a file is missing or has changed."""
         if table in ("task", "api", "range", "marker"):
-            return self._slice(table, row), []
+            return self._slice(row), []
         if table == "flow":
             refs = [("api", row["src_id"], "where it starts"), ("task", row["dst_id"], "where it ends")]
             return [], [RowRef(name, int(one), role) for name, one, role in refs if one is not None]
@@ -50,7 +50,7 @@ class RawRows:
         }
         return finders[table](row) if table in finders else [], []
 
-    def _slice(self, table: str, row: Mapping[str, Any]) -> list[Evidence]:
+    def _slice(self, row: Mapping[str, Any]) -> list[Evidence]:
         start = self._log.record(int(row["id"]))
         found = [self._log.evidence(start, "its start")]
         # Times of tasks are device ticks: their ends are found by the number of the task only.

@@ -10,8 +10,8 @@ import duckdb
 
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import define, views
-from traceconv.store.database import view_comments
 from traceconv.store.documented_sql import DocumentedSql, JoinedQuery, guard_left_joins, load_folder, without_order
+from traceconv.store.statements import view_comments
 
 #: A report that another one reads; it must come first in the alphabet, so that it exists when the other is created.
 _CALL = re.compile(r"FROM ([a-z_]+)\(run := run\b")

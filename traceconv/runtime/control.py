@@ -406,14 +406,13 @@ class ControlFlow:
         if not flow:
             return
         rest: dict[tuple[Variant, int], int] = {}
-        control = self.controls[index]
-        yield from self._launched(control, flow, control.path, [logged], rest)
+        yield from self._launched(flow, self.controls[index].path, [logged], rest)
         for (variant, place), count in rest.items():
             for part in self._counts(count):
                 yield self._numbered(variant, place, part), None
 
     def _launched(
-        self, control: ControlOp, flow: Flow, path: str, left: list[int], rest: dict[tuple[Variant, int], int]
+        self, flow: Flow, path: str, left: list[int], rest: dict[tuple[Variant, int], int]
     ) -> Iterator[tuple[DeviceOp, str | None]]:
         number = 0
         for trip, count in flow:
@@ -429,7 +428,7 @@ class ControlFlow:
                     inner = trip.inner.get(op.nodes[0].name)
                     if inner:
                         name = f"{scope}/{op.nodes[0].name.strip('/')}"
-                        yield from self._launched(body.controls[op.nodes[0].name], inner, name, left, rest)
+                        yield from self._launched(inner, name, left, rest)
             if count > now:
                 _count(trip, count - now, rest)
 

@@ -201,9 +201,6 @@ class Graph:
         """Return tensor → node that produces it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
-    def opset_imports(self) -> list[onnx.OperatorSetIdProto]:
-        return [helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
-
 
 def describe(node: Node, opsets: Mapping[str, int]) -> str:
     """Return how errors name a node: `op Conv (node 'n1', opset 9)`."""

@@ -1,4 +1,4 @@
-"""The store's file: its default path, creating it, opening it, and explaining errors.
+"""Connections to the store's file: create it, open it, explain why that fails.
 
 A store is a DuckDB file. It is written with the storage version of DuckDB 1.2, so that older shells and libraries can
 open it. It is attached under a fixed name and made current, so that its views and macros don't depend on the file name.
@@ -12,19 +12,15 @@ import stat
 import tempfile
 import time
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 import duckdb
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError, option, printable
-from traceconv.schema import tables
-from traceconv.schema.ddl import comments, create_table, quote_identifier, quote_text
+from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.catalogue import columns_of_tables, time_limit, views, wrong_in
-from traceconv.store.documented_sql import DocumentedSql, guard_left_joins
-from traceconv.store.functions import function_statements
+from traceconv.store.catalogue import columns_of_tables, time_limit, wrong_in
 from traceconv.store.migrations import OLDEST_VERSION, older_names
 from traceconv.store.valid_files import file_state, is_known, remember_checked
 
@@ -48,13 +44,6 @@ _MAGIC_BYTES = b"DUCK"
 _BUSY: tuple[type[duckdb.Error], ...] = tuple(filter(None, [getattr(duckdb, "ResourceInUseException", None)]))
 #: Number of interrupts, one per millisecond, until every call has ended.
 _INTERRUPTS = 100
-
-_STORE_INFO = "CREATE TABLE store_info (schema_version BIGINT, writer VARCHAR)"
-_STORE_INFO_COMMENTS = """
-COMMENT ON TABLE store_info IS 'Version of this store: one row.';
-COMMENT ON COLUMN store_info.schema_version IS '[index] Version of the schema of the tables.';
-COMMENT ON COLUMN store_info.writer IS '[text] Program and version that created the file.'
-"""
 
 
 class OlderStoreError(StoreError):
@@ -88,7 +77,7 @@ def is_duckdb(path: Path) -> bool:
 def create_store(path: Path) -> duckdb.DuckDBPyConnection:
     """Create an empty database file and return a connection with it as current database.
 
-    `create_tables` creates its tables. Raises StoreError if the file exists or can't be created.
+    Raises StoreError if the file exists or can't be created.
     """
     if os.path.exists(path):
         raise StoreError(f"{_shown(path)} already exists; choose another name or remove it")
@@ -105,45 +94,6 @@ def check_path(path: Path) -> str:
     if "\\" in absolute:
         raise StoreError(f"{_shown(path)}: DuckDB reads a backslash in a path as a slash; give another")
     return absolute
-
-
-def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create all tables, comments, `store_info`, functions and views in the current database."""
-    connection.execute(";\n".join(store_statements()))
-
-
-def store_statements() -> list[str]:
-    """Return the statements that create a store in an empty database, without the reports."""
-    writer = quote_text(f"traceconv {__version__}")
-    return [
-        _STORE_INFO,
-        f"INSERT INTO store_info VALUES ({SCHEMA_VERSION}, {writer})",  # noqa: S608 - quoted
-        *(create_table(schema) for schema in tables().values()),
-        *definition_statements(),
-    ]
-
-
-def definition_statements() -> list[str]:
-    """Return the statements that create or replace comments, functions and views."""
-    statements = [_STORE_INFO_COMMENTS]
-    statements.extend(comment for schema in tables().values() for comment in comments(schema))
-    statements.extend(function_statements())
-    for name, view in views().items():
-        statements.append(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS\n{view.body}")
-        statements.extend(view_comments(view))
-    perfetto = (resources.files("traceconv.store") / "perfetto.sql").read_text("utf-8")
-    statements.append(guard_left_joins(perfetto, "perfetto"))
-    return statements
-
-
-def view_comments(view: DocumentedSql) -> list[str]:
-    """Return COMMENT ON statements for a view and its columns."""
-    name = quote_identifier(view.name)
-    found = [f"COMMENT ON VIEW {name} IS {quote_text(view.comment)}"]
-    for column in view.columns:
-        text = quote_text(f"[{column.unit}] {column.doc}")
-        found.append(f"COMMENT ON COLUMN {name}.{quote_identifier(column.name)} IS {text}")
-    return found
 
 
 def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> duckdb.DuckDBPyConnection:

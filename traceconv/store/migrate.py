@@ -16,7 +16,6 @@ from traceconv.schema import tables
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.database import (
     OlderStoreError,
-    definition_statements,
     open_own_file,
     open_store,
     raise_interrupt,
@@ -25,6 +24,7 @@ from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.file_lock import FileLock
 from traceconv.store.files import remove_database, sync
 from traceconv.store.migrations import migration_statements, unfilled_columns
+from traceconv.store.statements import definition_statements
 
 
 def open_migrated(path: Path, report_statements: Sequence[str]) -> duckdb.DuckDBPyConnection:

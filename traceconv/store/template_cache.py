@@ -21,7 +21,8 @@ from traceconv._version import __version__
 from traceconv.base.cache_folder import cache_folder
 from traceconv.base.digest import blake2b
 from traceconv.base.errors import StoreError
-from traceconv.store.database import STORAGE_OPTIONS, create_store, store_statements
+from traceconv.store.database import STORAGE_OPTIONS, create_store
+from traceconv.store.statements import store_statements
 
 #: Several versions may be in use: those created last are kept.
 _KEPT_FILES = 4

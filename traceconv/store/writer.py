@@ -29,7 +29,6 @@ from traceconv.store.database import (
     new_cursor,
     open_store,
     raise_interrupt,
-    store_statements,
 )
 from traceconv.store.derived_tables import derived_rows
 from traceconv.store.file_lock import FileLock
@@ -48,6 +47,7 @@ from traceconv.store.migrate import migrate
 from traceconv.store.partial_store import create_partial, partial_store, remove_orphan
 from traceconv.store.run_index import RunIndex
 from traceconv.store.small_inserts import SmallInserts
+from traceconv.store.statements import store_statements
 from traceconv.store.valid_files import remember_valid
 
 #: Rows of a new store from which on each step of filling derived tables is committed: what earlier steps used takes

@@ -15,7 +15,7 @@ def norms(state: State) -> None:
         if found is None:
             continue
         members, centred, square_mean = found
-        sink = _division(state, node, centred, members)
+        sink = _division(state, node, members)
         if sink is None:
             continue
         kind = "rms-norm"
@@ -44,7 +44,7 @@ def _statistics(state: State, root: Node) -> tuple[list[Node], str, Node] | None
     return ([square, mean, add, root], square.inputs[0], mean) if squared else None
 
 
-def _division(state: State, root: Node, centred: str, members: list[Node]) -> Node | None:
+def _division(state: State, root: Node, members: list[Node]) -> Node | None:
     """Return the op that divides by √: Div(x, √), or Mul(x, 1/√). Adds it, and the reciprocal, to `members`."""
     reader = state.only_reader(root)
     if reader is None:

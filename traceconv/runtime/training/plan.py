@@ -113,7 +113,7 @@ class Planner:
         gradients = walk.walk(nodes, flowing, parameters, devices, bucket_bytes)
         state = {name: graph.constants[name] for name in parameters}
         state |= {running: graph.constants[running] for running, _, _ in stats}
-        self._refresh(gradients, stats, state, devices)
+        self._refresh(gradients, stats, state)
         inputs = (*graph.inputs, self.loss.target.name)
         final = replace(
             graph,
@@ -229,7 +229,6 @@ class Planner:
         gradients: Mapping[str, str],
         stats: Sequence[tuple[str, str, float]],
         state: dict[str, Array],
-        devices: int,
     ) -> None:
         """The optimizer's ops, which wait for the backward pass and the collectives."""
         optimizer = self.optimizer
