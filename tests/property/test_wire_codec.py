@@ -121,7 +121,7 @@ def test_fields_are_found_by_name_at_any_position(name: str, data: st.DataObject
 
 def test_a_field_of_another_type_is_null_and_not_reinterpreted() -> None:
     ours = record("stream")
-    changed = tuple(dataclasses.replace(f, type="f64") if f.name == "name" else f for f in ours.fields)
+    changed = tuple(f._replace(type="f64") if f.name == "name" else f for f in ours.fields)
     other = dataclasses.replace(ours, fields=changed)
     records_ = np.zeros(1, dtype_of(other))
     records_["name"] = 1.5

@@ -50,20 +50,6 @@ def test_existing_file_is_kept_if_writing_fails(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["trace.json"]
 
 
-@pytest.mark.parametrize("uncached", [True, False])
-def test_writes_of_any_size_are_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, uncached: bool) -> None:
-    def refused(*_: object) -> int:
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
-    if not uncached:
-        monkeypatch.setattr(os, "pwritev", refused)
-    parts: list[bytes] = [b"first", b"a" * (1 << 20), b"", b"b" * 70_001, b"c", b"d" * 200_003, b"last"]
-    with open_output(tmp_path / "trace.json") as file:
-        for part in parts:
-            assert file.write(part) == len(part)
-    assert (tmp_path / "trace.json").read_bytes() == b"".join(parts)
-
-
 def test_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="No space left"), open_output(tmp_path / "trace.json") as file:
         file.write(b"half")

@@ -9,22 +9,14 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import ENOENT, EOPNOTSUPP
-from io import BufferedWriter, FileIO
+from errno import ENOENT
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from traceconv.base.errors import OutputError, printable
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
 #: Fast rather than small: traces are so repetitive that higher levels gain little (level 6: 10 % less).
 _GZIP_LEVEL = 2
-#: RWF_DONTCACHE of Linux 6.14 and later, a constant of `os` from Python 3.14 on.
-_DONT_CACHE = 0x80
-#: Smaller writes are cached, so that the kernel does not write them to disk one by one.
-_LEAST_UNCACHED = 1 << 16
 #: Characters of a file's name in that of its partial file: names have 255 bytes at most, a character up to four.
 _NAME_PART = 50
 
@@ -40,28 +32,6 @@ class CountedFile:
         """Write all of `data`."""
         self._file.write(data)
         self.size_bytes += len(data)
-
-
-class _UncachedFile(FileIO):
-    """A file whose large writes leave the page cache once they are on disk, if the system can do so.
-
-    The kernel reuses their pages: new ones for some GB take longer than computing what is written, and displace others.
-    """
-
-    _flags = _DONT_CACHE if sys.platform == "linux" else 0
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        """Write some of `data`; return the number of bytes."""
-        if self._flags and memoryview(data).nbytes >= _LEAST_UNCACHED:
-            try:
-                return os.pwritev(self.fileno(), [data], -1, self._flags)
-            except NotImplementedError:
-                self._flags = 0
-            except OSError as error:
-                if error.errno != EOPNOTSUPP:
-                    raise
-                self._flags = 0
-        return super().write(data)
 
 
 @contextmanager
@@ -111,7 +81,7 @@ def _open_raw(target: Path | None, partial: Path | None) -> IO[bytes]:
         return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     if os.path.isdir(target):
         raise IsADirectoryError("it is a folder")
-    return target.open("wb") if partial is None else BufferedWriter(_UncachedFile(partial, "xb"))
+    return target.open("wb") if partial is None else partial.open("xb")
 
 
 def _is_special(target: Path) -> bool:
