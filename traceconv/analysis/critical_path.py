@@ -16,7 +16,6 @@ from typing import TypeVar
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv.analysis import dependency_kinds as kinds_of
 from traceconv.analysis.dependency_graph import Graph, build_graph
@@ -24,6 +23,7 @@ from traceconv.analysis.dependency_kinds import TASK_KINDS
 from traceconv.analysis.path_names import PathNames
 from traceconv.analysis.replay import chain
 from traceconv.analysis.slices import load_slices
+from traceconv.base.arrays import NDArray
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv.analysis.dependency_kinds import (
     COPY,
@@ -29,6 +28,7 @@ from traceconv.analysis.dependency_kinds import (
 from traceconv.analysis.replay import Delays
 from traceconv.analysis.slices import Columns, Slices
 from traceconv.analysis.vertices import Int8, find, ordered, usual_delays
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 
 #: Synchronising calls times streams, from which on only the first wait of a thread for a task is an edge.

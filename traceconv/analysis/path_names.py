@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 
 #: Names and ops in memory.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv import native
 from traceconv.analysis.dependency_kinds import HOST, IDLE, RUN, STREAM, WAITS
 from traceconv.analysis.replay import Delays
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 
 Int8 = NDArray[np.int8]

@@ -6,8 +6,8 @@ The difference of two timestamps may need one more bit.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.integers import LARGEST
 
 Int32 = NDArray[np.int32]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.schema.dtypes import RecordArray
 
 #: An event's ID is source_id × 2**ORDINAL_BITS + its ordinal in that source.

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec import Raw
-from numpy.typing import NDArray
+
+from traceconv.base.arrays import NDArray
 
 
 class ReusedId(NamedTuple):

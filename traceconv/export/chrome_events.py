@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import LoadCounter, allocations, in_batches, running_sums

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import StoreError
 from traceconv.export.busy_time import BusyTime
 from traceconv.export.chrome_layout import Layout, Thread

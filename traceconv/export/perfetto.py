@@ -16,9 +16,9 @@ from typing import TypeAlias
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv._version import __version__
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import StoreError
 from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import table_sources

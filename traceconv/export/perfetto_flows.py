@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.export import perfetto_records as wire
 from traceconv.export.row_lookup import IdPlaces, look_up
 from traceconv.export.row_order import order_of

@@ -14,8 +14,8 @@ from itertools import count
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import StoreError
 from traceconv.export.chrome_layout import DEVICE_TABLES, Layout, Thread, make_layout
 from traceconv.export.load_counters import LoadCounter, allocations, load_counters, running_sums

@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.base.workers import Workers
 from traceconv.export.json_sql import EXACT_LIMIT
 from traceconv.export.output import CountedFile

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
+
+from traceconv.base.arrays import NDArray
 
 Int64 = NDArray[np.int64]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.export.sorted_runs import find_runs, merged, one_thread
 from traceconv.export.windows import condition, time_windows
 

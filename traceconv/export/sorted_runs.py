@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.schema.ddl import quote_identifier
 
 Int64 = NDArray[np.int64]

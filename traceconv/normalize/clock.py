@@ -15,8 +15,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, differences, sums
 from traceconv.base.integers import LARGEST
 from traceconv.normalize.time_bounds import TimeBounds

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.base.integers import LARGEST
 

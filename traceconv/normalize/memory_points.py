@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 
 #: Times of changes per interval: reports read the blocks of at most two intervals per pool.

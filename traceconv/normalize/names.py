@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.schema import Field
 
 #: Larger dictionaries are reduced to the texts that a batch uses, since each batch has its own.

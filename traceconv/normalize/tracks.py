@@ -8,8 +8,8 @@ from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.normalize.memory_budget import Budget, NumberedRows, Row
 from traceconv.normalize.rows import rows_from_tuples

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog, LogEntry, Severity
 from traceconv.base.int64 import sums
 from traceconv.events.trace import TraceBatch

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import InputError, printable
 from traceconv.base.integers import parse_int64
 from traceconv.events.npu import ORDINAL_BITS

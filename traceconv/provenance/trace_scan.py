@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import EventColumns, TraceBatch
 from traceconv.formats.format import ReadRequest

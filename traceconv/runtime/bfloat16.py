@@ -12,8 +12,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+from traceconv.base.arrays import NDArray
 
 BF16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 #: Integer attributes that are element types: of the result, or of the computation.

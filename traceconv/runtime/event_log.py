@@ -19,9 +19,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.runtime.device import Device, Task
 from traceconv.runtime.expand import Room
 from traceconv.runtime.lower import DeviceOp, Program

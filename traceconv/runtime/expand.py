@@ -7,9 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.schema.dtypes import RecordArray, gather, join
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import op_cache
 from traceconv.runtime.graph import DTYPES, Tensor

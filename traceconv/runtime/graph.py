@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import printable
 from traceconv.runtime.bfloat16 import BF16
 

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, get_type_hints
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import ModelError, UsageError, printable, suggestion
 from traceconv.runtime import op_cache
 from traceconv.runtime.bfloat16 import tensor_of

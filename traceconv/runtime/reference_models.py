@@ -11,8 +11,9 @@ import math
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+
+from traceconv.base.arrays import NDArray
 
 _OPSET = 17
 _IR_VERSION = 8

@@ -16,8 +16,8 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError
 from traceconv.base.int64 import Int64

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import ImportLog
 from traceconv.events.trace import EventColumns
 from traceconv.formats.chrome_json.decode import BLANKS, MalformedText, decode_events

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 
 #: Two-sided 95 % quantile of the normal distribution.

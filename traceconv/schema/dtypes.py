@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.schema.model import RecordSchema
 
 #: An array of records: a structured dtype, one element per record.

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.integers import LARGEST
 from traceconv.normalize.memory_points import Changes, MemoryAtTasks, MemoryInUse
 from traceconv.store.catalogue import define

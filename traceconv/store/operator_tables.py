@@ -9,8 +9,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.operators.distinct import CALL, OPERATOR_SCHEMA, DistinctOperators
 from traceconv.normalize.operators.registry import names_with_formula

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]

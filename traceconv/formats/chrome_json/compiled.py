@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import has_duplicates
 from traceconv.events.trace import LABEL_FIELDS, RAW_FIELDS, Coded, EventColumns, Extras
 

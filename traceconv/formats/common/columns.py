@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import differences
 from traceconv.events.trace import TOO_LONG, Coded, coded
 

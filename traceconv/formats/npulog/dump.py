@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import InputError, UsageError, printable, suggestion
 from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, part_of, read_header, schema_of
 from traceconv.formats.npulog.discover import CaptureFolder, LogFile, find_captures

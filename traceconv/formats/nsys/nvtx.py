@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Mask
 from traceconv.events.trace import Coded, Label, NamedTrack, coded, combined
 from traceconv.formats.common.columns import json_objects

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.npu import ORDINAL_BITS

@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.integers import LARGEST, is_time
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.wire.protobuf import Int64

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from msgspec import Raw
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import InputError
 from traceconv.events.trace import Coded, EventColumns, EventFlows, Extras, Label, NamedTrack, TraceBatch, TrackName
 from traceconv.wire.protobuf import Int64

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, parse_snapshot
 from traceconv.formats.perfetto_proto.events import TrackEvents

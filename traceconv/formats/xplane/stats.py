@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.events.trace import coded
 from traceconv.formats.xplane import field_numbers as pb
 from traceconv.wire.protobuf import FIXED64, LEN, VARINT, FieldTable, Int64, Mask, walk

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code
 from traceconv.base.int64 import Int64, Mask, differences
 from traceconv.events.npu import EventBatch

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.base.integers import LARGEST, is_time
 from traceconv.schema.dtypes import RecordArray, gather, join

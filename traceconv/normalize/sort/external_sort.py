@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.workers import WorkBehind, Workers
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema.dtypes import RecordArray, gather, join

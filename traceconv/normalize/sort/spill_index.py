@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.external_sort import RUN_ROWS, ExternalSort
 from traceconv.normalize.sort.spool import Spool

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import BinaryIO, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.errors import OutputError
 from traceconv.base.int64 import Int64
 from traceconv.schema.dtypes import RecordArray, gather, join

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from traceconv.base.arrays import NDArray
 
 
 def stable_order(keys: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:

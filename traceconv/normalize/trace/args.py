@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.normalize.trace.binary import offsets_of
 
 #: Key in args for the content of an event outside of its `args` that has no column.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.base.integers import parse_int64
 from traceconv.events.trace import EventFlows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.events.items import Items
 from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.distinct import distinct_of

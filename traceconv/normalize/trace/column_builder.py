@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.integers import parse_int64
 from traceconv.normalize.names import constant
 from traceconv.normalize.rows import ColumnData, Nullable

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
-from numpy.typing import NDArray
 
 from traceconv import native
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import Coded, binary_column, coded
 from traceconv.normalize.trace.binary import as_text, offsets_of

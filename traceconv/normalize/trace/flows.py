@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.normalize.rows import Nullable, row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort

@@ -9,8 +9,8 @@ from operator import attrgetter
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask, differences
 from traceconv.base.integers import parse_int64
 from traceconv.base.prefetch import prefetch

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.rows import Nullable, rows_from_tuples
 

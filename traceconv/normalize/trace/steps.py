@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.events.trace import binary_column
 from traceconv.normalize.rows import Nullable, rows_from_tuples

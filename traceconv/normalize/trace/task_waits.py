@@ -8,8 +8,8 @@ are recomputed from the tasks alone.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.spool import Spool

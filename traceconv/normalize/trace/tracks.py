@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.events.trace import Label, NamedTrack, ReusedId, TrackName
 from traceconv.normalize.tracks import Track, Tracks
 

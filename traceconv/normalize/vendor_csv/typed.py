@@ -13,8 +13,8 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import sums
 from traceconv.events.trace import binary_column
 from traceconv.normalize.trace.times import exact_ns, exact_number

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traceconv.base.arrays import NDArray
 from traceconv.runtime.fusion.state import State
 from traceconv.runtime.graph import Node, Tensor
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from numpy.typing import NDArray
-
+from traceconv.base.arrays import NDArray
 from traceconv.runtime.cost import MatrixWork
 from traceconv.runtime.graph import Array, Node, Tensor
 
