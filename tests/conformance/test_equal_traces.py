@@ -25,7 +25,15 @@ TORCH = SHARED / "real" / "torch"
 #: Times are later by this.
 LATER_US = Decimal("123456789.001")
 #: Categories of events on threads of the host.
-HOST = ("cpu_op", "python_function", "user_annotation", "cuda_runtime", "hip_runtime", "cuda_driver")
+HOST = (
+    "cpu_op",
+    "cpu_instant_event",
+    "python_function",
+    "user_annotation",
+    "cuda_runtime",
+    "hip_runtime",
+    "cuda_driver",
+)
 
 
 def later(event: Event) -> Event:
