@@ -187,6 +187,12 @@ def test_flame_graphs_show_the_op_tree(make_store: MakeStore, tmp_path: Path) ->
     assert page.boxes[1][1].endswith("\n100.00% of all")
 
 
+def test_a_flame_graph_counts_boxes_that_are_too_narrow() -> None:
+    graph = flame_graph([Node(0, str(n), None, 1, str(n)) for n in range(5_000)])
+    assert graph.count("<div") == 2  # the graph and its total
+    assert "5,000 narrower boxes are left out." in graph
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), min_size=1, max_size=40))
 def test_boxes_of_flame_graphs_are_inside_those_around_them(rows: list[tuple[int, int]]) -> None:
     depths = [0]

@@ -76,15 +76,12 @@ def flame_graph(nodes: Sequence[Node]) -> str:
     shown = sorted(wide, key=lambda place: (-widths[place], nodes[place].depth, place))[:_MOST_BOXES]
     shown = [place for place in shown if nodes[place].depth < _MOST_LEVELS]
     left_out = sum(map(bool, widths)) - len(shown)
-    levels = 2 + max(nodes[place].depth for place in shown)
-    boxes = "".join(
-        _box(nodes[place].depth + 1, starts[place], widths[place], whole, nodes[place], nodes[place].title)
-        for place in shown
-    )
+    levels = 2 + max((nodes[place].depth for place in shown), default=-1)
+    boxes = "".join(_box(nodes[place].depth + 1, starts[place], widths[place], whole, nodes[place]) for place in shown)
     everything = Node(0, f"all: {human_duration(whole)}", None, whole, "")
     note = f"<p><small>{left_out:,} narrower boxes are left out.</small></p>" if left_out else ""
     height = levels * _BOX_HEIGHT
-    return f'<div class="flame" style="height:{height}px">{_box(0, 0, whole, whole, everything, "")}{boxes}</div>{note}'
+    return f'<div class="flame" style="height:{height}px">{_box(0, 0, whole, whole, everything)}{boxes}</div>{note}'
 
 
 def _layout(nodes: Sequence[Node]) -> tuple[list[int], list[int]]:
@@ -105,11 +102,11 @@ def _layout(nodes: Sequence[Node]) -> tuple[list[int], list[int]]:
     return widths, starts
 
 
-def _box(level: int, start: int, width: int, whole: int, node: Node, title: str) -> str:
+def _box(level: int, start: int, width: int, whole: int, node: Node) -> str:
     place = f"left:{_percent(start, whole)};width:{_percent(width, whole)};top:{level * _BOX_HEIGHT}px"
     css = _COLORS.get(node.kind or "", "c3") if level else "c4"
-    share = f"&#10;{_percent(width, whole, 2)} of all" if title else ""
-    return f'<div class="{css}" style="{place}" title="{title}{share}">{text(node.name[:200])}</div>'
+    share = f"&#10;{_percent(width, whole, 2)} of all" if node.title else ""
+    return f'<div class="{css}" style="{place}" title="{node.title}{share}">{text(node.name[:200])}</div>'
 
 
 def _percent(part: int, whole: int, digits: int = 5) -> str:
