@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64
 from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import LoadCounter, allocations, in_batches, running_sums
@@ -23,8 +24,6 @@ from traceconv.export.row_lookup import look_up
 from traceconv.export.timeline import device_memory
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY, TASK_TABLES
 from traceconv.schema import table
-
-Int64 = NDArray[np.int64]
 
 #: Text beyond this many ops is joined to their tasks, not kept in memory.
 _MOST_OPS = 100_000

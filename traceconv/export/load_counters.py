@@ -14,8 +14,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.arrays import NDArray
 from traceconv.base.errors import StoreError
+from traceconv.base.int64 import Int64
 from traceconv.export.busy_time import BusyTime
 from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.store.time_chunks import time_chunks
@@ -24,7 +24,6 @@ _WINDOWS = 100
 _BATCH_ROWS = 1 << 16
 #: Rows that are sorted at once.
 _CHUNK_ROWS = 1 << 18
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

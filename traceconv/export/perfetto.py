@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from traceconv._version import __version__
-from traceconv.base.arrays import NDArray
 from traceconv.base.errors import StoreError
+from traceconv.base.int64 import Int64
 from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import table_sources
 from traceconv.export.json_sql import json_text
@@ -49,7 +48,6 @@ from traceconv.normalize.trace.own_columns import (
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
 
-Int64 = NDArray[np.int64]
 #: Columns of a template, by name.
 Columns: TypeAlias = "dict[str, pa.Array | Int64]"
 

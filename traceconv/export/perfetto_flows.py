@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64
 from traceconv.export import perfetto_records as wire
 from traceconv.export.row_lookup import IdPlaces, look_up
 from traceconv.export.row_order import order_of
@@ -20,8 +21,6 @@ from traceconv.export.timeline import SLICE_TABLES
 from traceconv.export.windows import condition, time_windows
 from traceconv.formats.perfetto_proto.own_export import REVERSED
 from traceconv.wire.protobuf import encode_varint
-
-Int64 = NDArray[np.int64]
 
 #: Tables whose rows can be ends of flows, in the order written: their time, and the order of equal times.
 _TABLES = {

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.errors import StoreError
+from traceconv.base.int64 import Int64
 from traceconv.export.chrome_layout import DEVICE_TABLES, Layout, Thread, make_layout
 from traceconv.export.load_counters import LoadCounter, allocations, load_counters, running_sums
 from traceconv.export.perfetto_records import bytes_field, number_field
@@ -24,7 +25,6 @@ from traceconv.export.timeline import SLICE_TABLES, device_memory
 
 #: Maximum size of the lookup table for tracks of slices.
 _MOST_PLACES = 1 << 27
-Int64 = NDArray[np.int64]
 
 _EXPLICIT_ORDER = 3
 #: Fields of TrackDescriptor.

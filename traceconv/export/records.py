@@ -20,13 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv import native
-from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64
 from traceconv.base.workers import Workers
 from traceconv.export.json_sql import EXACT_LIMIT
 from traceconv.export.output import CountedFile
 from traceconv.wire.protobuf import encode_varint
 
-Int64 = NDArray[np.int64]
 #: kind, column, texts to look up in, number, bytes before the value, bytes after its length; columns by their place.
 _Part: TypeAlias = "tuple[int, int, int, int, bytes, bytes]"
 #: Validity bits, values or offsets, data of texts, the first row in them, and the number of rows.

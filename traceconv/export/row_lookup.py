@@ -8,8 +8,7 @@ import duckdb
 import numpy as np
 
 from traceconv.base.arrays import NDArray
-
-Int64 = NDArray[np.int64]
+from traceconv.base.int64 import Int64
 
 #: IDs are found by their distance from the first if these are at most as many for each ID that is looked up.
 _MOST_PLACES = 16

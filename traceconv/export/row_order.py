@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from traceconv import native
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64
 from traceconv.export.sorted_runs import find_runs, merged, one_thread
 from traceconv.export.windows import condition, time_windows
 
-Int64 = NDArray[np.int64]
 Places = NDArray[np.intp]
 #: Rows whose numbers are in memory together.
 _NUMBERS_ROWS = 262_144

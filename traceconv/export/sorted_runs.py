@@ -15,10 +15,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64
 from traceconv.schema.ddl import quote_identifier
-
-Int64 = NDArray[np.int64]
 
 #: Column of a source with the position of a row in its table.
 ROW = "_row"

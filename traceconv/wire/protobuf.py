@@ -13,10 +13,9 @@ import numpy as np
 
 from traceconv import native
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64, Mask
 
-Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 
 VARINT, FIXED64, LEN, FIXED32 = 0, 1, 2, 5
 

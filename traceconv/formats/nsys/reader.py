@@ -13,6 +13,7 @@ import pyarrow as pa
 from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
+from traceconv.base.int64 import Int64
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import Coded, EventColumns, EventFlows, NamedTrack, TraceBatch, TrackName, coded, combined
 from traceconv.formats.common.columns import durations, integer_array, integers, json_objects
@@ -38,8 +39,6 @@ from traceconv.formats.nsys.tables import (
     CallTable,
     DeviceTable,
 )
-
-Int64 = NDArray[np.int64]
 
 #: Correlation ids below this are looked up in a bit table, so that calls that launch nothing start no flow.
 _MAX_CORRELATION = 1 << 26

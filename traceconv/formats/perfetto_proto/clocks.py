@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64
 from traceconv.base.integers import LARGEST, is_time
 from traceconv.formats.perfetto_proto.message import Message
-from traceconv.wire.protobuf import Int64
 
 #: The clock of packets that don't specify one.
 BOOTTIME, MONOTONIC = 6, 3

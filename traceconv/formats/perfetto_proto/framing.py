@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceconv import native
+from traceconv.base.int64 import Int64, Mask
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.wire.protobuf import (
     FIELD,
@@ -19,8 +20,6 @@ from traceconv.wire.protobuf import (
     VARINT,
     CutError,
     FieldTable,
-    Int64,
-    Mask,
     UInt64,
     WireError,
     field_table,

@@ -13,8 +13,8 @@ from msgspec import Raw
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.errors import InputError
+from traceconv.base.int64 import Int64
 from traceconv.events.trace import Coded, EventColumns, EventFlows, Extras, Label, NamedTrack, TraceBatch, TrackName
-from traceconv.wire.protobuf import Int64
 
 PH = {1: "B", 2: "E", 3: "i", 4: "C"}
 #: Limit of the characters of interned texts in all args of a window.

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from traceconv import native
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64, Mask
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, parse_snapshot
 from traceconv.formats.perfetto_proto.events import TrackEvents
@@ -27,7 +28,7 @@ from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
 from traceconv.formats.perfetto_proto.sequences import Sequence
 from traceconv.formats.perfetto_proto.state import TraceState
 from traceconv.formats.perfetto_proto.tracks import BUILTIN_NAMES, DEFAULT
-from traceconv.wire.protobuf import LEN, Int64, Mask, WireError
+from traceconv.wire.protobuf import LEN, WireError
 
 #: Whether C takes events.
 IN_C = native.AVAILABLE

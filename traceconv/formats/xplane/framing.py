@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from traceconv.base.diagnostics import Code
+from traceconv.base.int64 import Int64
 from traceconv.formats.xplane import field_numbers as pb
-from traceconv.wire.protobuf import FIXED32, FIXED64, LEN, VARINT, CutError, Int64, WireError, messages, varint, walk
+from traceconv.wire.protobuf import FIXED32, FIXED64, LEN, VARINT, CutError, WireError, messages, varint, walk
 
 #: Levels of messages. Each has the number of the field that contains the next level, 0 for none.
 SPACE, PLANE, LINE = range(3)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from traceconv.base.int64 import Int64
 from traceconv.events.trace import TrackName
 from traceconv.formats.xplane import field_numbers as pb
 from traceconv.formats.xplane.framing import LINE, PLANE, SPACE, Run, Value
@@ -29,7 +30,7 @@ from traceconv.formats.xplane.stats import (
     read_stats,
     spans,
 )
-from traceconv.wire.protobuf import Int64, signed, walk
+from traceconv.wire.protobuf import signed, walk
 
 #: Fields that are read here even if they are large.
 WANTED = frozenset(

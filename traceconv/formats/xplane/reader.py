@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError
-from traceconv.base.int64 import Mask, differences, sums
+from traceconv.base.int64 import Int64, Mask, differences, sums
 from traceconv.events.trace import TOO_LONG, Coded, EventColumns, TraceBatch
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN
@@ -25,7 +25,7 @@ from traceconv.formats.xplane import field_numbers as pb
 from traceconv.formats.xplane.framing import LINE, Run, SpaceFramer, Value
 from traceconv.formats.xplane.planes import MAX_LINES, MAX_TEXT_BYTES, WANTED, Kinds, Space
 from traceconv.formats.xplane.stats import KIND_ID, StatNames, Stats, column, joined, objects, read_stats, spans
-from traceconv.wire.protobuf import VARINT, FieldTable, Int64, walk
+from traceconv.wire.protobuf import VARINT, FieldTable, walk
 
 EVENTS = frozenset(((LINE, pb.EVENTS),))
 #: Bytes of the statistics of kinds that are repeated for the events of a batch, and for those of a chunk of the file.

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import coded
 from traceconv.formats.xplane import field_numbers as pb
-from traceconv.wire.protobuf import FIXED64, LEN, VARINT, FieldTable, Int64, Mask, walk
+from traceconv.wire.protobuf import FIXED64, LEN, VARINT, FieldTable, walk
 
 #: Keys for what is not a statistic: the name of a kind of event that has a shorter one, and the ID of an unknown kind.
 LONG_NAME, KIND_ID = "long_name", "metadata_id"
