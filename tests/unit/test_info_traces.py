@@ -13,9 +13,11 @@ import pytest
 from trace_files import write_trace
 
 from traceconv.base.diagnostics import Severity
+from traceconv.base.errors import InputError
 from traceconv.cli.app import run as run_command
 from traceconv.export.chrome import export_chrome
 from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.inspect import inspect_trace
 from traceconv.store.database import open_store
 
 A = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1.5,"dur":2}'
@@ -175,6 +177,14 @@ def test_a_folder_of_torch_npu(capfd: pytest.CaptureFixture[str], tmp_path: Path
     assert "  timeline  trace_view.json" in out
     assert all(len(line) <= 80 for line in out.splitlines())
     assert described(capfd, folder)[1]["timelines"] == [str(folder / "trace_view.json")]
+
+
+def test_documents_that_follow_each_other_without_events_are_not_a_trace(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"name":"a","st_ms":0}\n{"name":"b","st_ms":1}\n')
+    for read in (lambda: inspect_trace(lines, "chrome_json"), lambda: ingest([lines], tmp_path / "trace.duckdb")):
+        with pytest.raises(InputError, match="no array of events"):
+            read()
 
 
 def test_one_of_two_files_is_not_a_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

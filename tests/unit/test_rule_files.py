@@ -173,6 +173,32 @@ def test_a_trace_with_as_many_events_as_its_writer_keeps_is_incomplete(
         parse_rules("title = 'One'\nevent_limit = 0", "zero.toml")
 
 
+_FULL = {"ph": "M", "cat": "__metadata", "name": "trace_buffer_overflowed", "pid": 1, "tid": 1, "ts": 0}
+
+
+@pytest.mark.parametrize(
+    ("more", "key", "missing"),
+    [
+        ([], {"viztracer_metadata": {"overflow": True}}, True),
+        ([], {"viztracer_metadata": {"overflow": False}}, False),
+        ([], {"viztracer_metadata": {"overflow": 1}}, False),
+        ([], {"viztracer_metadata": [True]}, False),
+        ([{**_FULL, "args": {"overflowed_at_ts": 1}}], {}, True),
+        ([{**_FULL, "ph": "i"}], {}, False),
+    ],
+)
+def test_a_trace_whose_writer_dropped_events_is_incomplete(
+    more: list[object], key: dict[str, object], missing: bool, tmp_path: Path
+) -> None:
+    trace = tmp_path / "one.json"
+    event = {"ph": "X", "name": "f", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    trace.write_text(json.dumps({"traceEvents": [event, *more], **key}))
+    [run] = ingest([trace], tmp_path / "trace.duckdb")
+    codes = ["missing_records"] if missing else []
+    assert [entry.code.text for entry in run.log] == codes
+    assert [entry.code.text for entry in inspect_trace(trace, "chrome_json").log] == codes
+
+
 def test_common_thread_names_identify_no_writer() -> None:
     words = {"threads": ["main", "worker"], "categories": ["app"], "keys": ["perfetto"]}
     assert rules_of(words, built_in()).title == "Perfetto"

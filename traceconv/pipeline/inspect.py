@@ -27,7 +27,7 @@ from traceconv.normalize.trace.args import arg_keys
 from traceconv.normalize.trace.classify import RuleSet, identifying_words, rules_of
 from traceconv.normalize.trace.counters import samples_of
 from traceconv.normalize.trace.event_batch import without_keys
-from traceconv.normalize.trace.metadata import read_metadata, time_places
+from traceconv.normalize.trace.metadata import BUFFER_FULL, read_metadata, time_places
 from traceconv.normalize.trace.own_export import header_of
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.times import US_PLACES, exact_ns
@@ -40,6 +40,7 @@ _LOSSES = {
     Code.NO_TIME: "events without a valid ts",
     Code.BAD_DURATION: "durations that are not numbers, or end beyond 64 bits",
     Code.BAD_NUMBER: "counters with a value that is not a number, or args that are not an object",
+    Code.MISSING_RECORDS: "the writer's buffer was full: later events are missing",
 }
 
 
@@ -108,7 +109,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         log.count(code, _LOSSES[code], count)
     header = header_of(source.keys)
     found = seen.rules(source.keys)
-    missing = found.limit_reached(seen.counts["X events"], source.keys) if scan else None
+    missing = found.missing_events(seen.counts["X events"], source.keys) if scan else None
     if missing is not None:
         log.add(Code.MISSING_RECORDS, missing)
     return TraceSummary(
@@ -185,6 +186,7 @@ class _EventFacts(TimeBounds):
             self.lost[Code.BAD_NUMBER] += len(np.union1d(samples.bad, samples.unread))
         for row in np.flatnonzero(kinds == phases.METADATA).tolist():
             text = args[row].as_py() if args is not None else None
+            self.lost[Code.MISSING_RECORDS] += names[row] == BUFFER_FULL
             read_metadata(self.tracks, names[row], pids[row], tids[row], text or b"")
 
     def _note_times(

@@ -45,7 +45,10 @@ _NUL_RUN = re.compile(rb"[\0 \t\r\n]*")
 
 
 class TraceParser:
-    """Yields batches from text fed to it. `keys` has the keys outside the events."""
+    """Yields batches from text fed to it. `keys` has the keys outside the events.
+
+    `found_events`: whether the text has an array of events, even an empty one, or a line with an event.
+    """
 
     def __init__(self, log: ImportLog, limits: Limits | None = None) -> None:
         self._log = log
@@ -70,6 +73,7 @@ class TraceParser:
         self._large_bytes = 0
         self.keys: dict[str, bytes] = {}
         self.event_count = 0
+        self.found_events = False
 
     def feed(self, chunk: bytes) -> Iterator[TraceBatch]:
         """Take the next text."""
@@ -103,11 +107,6 @@ class TraceParser:
     def lost_events(self) -> int:
         """Events that could not be recovered."""
         return self._recovery.lost_events
-
-    @property
-    def found_events(self) -> bool:
-        """Whether the text has an array of events, even an empty one."""
-        return self._arrays > 0
 
     def _take(self, text: bytes, *, final: bool) -> Iterator[TraceBatch]:
         left = len(self._text) - self._at
@@ -208,6 +207,7 @@ class TraceParser:
 
     def _begin_events(self, *, in_object: bool, opened: bool = True) -> None:
         self._state, self._in_object, self._open = "events", in_object, opened
+        self.found_events = True
         self._arrays += 1
         if self._arrays == 2:
             self._note(Code.SEVERAL_ARRAYS, "events are in more than one array; all are read", self._at)

@@ -18,9 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from traceconv.base.errors import UsageError, option, printable, regular_expression
+from traceconv.events.keys import value_at
 from traceconv.formats.common.files import STDIN
 
 T = TypeVar("T")
@@ -33,8 +32,6 @@ PATTERN_GROUPS = ("rank", "host", "group")
 _MAX_RANK = 2**31
 #: Timestamps in this range are nanoseconds since 1970: from 2001-09-09 to 2096.
 EPOCH_RANGE = range(10**18, 4 * 10**18)
-#: Longer metadata values are not parsed.
-_MAX_VALUE_BYTES = 1 << 20
 #: Ranks within a dimension of a job or a machine are not the rank in the job.
 _RANK = re.compile(
     r"(?<![a-z0-9])(?:(?P<kind>[a-z]+)[-_.])?(?P<what>global[-_]?rank|local[-_]?rank|rank|worker)[-_=.]?"
@@ -154,11 +151,11 @@ def names_of(places: Sequence[tuple[Path, Path | None]], naming: Naming) -> list
 
 def of_keys(keys: Mapping[str, bytes]) -> Identity:
     """Return the identity in a trace's metadata: key → JSON text of its value."""
-    distributed = _value(keys, "distributedInfo")
+    distributed = value_at(keys, "distributedInfo")
     inner_rank = distributed.get("rank") if isinstance(distributed, dict) else None
-    rank = _first(_rank_of(value) for value in (inner_rank, *(_value(keys, key) for key in _RANK_KEYS)))
-    hosts = [_value(keys, key) for key in _HOST_KEYS] + [_at(keys, *steps) for steps in _HOST_PATHS]
-    return Identity(rank, _first(map(_name_of, hosts)), _first(_name_of(_value(keys, key)) for key in _GROUP_KEYS))
+    rank = _first(_rank_of(value) for value in (inner_rank, *(value_at(keys, key) for key in _RANK_KEYS)))
+    hosts = [value_at(keys, key) for key in _HOST_KEYS] + [value_at(keys, *steps) for steps in _HOST_PATHS]
+    return Identity(rank, _first(map(_name_of, hosts)), _first(_name_of(value_at(keys, key)) for key in _GROUP_KEYS))
 
 
 def epoch_offset_ns(keys: Mapping[str, bytes], start_ns: object) -> int | None:
@@ -172,9 +169,9 @@ def epoch_offset_ns(keys: Mapping[str, bytes], start_ns: object) -> int | None:
         return 0
     base = _first(
         (
-            _at(keys, "nsys_export", "session_start", "utcEpochNs"),
-            _at(keys, "xplane", "planes", "Task Environment", "profile_start_time"),
-            _value(keys, "baseTimeNanoseconds"),
+            value_at(keys, "nsys_export", "session_start", "utcEpochNs"),
+            value_at(keys, "xplane", "planes", "Task Environment", "profile_start_time"),
+            value_at(keys, "baseTimeNanoseconds"),
         )
     )
     return base if type(base) is int and base in EPOCH_RANGE and start_ns + base in EPOCH_RANGE else None
@@ -189,25 +186,6 @@ def of_facts(facts: Mapping[str, object]) -> Identity:
 
 def _first(values: Iterable[T | None]) -> T | None:
     return next((value for value in values if value is not None), None)
-
-
-def _at(keys: Mapping[str, bytes], key: str, *steps: str) -> object:
-    """The value at a path of keys."""
-    found = _value(keys, key)
-    for step in steps:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
-
-
-def _value(keys: Mapping[str, bytes], key: str) -> object:
-    text = keys.get(key, b"")
-    if not text or len(text) > _MAX_VALUE_BYTES:
-        return None
-    try:
-        found: object = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return found
 
 
 def _by_path(path: Path, top: Path | None, top_name: str | None, resolved: Path) -> Identity:

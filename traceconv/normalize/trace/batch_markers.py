@@ -12,7 +12,7 @@ from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.counters import samples_of
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.event_batch import SCOPES, EventBatch
-from traceconv.normalize.trace.metadata import read_metadata
+from traceconv.normalize.trace.metadata import BUFFER_FULL, read_metadata
 
 
 def metadata(events: EventBatch) -> None:
@@ -20,6 +20,8 @@ def metadata(events: EventBatch) -> None:
     places = events.places(phases.METADATA)
     if not len(places):
         return
+    full = [place for place in places.tolist() if events.names[place] == BUFFER_FULL]
+    events.report_each(Code.MISSING_RECORDS, "the writer's buffer was full: later events are missing", full)
     args = events.raw("args", places)
     texts = args.to_pylist() if args is not None else [b""] * len(places)
     used = [

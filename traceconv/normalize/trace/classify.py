@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
 from traceconv.events.items import Items
+from traceconv.events.keys import value_at
 from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.distinct import distinct_of
 
@@ -139,6 +140,7 @@ class RuleSet:
     hosts         args that contain the name of the host; the first that any row has is used
     launch_arg    arg that a task and the call that launched it share, for files whose calls have no correlation IDs
     event_limit   the writer omits the last complete events of JSON that has more than this number, or a multiple
+    overflow_key  path of a key outside the events, such as `about.overflow`, which is true if the writer dropped events
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -157,12 +159,15 @@ class RuleSet:
     instants: frozenset[str] = frozenset()
     event_limit: int | None = None
     launch_arg: str | None = None
+    overflow_key: str | None = None
 
-    def limit_reached(self, complete_events: int, keys: Container[str]) -> str | None:
-        """Return what is missing if a trace has the largest number of complete events that its writer keeps.
+    def missing_events(self, complete_events: int, keys: Mapping[str, bytes]) -> str | None:
+        """Return what is missing if the writer dropped events, or kept as many complete events as it ever does.
 
         keys  the file's other keys; XLA's profiler keeps all events in protobuf
         """
+        if self.overflow_key is not None and value_at(keys, *self.overflow_key.split(".")) is True:
+            return f"the writer dropped events because its buffer was full ({self.overflow_key} is true)"
         if self.event_limit is None or not complete_events or complete_events % self.event_limit or "xplane" in keys:
             return None
         return f"{complete_events:,} complete events, a limit of the writer: later ones are missing"

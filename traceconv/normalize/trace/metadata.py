@@ -11,6 +11,8 @@ from traceconv.normalize.trace.tracks import TraceTracks
 
 #: DFTracer's names of time units → powers of ten of nanoseconds. Source: its core/common/enumeration.h.
 TIME_UNITS = {"NS": 0, "US": 3, "MS": 6, "SEC": 9}
+#: Chrome writes this event if its buffer was full before the recording ended.
+BUFFER_FULL = "trace_buffer_overflowed"
 _NAMES = ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
 _OBJECT = msgspec.json.Decoder(dict[str, object])
 

@@ -74,7 +74,7 @@ class SecondPass:
     def prepare(self) -> None:
         """Do everything that needs the events in another order than the source's. Binding flows may still go on."""
         complete = self._first.accounts.by_record.get("X events")
-        missing = self.rules.limit_reached(complete.records, self._keys) if complete is not None else None
+        missing = self.rules.missing_events(complete.records if complete is not None else 0, self._keys)
         if missing is not None:
             self._first.log.add(Code.MISSING_RECORDS, missing, source_id=1)
         classified = self._thread.submit(self._classify)

@@ -1,0 +1,24 @@
+"""Values of the keys outside a trace's events, which readers keep as JSON text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+#: Longer values are not parsed.
+_MAX_VALUE_BYTES = 1 << 20
+
+
+def value_at(keys: Mapping[str, bytes], key: str, *steps: str) -> object:
+    """Return the value at a path; None if there is none, or if it is malformed or too long."""
+    text = keys.get(key, b"")
+    if not text or len(text) > _MAX_VALUE_BYTES:
+        return None
+    try:
+        found: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    for step in steps:
+        found = found.get(step) if isinstance(found, dict) else None
+    return found
