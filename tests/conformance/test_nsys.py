@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from nsys_builder import call, global_tid, insert, kernel, new_report
 
+from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
 from traceconv.inspection.traces import trace_lines
@@ -208,6 +209,19 @@ def test_unsupported_tables_are_counted(report: Path, tmp_path: Path) -> None:
     state = inspect_trace(report, "nsys")
     assert state.intact
     assert "intact, but 2 records are of unknown types" in "\n".join(trace_lines(state))
+
+
+def test_warnings_of_the_profiler_are_reported(report: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(report) as db:
+        db.execute("CREATE TABLE ENUM_DIAGNOSTIC_SEVERITY_LEVEL (id INT, name TEXT, label TEXT)")
+        db.execute("INSERT INTO ENUM_DIAGNOSTIC_SEVERITY_LEVEL VALUES (1, 'Info', 'Information'), (2, 'Warning', NULL)")
+        db.execute("CREATE TABLE DIAGNOSTIC_EVENT (timestamp INT, severity INT, text TEXT)")
+        db.execute("INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 1, 'started'), (2, 2, 'not all events\n'), (3, 2, NULL)")
+    db.close()
+    run, _ = taken(report, tmp_path)
+    messages = [entry.message for entry in run.log if entry.code is Code.PROFILER_WARNING]
+    assert messages == [r"warning of the profiler: not all events\x0a"]
+    assert not run.lossy
 
 
 def big_report(tmp_path: Path, count: int) -> Path:

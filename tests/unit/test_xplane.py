@@ -15,6 +15,7 @@ from perfetto_builder import message
 from stores import query
 
 from traceconv import native
+from traceconv.base.diagnostics import Code
 from traceconv.events.trace import TraceBatch
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.registry import choose_reader
@@ -69,7 +70,9 @@ def test_rows(tmp_path: Path) -> None:
     path.write_bytes(SMALL)
     assert choose_reader(path) == "xplane"
     [run] = ingest([path], store)
-    assert {entry.code.text for entry in run.log} == {"fine_time"}
+    assert {entry.code.text for entry in run.log} == {"fine_time", "profiler_warning"}
+    messages = [entry.message for entry in run.log if entry.code is Code.PROFILER_WARNING]
+    assert messages == ["error of the profiler: an error", "warning of the profiler: a warning"]
     thread = ("/host:CPU", str(1 << 40), "python")
     assert query(store, ROWS) == [
         ("/device:GPU:0", "7", "Stream #7(Compute)", "MemcpyH2D", 3501, 1000),

@@ -33,7 +33,11 @@ class Code(Enum):
     TRUNCATED = (Severity.DATA_LOSS, "A file ends inside a block.")
     MISSING_RECORDS = (
         Severity.DATA_LOSS,
-        "Gaps in sequence numbers, or as many events as a writer keeps: records are missing.",
+        "Gaps in sequence numbers, as many events as a writer keeps, or events that it dropped: records are missing.",
+    )
+    PROFILER_WARNING = (
+        Severity.INFO,
+        "Warnings and errors of the profiler about its recording: events may be missing.",
     )
     REPEATED_RECORDS = (Severity.INFO, "Repeated records: dropped.")
     CONFLICTING_RECORDS = (Severity.ERROR, "Different records with the same sequence numbers: the first are kept.")

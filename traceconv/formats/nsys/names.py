@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.errors import printable
 from traceconv.events.trace import Coded, TrackName, coded
 from traceconv.formats.nsys.database import Damage, Database
 from traceconv.formats.nsys.pages import Values
@@ -35,6 +36,7 @@ class Names:
             row[0]: self.text(row[1]) for row in self._all("ThreadNames", ("globalTid", "nameId")) if row[0] is not None
         }
         self.about = self._read_about()
+        self._report_warnings()
 
     @property
     def several_processes(self) -> bool:
@@ -91,6 +93,13 @@ class Names:
         for row in self._all("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs", "utcTime"))[:1]:
             about["session_start"] = {"utcEpochNs": row[0], "utcTime": row[1] if isinstance(row[1], str) else None}
         return about
+
+    def _report_warnings(self) -> None:
+        levels = self.labels("ENUM_DIAGNOSTIC_SEVERITY_LEVEL")
+        for severity, text in self._all("DIAGNOSTIC_EVENT", ("severity", "text")):
+            level = levels.get(severity, "").lower()
+            if level in ("warning", "error") and isinstance(text, str):
+                self._log.add(Code.PROFILER_WARNING, f"{level} of the profiler: {printable(text)}", source_id=1)
 
     # -- look-ups --
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
-from traceconv.base.errors import InputError
+from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import Int64, Mask, differences, sums
 from traceconv.events.trace import TOO_LONG, Coded, EventColumns, TraceBatch
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
@@ -112,12 +112,11 @@ class XplaneReader(FileReader):
         ]
         if devices:
             self.keys["xplane_devices"] = json.dumps(devices).encode()
-        about = {
-            "hostnames": hosts,
-            "errors": space.texts.get(pb.ERRORS, []),
-            "warnings": space.texts.get(pb.WARNINGS, []),
-            "planes": planes,
-        }
+        errors, warnings = (space.texts.get(kind, []) for kind in (pb.ERRORS, pb.WARNINGS))
+        for level, texts in (("error", errors), ("warning", warnings)):
+            for text in texts:
+                self._log.add(Code.PROFILER_WARNING, f"{level} of the profiler: {printable(text)}", source_id=SOURCE_ID)
+        about = {"hostnames": hosts, "errors": errors, "warnings": warnings, "planes": planes}
         self.keys["xplane"] = json.dumps(about).encode()
 
     def _lose(self, code: Code, message: str, offset: int, size: int) -> None:
