@@ -6,7 +6,8 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,21 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copyfile(template, folder / template.name)
     monkeypatch.setenv("TRACECONV_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture
+def folder_of_a_user() -> Iterator[Path]:
+    """A folder of a user whom permissions apply to, unlike root; meanwhile, the process is this user's."""
+    is_root, nobody = os.geteuid() == 0, 65534
+    with tempfile.TemporaryDirectory() as name:
+        if is_root:
+            os.chown(name, nobody, nobody)
+            os.seteuid(nobody)
+        try:
+            yield Path(name)
+        finally:
+            if is_root:
+                os.seteuid(0)
 
 
 @pytest.fixture

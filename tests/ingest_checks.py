@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from stores import attached
+from stores import attached, query
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.formats.npulog.discover import find_captures
@@ -28,6 +29,22 @@ def ingested(store: Path, *folders: Path, **options: Any) -> list[IngestedRun]:
     for run in runs:
         check_accounting(store, run)
     return runs
+
+
+def taken(content: object, folder: Path, name: str = "trace.json", **options: Any) -> tuple[IngestedRun, Path]:
+    """Write a file (bytes, text, or anything else as JSON) and ingest it; return its run, whose accounting is checked,
+    and the store."""
+    path, store = folder / name, folder / "trace.duckdb"
+    text = content if isinstance(content, bytes | str) else json.dumps(content)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    [run] = ingest([path], store, **options)
+    assert all(account.balanced for account in run.accounts.by_record.values())
+    return run, store
+
+
+def rows_of(content: object, folder: Path, sql: str, name: str = "trace.json") -> list[tuple[Any, ...]]:
+    """Rows of a statement on a store of one file, as `taken` writes it."""
+    return query(taken(content, folder, name)[1], sql)
 
 
 def all_rows(store: Path, *, leave_out: tuple[str, ...] = ()) -> dict[str, list[tuple[Any, ...]]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from ingest_checks import taken
 from shared_data import shared
+from stores import query
 
 from traceconv.pipeline.ingest import ingest
 
@@ -26,10 +27,8 @@ HCCL = {
 
 def sizes(events: list[dict[str, Any]], tmp_path: Path) -> dict[str, int | None]:
     """Bytes of each collective, by the type in its name."""
-    (tmp_path / "trace.json").write_text(json.dumps({"deviceProperties": [], "traceEvents": events}))
-    ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        rows = store.execute("SELECT name, size_bytes FROM task WHERE kind = 'collective'").fetchall()
+    _, store = taken({"deviceProperties": [], "traceEvents": events}, tmp_path)
+    rows = query(store, "SELECT name, size_bytes FROM task WHERE kind = 'collective'")
     return {name.rpartition("__")[2]: size for name, size in rows}
 
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stores import query
 
 from traceconv.reports.catalog import reports
-from traceconv.store.database import open_store
 
 SHELLS = Path(os.environ.get("TRACECONV_SHELLS") or Path(__file__).parents[2] / ".shells")
 MAGICS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ")
@@ -35,7 +35,7 @@ def runnable_shell(version: str, folder: Path) -> Path:
     """Return an executable shell, copied to `folder` if necessary; skip the test without one."""
     found = find_shell(version)
     if found is None:
-        pytest.skip(f"no duckdb shell in {SHELLS / version}")
+        pytest.skip(f"no duckdb shell in {SHELLS / version}: make test installs it")
     # Some packages install it without execute permission.
     if not os.access(found, os.X_OK):
         found = Path(shutil.copy(found, folder / "duckdb"))
@@ -94,8 +94,7 @@ def test_every_report_has_the_same_rows_as_in_the_installed_duckdb(shell: Path, 
         )
         for name, report in reports().items()
     ]
-    with open_store(store) as connection:
-        ours = [connection.execute(sql).fetchall() for sql in statements]
+    ours = [query(store, sql) for sql in statements]
     # All in one process: a shell takes longer to start than to run a report.
     separated = [
         part for name, sql in zip(reports(), statements, strict=True) for part in (f"SELECT '{name}' AS report", sql)

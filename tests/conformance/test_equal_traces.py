@@ -90,13 +90,14 @@ def shown(column: SqlColumn, value: object, change: str) -> object:
 
 @pytest.mark.parametrize(
     "path",
-    [TORCH / "mi250_rocm6.2_minitoy.json.gz", TORCH / "cuda_event_sync_multi_stream.json.gz",
+    [TORCH / "mi250_rocm6.2_minitoy.json.gz",
+     pytest.param(TORCH / "cuda_event_sync_multi_stream.json.gz", marks=pytest.mark.long),
      pytest.param(SAMPLE, marks=pytest.mark.long)],
     ids=lambda path: path.name,
 )  # fmt: skip
 def test_reports_of_equal_traces(path: Path, tmp_path: Path) -> None:
     if not path.exists():
-        pytest.skip("no shared/conformance here")
+        pytest.skip("no shared/conformance here; set TRACECONV_SHARED")
     trace = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)
     events = [{**e, "ts": Decimal(e["ts"])} if "ts" in e else e for e in trace["traceEvents"]]
     for change, changed in CHANGES.items():

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from ingest_checks import taken
 
 from traceconv.base.errors import InputError
 from traceconv.inspection.run import info
@@ -72,8 +73,9 @@ def test_other_files_that_look_like_traces(name: str, text: bytes, advice: str, 
 
 
 def test_an_explicit_reader_reads_any_file(tmp_path: Path) -> None:
-    (tmp_path / "a.cpuprofile").write_text('{"nodes":[{"id":1,"callFrame":{}}],"traceEvents":[]}')
-    [run] = ingest([tmp_path / "a.cpuprofile"], tmp_path / "trace.duckdb", reader="chrome_json")
+    run, _ = taken(
+        '{"nodes":[{"id":1,"callFrame":{}}],"traceEvents":[]}', tmp_path, "a.cpuprofile", reader="chrome_json"
+    )
     assert run.record_count == 0
 
 

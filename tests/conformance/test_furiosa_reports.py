@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from ingest_checks import taken
 from shared_data import shared
 
 from traceconv.pipeline.ingest import ingest
@@ -41,9 +42,8 @@ def store_of(rows: str, folder: Path) -> duckdb.DuckDBPyConnection:
             }
             times = f'"ts": {microseconds(start)}, "dur": {microseconds(end - start)}'
             events.append(f"{json.dumps(event)[:-1]}, {times}}}")
-    (folder / "trace.json").write_text(f"[{','.join(events)}]", "utf-8")
-    ingest([folder / "trace.json"], folder / "trace.duckdb")
-    return duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+    _, store = taken(f"[{','.join(events)}]", folder)
+    return duckdb.connect(str(store), read_only=True)
 
 
 def test_the_tables_of_the_documentation(tmp_path: Path) -> None:

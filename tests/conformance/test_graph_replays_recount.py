@@ -13,9 +13,8 @@ from typing import Any
 
 import duckdb
 import pytest
+from ingest_checks import taken
 from shared_data import shared
-
-from traceconv.pipeline.ingest import ingest
 
 TORCH = shared("real") / "torch"
 RESNET, NCCL, RECENT = (
@@ -119,10 +118,8 @@ def changed(events: list[Event], seed: int) -> list[Event]:
 
 def stored(events: list[Event], folder: Path) -> duckdb.DuckDBPyConnection:
     folder.mkdir(exist_ok=True)
-    path = folder / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}, default=str))
-    ingest([path], folder / "trace.duckdb")
-    return duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+    _, store = taken(json.dumps({"schemaVersion": 1, "traceEvents": events}, default=str), folder)
+    return duckdb.connect(str(store), read_only=True)
 
 
 def replayed(store: duckdb.DuckDBPyConnection) -> dict[Kernel, str | None]:

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pytest
 from recount import chrome, sources, writers
 from recount.stored import runs_by_path
 from recount.tally import nanoseconds
 from shared_data import SHARED, shared
+from stores import query
 
 from traceconv.pipeline.ingest import ingest
 
@@ -42,11 +42,10 @@ def test_pytorch_kernels_by_plain_recount(tmp_path: Path) -> None:
             found.sort()
             ranks = [nearest_rank(found, percent) for percent in (50, 90, 99)]
             wanted[(runs[path], *key)] = (len(found), sum(found), found[0], *ranks, found[-1])
-    with duckdb.connect(str(store), read_only=True) as connection:
-        rows = connection.execute(
-            "SELECT run_id, device_id, kind, kernel, count, total_ns, min_ns, p50_ns, p90_ns, p99_ns, max_ns "
-            "FROM kernels"
-        ).fetchall()
+    rows = query(
+        store,
+        "SELECT run_id, device_id, kind, kernel, count, total_ns, min_ns, p50_ns, p90_ns, p99_ns, max_ns FROM kernels",
+    )
     assert {row[:4]: row[4:] for row in rows} == wanted
     assert len(wanted) >= 300
 
@@ -58,9 +57,9 @@ def test_categories_of_real_names(tmp_path: Path, golden: Callable[[str, str], N
     folders = [REAL / "torch", REAL / "rocm", REAL / "ascend" / "torch_npu_level1_rank1", REAL / "mindspore"]
     others = [REAL / "tensorflow", REAL / "onnxruntime", SHARED / "seed_systems" / "megengine"]
     ingest([*folders, *others], store)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        rows = connection.execute(
-            "SELECT DISTINCT coalesce(category, '?'), kernel_label(kernel)[:100] FROM kernels "
-            "WHERE kind IN ('compute', 'collective') ORDER BY ALL"
-        ).fetchall()
+    rows = query(
+        store,
+        "SELECT DISTINCT coalesce(category, '?'), kernel_label(kernel)[:100] FROM kernels "
+        "WHERE kind IN ('compute', 'collective') ORDER BY ALL",
+    )
     golden("kernel_categories.txt", "".join(f"{category:14} {label}\n" for category, label in rows))

@@ -33,7 +33,7 @@ LARGE = (
 def python_of(package: Path | None, *arguments: object, standard_input: str = "") -> str:
     """Run a Python program with DuckDB from a folder (None: the installed one); return its output."""
     if package is not None and not (package / "duckdb").is_dir():
-        pytest.skip(f"no duckdb package in {package}")
+        pytest.skip(f"no duckdb package in {package}: make test installs it")
     paths = [*([str(package)] if package else []), str(ROOT)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, *map(str, arguments)]

@@ -12,6 +12,7 @@ import pytest
 from recount import chrome, writers
 from recount.tally import nanoseconds
 from shared_data import shared
+from stores import query
 
 from traceconv.pipeline.ingest import ingest
 
@@ -73,10 +74,10 @@ def tree(path: Path) -> dict[Path_, list[int]]:
 def test_tree_by_plain_recount(name: str, tmp_path: Path) -> None:
     store = tmp_path / "s.duckdb"
     ingest([TORCH / name], store)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        rows = connection.execute(
-            "SELECT coalesce(path, ''), count, host_total_ns, self_task_count, task_count, device_total_ns FROM op_tree"
-        ).fetchall()
+    rows = query(
+        store,
+        "SELECT coalesce(path, ''), count, host_total_ns, self_task_count, task_count, device_total_ns FROM op_tree",
+    )
     wanted = {" > ".join(names): tuple(sums) for names, sums in tree(TORCH / name).items()}
     assert {path: tuple(sums) for path, *sums in rows} == wanted
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ingest_checks import taken
 from stores import query
-
-from traceconv.pipeline.ingest import ingest
 
 perfetto_trace_pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 Trace = perfetto_trace_pb2.Trace
@@ -150,9 +149,7 @@ def test_random_traces_yield_the_encoded_rows(seed: int, tmp_path: Path) -> None
             name, category, start, args = open_.pop()
             text = json.dumps(args, sort_keys=True)
             expected.append((f"thread {sequence}", name, start, ns - start, len(open_), category, text))
-    path, store = tmp_path / "trace.pftrace", tmp_path / "trace.duckdb"
-    path.write_bytes(trace.SerializeToString())
-    run = ingest([path], store)[0]
+    run, store = taken(trace.SerializeToString(), tmp_path, "trace.pftrace")
     assert run.complete and not [e for e in run.log if e.code.text != "partial_overlap"]
     found = query(
         store,

@@ -30,7 +30,7 @@ def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConne
     return run, duckdb.connect(str(store), read_only=True)
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="no real files here; set TRACECONV_SHARED")
+@pytest.mark.skipif(not REAL.exists(), reason="no shared/conformance here; set TRACECONV_SHARED")
 def test_a_real_file_has_the_content_of_its_json(tmp_path: Path) -> None:
     tool = json.loads(gzip.decompress(REAL.read_bytes()))["rocprofiler-sdk-tool"][0]
     kernels = {one["kernel_id"]: one for one in tool["kernel_symbols"]}

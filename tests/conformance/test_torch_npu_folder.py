@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from shared_data import shared
+from stores import query
 
 from traceconv.cli import app
 from traceconv.pipeline.ingest import ingest
@@ -30,11 +31,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def ask(store: Path, query: str) -> list[tuple[object, ...]]:
-    with duckdb.connect(str(store), read_only=True) as connection:
-        return connection.execute(query).fetchall()
-
-
 def kernels() -> list[dict[str, str]]:
     with (FOLDER / "kernel_details.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -44,14 +40,14 @@ def test_every_kernel_completes_a_task_of_the_timeline(store: Path) -> None:
     accounting = (
         "SELECT record_count, paired_count, lost_count FROM import_account WHERE record = 'kernel_details records'"
     )
-    assert ask(store, accounting) == [(191, 191, 0)]
-    assert ask(store, "SELECT count(*) FROM import_log WHERE severity <> 'info'") == [(0,)]
+    assert query(store, accounting) == [(191, 191, 0)]
+    assert query(store, "SELECT count(*) FROM import_log WHERE severity <> 'info'") == [(0,)]
 
 
 def test_tasks_have_the_values_of_kernel_details(store: Path) -> None:
     rows = {
         (name, start_ns): (op_type, state, core)
-        for name, start_ns, op_type, state, core in ask(
+        for name, start_ns, op_type, state, core in query(
             store,
             "SELECT t.name, t.start_ns, o.op_type, o.state, t.core_type FROM task AS t JOIN op AS o "
             "USING (run_id, op_id)",
@@ -112,11 +108,11 @@ def test_collectives_are_rows_of_op_summary_with_their_size_and_group(store: Pat
     with (FOLDER / "trace_view.json").open(encoding="utf-8") as file:
         slices = [event for event in json.load(file) if event["ph"] == "X" and event["name"].startswith("hcom_")]
     sizes = {event["name"]: event["args"]["count"] * 4 for event in slices}  # all are FP32
-    assert dict(ask(store, "SELECT name, size_bytes FROM task WHERE comm_group = 'Group 0'")) == sizes
-    shown = ask(store, "SELECT op_name, op_type, op_type_source FROM op_summary WHERE op_id IS NULL")
+    assert dict(query(store, "SELECT name, size_bytes FROM task WHERE comm_group = 'Group 0'")) == sizes
+    shown = query(store, "SELECT op_name, op_type, op_type_source FROM op_summary WHERE op_id IS NULL")
     assert sorted(shown) == sorted((name, "hcom_allReduce_", "name") for name in sizes)
-    assert ask(store, "SELECT count(*) FROM op_summary") == [(191,)]
-    assert ask(store, "SELECT count(*) FROM op_summary(step := 50)") == [(191,)]
+    assert query(store, "SELECT count(*) FROM op_summary") == [(191,)]
+    assert query(store, "SELECT count(*) FROM op_summary(step := 50)") == [(191,)]
 
 
 def test_counter_times_and_ratios_are_equal_to_the_table(store: Path, capfd: pytest.CaptureFixture[str]) -> None:

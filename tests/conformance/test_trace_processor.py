@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from ingest_checks import taken
 from shared_data import shared
 from trace_processor_flows import FLOWS, Flows
 
@@ -295,9 +296,8 @@ def test_shortest_decimals_and_ftrace_states(tmp_path: Path) -> None:
     event = {"ph": "X", "name": "s", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
     numbers = {"a": 0.1 + 0.2, "b": 0.1, "c": 1e-7}
     trace = {"traceEvents": [{**event, "args": numbers}], "systemTraceEvents": lines}
-    (tmp_path / "trace.json").write_text(json.dumps(trace))
-    ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as connection:
+    _, store = taken(trace, tmp_path)
+    with duckdb.connect(str(store), read_only=True) as connection:
         shown = connection.execute(
             "SELECT display_value, real_value FROM perfetto.args WHERE real_value IS NOT NULL ORDER BY key"
         ).fetchall()

@@ -14,7 +14,9 @@ from typing import Any
 
 import duckdb
 import pytest
+from ingest_checks import taken
 from shared_data import SHARED, shared
+from stores import query
 
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.pipeline.ingest import ingest
@@ -309,10 +311,8 @@ def test_application_functions_in_dftracer(tmp_path: Path) -> None:
         json.dumps({"id": n, "name": name, "cat": cat, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "ph": "X", "args": {}})
         for n, (name, cat, ts, dur) in enumerate(rows)
     ]
-    path = tmp_path / "app.pfw"
-    path.write_text("\n".join(["[", *lines, "]"]))
-    ingest([path], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+    _, store = taken("\n".join(["[", *lines, "]"]), tmp_path, "app.pfw")
+    with duckdb.connect(str(store), read_only=True) as store:
         assert writer(store) == "DFTracer"
         assert store.execute("SELECT name, category, kind FROM range ORDER BY start_ns").fetchall() == [
             ("train", "COMPUTE", "annotation"), ("step 1", "loop", "annotation"), ("step 2", "loop", "annotation"),
@@ -386,13 +386,11 @@ def test_kernels_of_gpus_in_onnxruntime(tmp_path: Path) -> None:
     path.write_text(json.dumps(events))
     db = tmp_path / "trace.duckdb"
     ingest([path], db)
-    with duckdb.connect(str(db), read_only=True) as store:
-        assert store.execute(
-            "SELECT t.kind, t.device_id, t.dur_ns, t.size_bytes, o.op_type FROM task AS t "
-            "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns"
-        ).fetchall() == [
-            ("compute", 0, 3000, None, "Conv"), ("compute", None, 40000, None, "Conv"), ("copy", None, 2000, 64, None)
-        ]  # fmt: skip
+    assert query(
+        db,
+        "SELECT t.kind, t.device_id, t.dur_ns, t.size_bytes, o.op_type FROM task AS t "
+        "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns",
+    ) == [("compute", 0, 3000, None, "Conv"), ("compute", None, 40000, None, "Conv"), ("copy", None, 2000, 64, None)]
 
 
 def test_unitrace(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from traceconv.cli.app import run
 from traceconv.wire.log_writer import CaptureWriter, new_records
 
 PROGRAM = [sys.executable, "-c", "from traceconv.cli.app import main; main()", "ingest"]
-TASKS = "SELECT count(*) FROM task"
 
 
 def capture(folder: Path, seed: int = 1) -> Path:
@@ -300,7 +299,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)]
     mounted = subprocess.run(command, capture_output=True, check=False)
     if mounted.returncode:
-        pytest.skip("no file system can be mounted here")
+        pytest.skip("only root can mount the small disk that this test fills")
     yield place
     subprocess.run(["umount", str(place)], check=True)
 
@@ -319,19 +318,18 @@ def test_a_real_full_disk(tmp_path: Path, big: Path, small_disk: Path, what: str
     assert not store.exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write and read everywhere")
-def test_folders_without_permission(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    folder = capture(tmp_path / "PROF_1")
-    locked = tmp_path / "locked"
+def test_folders_without_permission(folder_of_a_user: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = capture(folder_of_a_user / "PROF_1")
+    locked = folder_of_a_user / "locked"
     locked.mkdir()
     assert ingest(folder, "--db", locked / "s.duckdb") == 0
     (locked / "s.duckdb").chmod(0o444)
-    refused(capfd, 1, capture(tmp_path / "PROF_2", seed=2), "--db", locked / "s.duckdb")
+    refused(capfd, 1, capture(folder_of_a_user / "PROF_2", seed=2), "--db", locked / "s.duckdb")
     locked.chmod(0o555)
     refused(capfd, 1, folder, "--db", locked / "t.duckdb")
     locked.chmod(0o755)
     (folder / "host/data/api.slice_0.bin").chmod(0)
-    assert ingest(folder, "--db", tmp_path / "s.duckdb") == 3
+    assert ingest(folder, "--db", folder_of_a_user / "s.duckdb") == 3
 
 
 HOSTILE = [

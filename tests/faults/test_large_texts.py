@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ingest_checks import taken
 from stores import query
 
 from traceconv.formats.common.limits import Limits
@@ -37,9 +38,7 @@ def test_a_text_of_50_mb_is_stored_and_does_not_stop_other_files(key: str, tmp_p
 
 
 def test_a_key_of_50_mb_next_to_the_events_is_stored(tmp_path: Path) -> None:
-    path, store = tmp_path / "one.json", tmp_path / "t.duckdb"
-    path.write_text(f'{{"traceEvents":[{SMALL}],"systemTraceEvents":"{"x" * 50 * MB}"}}')
-    (run,) = ingest([path], store)
+    run, store = taken(f'{{"traceEvents":[{SMALL}],"systemTraceEvents":"{"x" * 50 * MB}"}}', tmp_path, "one.json")
     assert not run.lossy
     assert query(store, f"SELECT length(options) > {50 * MB} FROM run") == [(True,)]
 
@@ -56,9 +55,11 @@ def test_an_event_beyond_the_limit_is_one_loss(layout: str, tmp_path: Path) -> N
 
 
 def test_many_large_events_are_skipped_one_by_one(tmp_path: Path) -> None:
-    path, store = tmp_path / "trace.json", tmp_path / "t.duckdb"
-    path.write_text("[" + ",".join([SMALL, *[large(14 * MB) + "," + SMALL] * 5]) + "]")
-    (run,) = ingest([path], store, trace_options=TraceOptions(Limits(event_bytes=16 * MB)))
+    run, store = taken(
+        "[" + ",".join([SMALL, *[large(14 * MB) + "," + SMALL] * 5]) + "]",
+        tmp_path,
+        trace_options=TraceOptions(Limits(event_bytes=16 * MB)),
+    )
     assert [entry.code.text for entry in run.log if entry.code.severity.value != "info"] == ["too_large"] * 3
     assert query(store, "SELECT count(*) FROM slice") == [(8,)]
 

@@ -6,6 +6,7 @@ import random
 import zlib
 from pathlib import Path
 
+import ingest_checks
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from traceconv.base.errors import InputError
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.perfetto_proto.framing import PacketFramer
 from traceconv.formats.perfetto_proto.reader import PerfettoReader
-from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
 
 
@@ -26,11 +26,7 @@ def slices(count: int, first: int = 0) -> bytes:
 
 
 def taken(data: bytes, tmp_path: Path) -> tuple[IngestedRun, Path]:
-    path, store = tmp_path / "trace.pftrace", tmp_path / "trace.duckdb"
-    path.write_bytes(data)
-    run = ingest([path], store, reader="perfetto_proto")[0]
-    assert all(account.balanced for account in run.accounts.by_record.values())
-    return run, store
+    return ingest_checks.taken(data, tmp_path, "trace.pftrace", reader="perfetto_proto")
 
 
 def read(data: bytes, path: Path) -> tuple[list[tuple[str, int | None, str | None]], ImportLog, Accounts]:

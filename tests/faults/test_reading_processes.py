@@ -166,7 +166,7 @@ def test_without_processes_the_files_are_read_here(tmp_path: Path, monkeypatch: 
     assert all_rows(tmp_path / "1.duckdb") == all_rows(tmp_path / "2.duckdb")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="pidfd_open")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has pidfd_open")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_and_no_file_is_left(tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "temporary").mkdir()

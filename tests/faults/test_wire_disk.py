@@ -102,14 +102,10 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         CaptureWriter(tmp_path / "x" / "PROF_1", writer_id=1, device_clock_hz={})
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(OutputError, match="Permission denied"):
-            CaptureWriter(tmp_path / "PROF_1", writer_id=1, device_clock_hz={})
-    finally:
-        tmp_path.chmod(0o700)
+def test_a_folder_without_permission_is_refused(folder_of_a_user: Path) -> None:
+    folder_of_a_user.chmod(0o500)
+    with pytest.raises(OutputError, match="Permission denied"):
+        CaptureWriter(folder_of_a_user / "PROF_1", writer_id=1, device_clock_hz={})
 
 
 def test_a_failed_sync_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

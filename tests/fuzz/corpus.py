@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[1]
-_SAMPLES = TESTS.parent / "sample_traces"
 _SHARED = Path(os.environ.get("TRACECONV_SHARED") or TESTS.parents[1] / "shared") / "conformance"
 _EVENTS = 5
 #: Larger samples are left out: small ones are read thousands of times in the time of a large one.

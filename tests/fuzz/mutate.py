@@ -30,7 +30,6 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 _NUMBER = re.compile(rb"[0-9][0-9.]*")
-_KEYS = ("ph", "ts", "dur", "id", "id2", "args", "bind_id", "", "pid")
 
 Mutation = Callable[[bytes, random.Random, Sequence[bytes]], bytes]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from stores import query as ask
 
@@ -63,57 +61,6 @@ def test_unknown_values_stay_unknown(make_store: MakeStore) -> None:
         (3, 1, "device", None, 2**62, 2, None, None),
     ]
     assert ask(store, "SELECT count(*) FROM memory_peak(run := 3, device := 0)") == [(0,)]
-
-
-def test_random_blocks_against_a_sweep(make_store: MakeStore) -> None:
-    chance = random.Random(5)
-    rows: list[dict[str, Any]] = []
-    for run in range(1, 16):
-        for id_ in range(chance.randrange(1, 25)):
-            alloc = None if chance.random() < 0.1 else chance.randrange(20)
-            free = None if chance.random() < 0.2 else (alloc or 0) + chance.randrange(15)
-            pool, device = chance.choice(["a", "b", None]), chance.randrange(2)
-            kind = "segment" if chance.random() < 0.2 else "block"
-            rows.append(
-                block(id_, chance.randrange(9), alloc, free, run_id=run, device_id=device, pool=pool, kind=kind)
-            )
-    store = make_store(memory=rows)
-    columns = "run_id, device_id, level, pool, peak_used_bytes, peak_ns, reserved_bytes, live_count"
-    found = ask(store, f"SELECT {columns} FROM memory_peak")
-    expected = []
-    for run in range(1, 16):
-        for device in (0, 1):
-            mine = [row for row in rows if (row["run_id"], row["device_id"]) == (run, device)]
-            if not mine:
-                continue
-            times = sorted({t for row in mine for t in (row["alloc_ns"], row["free_ns"]) if t is not None}) or [0]
-            segments = any(row["kind"] == "segment" for row in mine)
-            pools = sorted({row["pool"] for row in mine}, key=lambda pool: (pool is None, pool))
-            pools = [] if pools == [None] else pools
-            for level, pool in [("device", None), *(("pool", pool) for pool in pools)]:
-                part = [row for row in mine if level == "device" or row["pool"] == pool]
-                used = {t: live(part, t, "block") for t in times_of(part, times[0])}
-                peak = max(sum(row["size_bytes"] for row in found) for found in used.values())
-                at = min(t for t, found in used.items() if sum(row["size_bytes"] for row in found) == peak)
-                reserved = sum(row["size_bytes"] for row in live(part, at, "segment")) if segments else None
-                expected.append((run, device, level, pool, peak, at, reserved, len(used[at])))
-    assert found == expected
-
-
-def times_of(rows: list[dict[str, Any]], first: int) -> set[int]:
-    """The times at which these blocks are allocated or freed."""
-    found = {first if row["alloc_ns"] is None else row["alloc_ns"] for row in rows}
-    return found | {row["free_ns"] for row in rows if row["free_ns"] is not None}
-
-
-def live(rows: list[dict[str, Any]], t: int, kind: str) -> list[dict[str, Any]]:
-    return [
-        row
-        for row in rows
-        if row["kind"] == kind
-        and (row["alloc_ns"] is None or row["alloc_ns"] <= t)
-        and (row["free_ns"] is None or row["free_ns"] > t)
-    ]
 
 
 def test_a_recorded_run_agrees_with_its_allocator(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -185,32 +184,3 @@ def test_a_device_without_finished_tasks_has_no_window(make_store: MakeStore) ->
     store = make_store(task=[task(1, 1, 10, None, kind="compute"), task(2, 1, 10, 5, kind="sync")])
     columns = "task_count, unfinished_count, window_ns, busy_ns, utilisation_percent"
     assert ask(store, f"SELECT {columns} FROM breakdown") == [(0, 1, None, 0, None)]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_busy_time_equals_a_count_of_nanoseconds(make_store: MakeStore, seed: int) -> None:
-    draw = random.Random(seed)
-    kinds = ["compute", "copy", "collective", None]
-    tasks = [
-        task(n, None, draw.randrange(200), draw.randrange(12), kind=draw.choice(kinds), device_id=draw.randrange(2))
-        for n in range(40)
-    ]
-
-    def covered(device: int, *wanted: str | None) -> set[int]:
-        chosen = [t for t in tasks if t["device_id"] == device and t["kind"] in (wanted or kinds)]
-        return {ns for t in chosen for ns in range(t["start_ns"], t["start_ns"] + t["dur_ns"])}  # type: ignore[operator,call-overload]
-
-    columns = "device_id, busy_ns, compute_ns, copy_ns, collective_ns, exposed_collective_ns, exposed_copy_ns, other_ns"
-    assert ask(make_store(task=tasks), f"SELECT {columns} FROM breakdown") == [
-        (
-            device,
-            len(covered(device)),
-            len(covered(device, "compute")),
-            len(covered(device, "copy")),
-            len(covered(device, "collective")),
-            len(covered(device, "collective") - covered(device, "compute")),
-            len(covered(device, "copy") - covered(device, "compute", "collective")),
-            len(covered(device) - covered(device, "compute", "copy", "collective")),
-        )
-        for device in range(2)
-    ]

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ingest_checks import taken
 from perfetto_builder import BEGIN, END, INSTANT, Fixed64, begin, end, event, message, packet, process, thread, track
 from stores import query
-
-from traceconv.pipeline.ingest import ingest
 
 STATE = 5
 RANGES = (
@@ -18,9 +17,7 @@ RANGES = (
 
 
 def store_of(data: bytes, tmp_path: Path) -> Path:
-    (tmp_path / "trace.pftrace").write_bytes(data)
-    ingest([tmp_path / "trace.pftrace"], tmp_path / "trace.duckdb", reader="perfetto_proto")
-    return tmp_path / "trace.duckdb"
+    return taken(data, tmp_path, "trace.pftrace", reader="perfetto_proto")[1]
 
 
 def typed(store: Path, name: str) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
+from ingest_checks import taken
 from perfetto_builder import BEGIN, COUNTER, INSTANT, Fixed64, begin, end, event, message, process, thread, track
+from stores import query
 
 from traceconv.pipeline.ingest import ingest
 
@@ -129,12 +130,10 @@ def test_objects_and_functions(ask: Ask, query: str, expected: list[tuple[object
 
 def test_process_names_get_numbers_that_no_other_process_has(tmp_path: Path) -> None:
     """A text in place of a process or thread ID gets a number after the largest ID of the trace."""
-    path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
     pairs = (("gpu", "copy"), (1, 1), (2, 2), (2, "io"))
-    path.write_text(
-        json.dumps([{"ph": "X", "name": "n", "ts": 1, "dur": 1, "pid": pid, "tid": tid} for pid, tid in pairs])
+    _, store = taken(
+        [{"ph": "X", "name": "n", "ts": 1, "dur": 1, "pid": pid, "tid": tid} for pid, tid in pairs], tmp_path
     )
-    ingest([path], store)
     with duckdb.connect(str(store), read_only=True) as connection:
         pids = connection.execute("SELECT name, pid FROM perfetto.process WHERE pid > 0 ORDER BY upid").fetchall()
         tids = connection.execute("SELECT name, tid FROM perfetto.thread WHERE utid > 0 ORDER BY utid").fetchall()
@@ -148,19 +147,17 @@ def test_instants_are_in_the_innermost_slice_that_is_open(tmp_path: Path) -> Non
     def instant(ts: int, name: str) -> bytes:
         return event(ts, (9, INSTANT), (11, 1), (23, name))
 
-    path, store = tmp_path / "trace.pftrace", tmp_path / "trace.duckdb"
     data = (
         track(1, "t") + track(2, "u") + instant(5, "before") + instant(10, "at start, earlier") + begin(10, 1, "outer")
     )
     data += instant(10, "at start") + begin(20, 1, "inner") + instant(25, "inside") + end(30, 1) + instant(30, "after")
     data += end(40, 1) + instant(40, "at end") + begin(50, 1, "open") + instant(60, "last")
-    path.write_bytes(data + event(25, (9, INSTANT), (11, 2), (23, "elsewhere")))
-    ingest([path], store)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        rows = connection.execute(
-            "SELECT i.name, i.depth, p.name FROM perfetto.slice AS i "
-            "LEFT JOIN perfetto.slice AS p ON p.id = i.parent_id WHERE i.dur = 0 ORDER BY i.track_id, i.id"
-        ).fetchall()
+    _, store = taken(data + event(25, (9, INSTANT), (11, 2), (23, "elsewhere")), tmp_path, "trace.pftrace")
+    rows = query(
+        store,
+        "SELECT i.name, i.depth, p.name FROM perfetto.slice AS i "
+        "LEFT JOIN perfetto.slice AS p ON p.id = i.parent_id WHERE i.dur = 0 ORDER BY i.track_id, i.id",
+    )
     assert rows == [
         ("before", 0, None), ("at start, earlier", 0, None), ("at start", 1, "outer"), ("inside", 2, "inner"),
         ("after", 1, "outer"), ("at end", 0, None), ("last", 1, "open"), ("elsewhere", 0, None),
@@ -168,12 +165,9 @@ def test_instants_are_in_the_innermost_slice_that_is_open(tmp_path: Path) -> Non
 
 
 def test_an_instant_is_not_in_a_slice_that_is_not_shown(tmp_path: Path) -> None:
-    path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
     events = [{"ph": "X", "name": "no dur", "ts": 1}, {"ph": "i", "name": "instant", "ts": 2}]
-    path.write_text(json.dumps([{"pid": 1, "tid": 1, **one} for one in events]))
-    ingest([path], store)
-    with duckdb.connect(str(store), read_only=True) as connection:
-        rows = connection.execute("SELECT name, depth, parent_id FROM perfetto.slice").fetchall()
+    _, store = taken([{"pid": 1, "tid": 1, **one} for one in events], tmp_path)
+    rows = query(store, "SELECT name, depth, parent_id FROM perfetto.slice")
     assert rows == [("instant", 0, None)]
 
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ingest_checks
 import pytest
 import zstandard
 from perfetto_builder import (
@@ -31,7 +32,6 @@ from stores import query
 
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
-from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
 
 RANGES = "SELECT name, start_ns, dur_ns, depth, category, args FROM range ORDER BY start_ns, id"
@@ -39,11 +39,8 @@ BIG = 1_720_000_000_123_456_789
 
 
 def taken(data: bytes, tmp_path: Path, name: str = "trace.pftrace") -> tuple[IngestedRun, Path]:
-    path, store = tmp_path / name, tmp_path / "trace.duckdb"
-    path.write_bytes(data)
-    run = ingest([path], store, reader="perfetto_proto")[0]
+    run, store = ingest_checks.taken(data, tmp_path, name, reader="perfetto_proto")
     accounts = run.accounts.by_record
-    assert all(account.balanced for account in accounts.values())
     assert all(min(account.rows, account.paired, account.used, account.lost) >= 0 for account in accounts.values())
     slices = sum(accounts[f"{ph} events"].rows for ph in "XBbS" if f"{ph} events" in accounts)
     [(count,)] = query(store, f"SELECT count(*) FROM slice WHERE run_id = {run.run_id}")

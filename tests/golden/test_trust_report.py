@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stores import query
 
 import traceconv
 from tests.conformance.shared_data import SHARED
@@ -166,7 +167,7 @@ def test_lost_copies_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", [SAMPLE, *(pytest.param(REAL / name, marks=pytest.mark.long) for name in STEPPED)])
 def test_jumps_cuts_and_caps_are_found(tmp_path: Path, path: Path) -> None:
     if not path.exists():
-        pytest.skip("no shared/conformance here")
+        pytest.skip("no shared/conformance here; set TRACECONV_SHARED")
     draw = random.Random(path.name)
     everything = Planted(path)
     steps, count = everything.steps(), len(everything.tasks)
@@ -211,13 +212,12 @@ def test_holes_in_the_ids_of_calls_are_found(make_store: MakeStore) -> None:
         (calls(range(0, 4000, 3), range(4500, 9000, 3)), [("lost_calls", 1, 2834, 5010)]),
         (calls(range(700), range(10**9, 10**9 + 700)), []),
     ):
-        with open_store(store) as connection:
-            assert connection.execute(sql).fetchall() == wanted
+        assert query(store, sql) == wanted
 
 
 def test_renamed_collectives_are_found(tmp_path: Path) -> None:
     if not REAL.exists():
-        pytest.skip("no shared/conformance here")
+        pytest.skip("no shared/conformance here; set TRACECONV_SHARED")
     planted = Planted(REAL / "torch/nccl_metadata.json.gz")
     collectives = [task for task in planted.tasks if "nccl" in task["name"]]
     for task in collectives:
@@ -247,7 +247,7 @@ def test_clean_traces_have_no_finding() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_real_traces_have_only_explained_findings(name: str) -> None:
     if not REAL.exists():
-        pytest.skip("no shared/conformance here")
+        pytest.skip("no shared/conformance here; set TRACECONV_SHARED")
     assert findings(REAL / name) == EXPECTED[name]
 
 
@@ -297,14 +297,11 @@ def test_findings_of_a_few_tasks(make_store: MakeStore) -> None:
 def test_names_that_were_cut_are_found(make_store: MakeStore) -> None:
     names = ["k" * 62 + "a", "k" * 62 + "b", "short", "k" * 40]
     tasks = [{"id": n, "track_id": 1, "start_ns": n, "dur_ns": 1, "name": name} for n, name in enumerate(names)]
-    with open_store(make_store(task=tasks)) as connection:
-        assert connection.execute("SELECT finding, count, total_count FROM trust").fetchall() == [("cut_names", 2, 4)]
-    with open_store(make_store(task=tasks[1:])) as connection:
-        assert connection.execute("FROM trust").fetchall() == []
+    assert query(make_store(task=tasks), "SELECT finding, count, total_count FROM trust") == [("cut_names", 2, 4)]
+    assert query(make_store(task=tasks[1:]), "FROM trust") == []
     for task in tasks[:2]:  # of two layers
         task["name"] = f"layer{task['id']}" + "k" * 57
-    with open_store(make_store(task=tasks)) as connection:
-        assert connection.execute("FROM trust").fetchall() == []
+    assert query(make_store(task=tasks), "FROM trust") == []
 
 
 def test_no_window_has_a_filter() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,34 @@ def test_totals_beyond_64_bits_are_not_stored(make_store: MakeStore) -> None:
     assert rows == [(1, 1 << 62, 1 << 62), (2, 1 << 62, None)]
 
 
+def rows_with_tasks(
+    store: traceconv.Store, report: str, tasks: list[dict[str, Any]], start: int | None, end: int | None
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Rows of a window with the tasks of each; every device or stream with a task in the window has a row."""
+    low, high = -100 if start is None else start, 1000 if end is None else end
+    keys = [name for name in ("device_id", "stream_id") if report != "breakdown" or name == "device_id"]
+    by_key: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for task in tasks:
+        if task["run_id"] == 2:  # the latest
+            by_key[tuple(task[name] for name in keys)].append(task)
+    shown = set()
+    for row in store.report(report, from_ns=start, to_ns=end):
+        shown.add(key := tuple(row[name] for name in keys))
+        ran = [t for t in in_window(by_key[key], low, high) if t["dur_ns"] is not None]
+        assert row["task_count"] == len(ran)
+        if ran:
+            first = min(t["start_ns"] for t in ran) if start is None else start
+            last = max(t["start_ns"] + t["dur_ns"] for t in ran) if end is None else end
+            assert (row["start_ns"], row["end_ns"], row["busy_ns"] + row["idle_ns"]) == (first, last, last - first)
+        yield dict(row), by_key[key]
+    assert shown == {key for key, mine in by_key.items() if in_window(mine, low, high)}
+
+
+def in_window(tasks: list[dict[str, Any]], low: int, high: int) -> list[dict[str, Any]]:
+    started = [t for t in tasks if t["kind"] != "sync" and t["start_ns"] < high]
+    return [t for t in started if t["start_ns"] >= low or t["start_ns"] + (t["dur_ns"] or 0) > low]
+
+
 def waits(tasks: list[dict[str, object]], start: int, end: int) -> dict[str, int]:
     """The gaps of a stream in a window, by the launch of the task after each."""
     found = {"host_wait_ns": 0, "start_wait_ns": 0}
@@ -127,15 +156,14 @@ def test_reports_equal_a_count_of_nanoseconds(
         gaps = store.query("SELECT run_id, device_id, start_ns, end_ns FROM device_gap ORDER BY ALL").fetchall()
         for start, end in windows:
             low, high = -100 if start is None else start, 1000 if end is None else end
-            for row in store.report("breakdown", from_ns=start, to_ns=end):
-                mine = [t for t in tasks if (t["run_id"], t["device_id"]) == (row["run_id"], row["device_id"])]
+            for row, mine in rows_with_tasks(store, "breakdown", tasks, start, end):
                 check_parts(row, mine, low, high)
-            for row in store.report("stream-utilisation", from_ns=start, to_ns=end):
-                of = (row["run_id"], row["device_id"], row["stream_id"])
-                mine = [t for t in tasks if (t["run_id"], t["device_id"], t["stream_id"]) == of]
+            for row, mine in rows_with_tasks(store, "stream-utilisation", tasks, start, end):
                 if row["window_ns"] is not None:
                     assert row["busy_ns"] == len(covered(mine, KINDS, low, high)), (start, end, row)
                     assert {name: row[name] for name in ("host_wait_ns", "start_wait_ns")} == waits(mine, low, high)
+                    known_ns = row["host_wait_ns"] + row["start_wait_ns"]
+                    assert row["other_wait_ns"] == row["idle_ns"] - known_ns >= 0
         found = {(row["step_id"], row["device_id"]): row for row in store.report("step-breakdown", run="all")}
     for step in steps:
         for device in {t["device_id"] for t in tasks if t["run_id"] == 1 and t["dur_ns"] is not None}:

@@ -49,7 +49,7 @@ def oracle(delays: Delays, given: list[int]) -> list[int]:
 @pytest.mark.parametrize("in_c", [True, False])
 def test_random_graphs(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if in_c and not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     monkeypatch.setattr(replay.native, "AVAILABLE", in_c)
     for seed in range(300):
         delays, _, times = random_graph(random.Random(seed))

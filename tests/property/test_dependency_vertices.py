@@ -60,7 +60,7 @@ def oracle(starts: Int64, ends: Int64, lines: Int64, parents: Int64) -> list[tup
 @pytest.mark.parametrize("in_c", [True, False])
 def test_random_slices(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if in_c and not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     monkeypatch.setattr(vertices.native, "AVAILABLE", in_c)
     for seed in range(400):
         slices = random_slices(random.Random(seed))
@@ -85,7 +85,7 @@ def test_slices_that_are_not_in_order_are_sorted() -> None:
 @pytest.mark.parametrize("in_c", [True, False])
 def test_places_of_ids(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if in_c and not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     monkeypatch.setattr(vertices.native, "AVAILABLE", in_c)
     chance = random.Random(2)
     for _ in range(200):
@@ -98,7 +98,7 @@ def test_places_of_ids(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_usual_delays_are_the_same_in_c_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
     if not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     for seed in range(400):
         chance = random.Random(seed)
         random_kinds = np.random.default_rng(seed)
@@ -122,7 +122,7 @@ def test_usual_delays_are_the_same_in_c_and_python(monkeypatch: pytest.MonkeyPat
 
 def test_edges_that_point_backwards_are_refused() -> None:
     if not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     graph = ordered(np.array([6, 8]), np.array([7, 9]), np.zeros(2, np.int64), np.array([-1]), LOW_NS, HIGH_NS)
     for source, target in ((2, 1), (-1, 1), (1, 4)):
         with pytest.raises(ValueError, match="not before its vertex"):

@@ -47,7 +47,7 @@ def check_merged(folder: Path, first: list[Path], second: list[Path]) -> None:
 files = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(("", ".gz")), st.booleans()), min_size=1, max_size=3)
 
 
-@settings(max_examples=2)
+@settings(max_examples=1)
 @given(files, files)
 @example([(0, "", False)], [(0, ".gz", False), (1, "", True)])
 def test_random_traces(first: list[tuple[int, str, bool]], second: list[tuple[int, str, bool]]) -> None:

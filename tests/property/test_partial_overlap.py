@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
-import duckdb
 import pytest
-
-from traceconv.pipeline.ingest import ingest
+from ingest_checks import taken
+from stores import query
 
 Slices = list[tuple[int, int]]
 
@@ -37,14 +35,13 @@ def test_view_and_log_agree_with_a_comparison_of_all_pairs(seed: int, tmp_path: 
         for start, end in slices
     ]
     rng.shuffle(events)
-    (tmp_path / "trace.json").write_text(json.dumps(events))
-    (run,) = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as connection:
-        rows = connection.execute(
-            "SELECT t.tid, o.start_ns // 1000, o.end_ns // 1000, o.other_end // 1000 "
-            "FROM perfetto.partial_overlap AS o JOIN perfetto.thread_track AS k ON k.id = o.track_id "
-            "JOIN perfetto.thread AS t USING (utid)"
-        ).fetchall()
+    run, store = taken(events, tmp_path)
+    rows = query(
+        store,
+        "SELECT t.tid, o.start_ns // 1000, o.end_ns // 1000, o.other_end // 1000 "
+        "FROM perfetto.partial_overlap AS o JOIN perfetto.thread_track AS k ON k.id = o.track_id "
+        "JOIN perfetto.thread AS t USING (utid)",
+    )
     expected = [(tid, *one) for tid, slices in tracks.items() for one in overlaps(slices)]
     assert sorted(rows) == sorted(expected)
     assert len(expected) > 50

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from stores import query
 
 from traceconv import native
 from traceconv.store import path_tables
@@ -183,10 +184,10 @@ def test_names_beyond_the_limit_are_summed_as_one(
         ranges += [{**outer, "id": 2 * n + 1}, {**inner, "id": 2 * n + 2}]
     other = [{"run_id": 2, "id": 1, "track_id": 1, "name": "request 9", "start_ns": 0, "dur_ns": 5, "self_ns": 5}]
     tracks = [{**track, "run_id": run_id} for run_id in (1, 2) for track in TRACKS]
-    with open_store(
-        make_store(track=tracks, range=[*({"run_id": 1, **row} for row in ranges[::order]), *other])
-    ) as connection:
-        rows = connection.execute("SELECT run_id, path, count, host_total_ns, host_self_ns FROM op_tree").fetchall()
+    rows = query(
+        make_store(track=tracks, range=[*({"run_id": 1, **row} for row in ranges[::order]), *other]),
+        "SELECT run_id, path, count, host_total_ns, host_self_ns FROM op_tree",
+    )
     assert sorted(rows) == [
         (1, "(other names)", 4, 200, 172),
         (1, "(other names) > (other names)", 4, 28, 28),
@@ -198,6 +199,7 @@ def test_names_beyond_the_limit_are_summed_as_one(
     ]
 
 
+@pytest.mark.long
 def test_very_many_slices_fit_the_memory_without_c(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, an ingest of a million slices ended with DuckDB's error, as its limit did not depend on their number."""
     monkeypatch.setattr(native, "AVAILABLE", False)

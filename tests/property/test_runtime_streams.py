@@ -124,7 +124,7 @@ def check_memory_in_use(capture: Capture, program: Program) -> None:
             assert not overlap, f"{name} and {other} have the same bytes at one time"
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(branching_networks(), SPECS, st.integers(1, 2), st.booleans(), st.integers(0, 1 << 30))
 def test_any_network_on_any_device_keeps_the_invariants(
     proto: onnx.ModelProto,

@@ -67,7 +67,7 @@ def graph_of(tasks: list[Task], needs: list[tuple[int, int]]) -> tuple[Delays, C
 @pytest.mark.parametrize("in_c", [True, False])
 def test_the_replay_shares_as_the_device_does(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if in_c and not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     monkeypatch.setattr(contention.native, "AVAILABLE", in_c)
     slowed = 0
     for seed in range(100):
@@ -94,7 +94,7 @@ def test_the_replay_shares_as_the_device_does(in_c: bool, monkeypatch: pytest.Mo
 
 def test_malformed_arguments_are_refused() -> None:
     if not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     delays, shared, times = graph_of(*simulated(0)[1:])
     for name, wrong in (
         ("tasks", shared.tasks + 10**6), ("work", shared.work[:-1].copy()), ("devices", shared.devices[:-1].copy()),
@@ -117,7 +117,7 @@ def test_malformed_arguments_are_refused() -> None:
 def test_work_and_bandwidths_are_the_same_in_c_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks that need memory and L2, in several busy periods, of which some need more rounds than others."""
     if not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     slowed = 0
     for seed in range(60):
         chance = random.Random(seed)
@@ -154,7 +154,7 @@ def test_durations_of_more_than_9_billion_bytes() -> None:
 
 def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
     if not native.AVAILABLE:
-        pytest.skip("no C extension")
+        pytest.skip("needs the C extension: python setup.py build_ext --inplace")
     most = np.iinfo(np.int64).max
     codes, devices, work = np.array([0, 1, 2, ~0, ~1, ~2]), np.zeros(3, np.int64), np.zeros(3, np.int64)
     none, rest = np.zeros((3, 2), np.int64), (1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 from store_builder import build_store
@@ -14,7 +14,6 @@ import traceconv
 from traceconv.normalize import busy_points
 from traceconv.reports.catalog import reports
 
-Cells = Mapping[str, object]
 ORIGIN = 10_000
 RANDOM = random.Random(7)
 TASKS = [
@@ -29,13 +28,6 @@ TASKS = [
 RANGES = [
     {**{k: t[k] for k in ("id", "start_ns", "dur_ns", "step_id")}, "name": "r", "kind": "inference"} for t in TASKS
 ]
-MEMORY = [
-    {
-        "block_id": n, "device_id": 0, "kind": "block", "size_bytes": RANDOM.randrange(1, 1000),
-        "alloc_ns": (start := ORIGIN + RANDOM.randrange(0, 300_000)), "free_ns": start + RANDOM.randrange(1, 200_000),
-    }
-    for n in range(40)
-]  # fmt: skip
 WINDOWS = [
     (None, None), (ORIGIN + 100_000, None), (None, ORIGIN + 100_000), (ORIGIN + 399_999, ORIGIN + 500_000), (0, 1),
     *(tuple(sorted(RANDOM.sample(range(ORIGIN, ORIGIN + 450_000), 2))) for _ in range(12)),
@@ -49,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         path = build_store(
             tmp_path_factory.mktemp("windows") / "s.duckdb",
             run=[{"start_ns": ORIGIN, "source_format": "npulog"}],
-            task=TASKS, range=RANGES, memory=MEMORY,
+            task=TASKS, range=RANGES,
             api=[{"id": t["id"], "name": t["name"], "start_ns": t["start_ns"], "dur_ns": t["dur_ns"]} for t in TASKS],
             op=[{"op_id": n, "name": f"k{n}", "op_type": f"T{n}"} for n in range(3)],
             step=[{"step_id": n, "device_id": 0, "start_ns": ORIGIN + 60_000 * n} for n in range(1, 7)],
@@ -62,12 +54,6 @@ def starts_in(start: int | None, end: int | None, rows: list[dict[str, object]] 
     return [
         row for row in rows if (start is None or row["start_ns"] >= start) and (end is None or row["start_ns"] < end)
     ]
-
-
-def union(spans: list[tuple[int, int]]) -> int:
-    """Length of the union, point by point over its sorted borders."""
-    borders = sorted({border for span in spans for border in span})
-    return sum(to - since for since, to in itertools.pairwise(borders) if any(a <= since and to <= b for a, b in spans))
 
 
 @pytest.mark.parametrize(("start", "end"), WINDOWS)
@@ -96,34 +82,6 @@ def test_sums_count_what_starts_in_the_window(store: traceconv.Store, start: int
     assert [row[1] for row in latency] == ([sum(t["dur_ns"] is not None for t in inside)] if inside else [])
 
 
-@pytest.mark.parametrize(("start", "end"), WINDOWS)
-def test_utilisation_counts_the_part_in_the_window(store: traceconv.Store, start: int | None, end: int | None) -> None:
-    low, high = start if start is not None else 0, end if end is not None else 10**9
-    for report, key in (("breakdown", "device_id"), ("stream-utilisation", "stream_id")):
-        found = {row[key]: row for row in store.report(report, from_ns=start, to_ns=end)}
-        spans: dict[object, list[tuple[int, int]]] = defaultdict(list)
-        known = set()
-        for task in TASKS:
-            begin, dur = task["start_ns"], task["dur_ns"]
-            if task["kind"] == "sync" or begin >= high or not (begin >= low or begin + (dur or 0) > low):
-                continue
-            known.add(task[key])
-            if dur is not None:
-                spans[task[key]].append((max(begin, low), min(begin + dur, high)))
-        assert set(found) == known
-        for value, row in found.items():
-            mine = spans[value]
-            assert (row["task_count"], row["busy_ns"] or 0) == (len(mine), union(mine))
-            if mine:
-                first = start if start is not None else min(a for a, _ in mine)
-                last = end if end is not None else max(b for _, b in mine)
-                assert (row["start_ns"], row["end_ns"], row["idle_ns"]) == (first, last, last - first - union(mine))
-            if mine and report == "stream-utilisation":
-                waits = [row[f"{name}_wait_ns"] for name in ("host", "start", "other")]
-                assert sum(waits) == row["idle_ns"]
-                assert min(waits) >= 0
-
-
 def test_adjacent_windows_add_up(store: traceconv.Store) -> None:
     borders = [ORIGIN, ORIGIN + 77_777, ORIGIN + 200_000, ORIGIN + 200_001, ORIGIN + 500_000]
     columns = ["busy_ns", "idle_ns", "host_wait_ns", "start_wait_ns", "other_wait_ns"]
@@ -135,25 +93,6 @@ def test_adjacent_windows_add_up(store: traceconv.Store) -> None:
 
     parts = [sums(a, b) for a, b in itertools.pairwise(borders)]
     assert [sum(one) for one in zip(*parts, strict=True)] == sums(borders[0], borders[-1])
-
-
-@pytest.mark.parametrize(("start", "end"), WINDOWS)
-def test_memory_peaks_in_the_window(store: traceconv.Store, start: int | None, end: int | None) -> None:
-    def used(at: int) -> int:
-        return sum(b["size_bytes"] for b in MEMORY if b["alloc_ns"] <= at < b["free_ns"])
-
-    changes = sorted({b[name] for b in MEMORY for name in ("alloc_ns", "free_ns")})
-    if start is not None and start > changes[0]:
-        changes = [start, *(at for at in changes if at > start)]
-    moments = [at for at in changes if (start is None or at >= start) and (end is None or at < end)]
-    rows = list(store.report("memory-peak", from_ns=start, to_ns=end))
-    assert len(rows) == bool(moments)
-    if moments:
-        peak = max(map(used, moments))
-        first = min(at for at in moments if used(at) == peak)
-        assert (rows[0]["peak_used_bytes"], rows[0]["peak_ns"]) == (peak, first)
-        live = [row["block_id"] for row in store.report("memory-live", from_ns=start, to_ns=end)]
-        assert sorted(live) == [b["block_id"] for b in MEMORY if b["alloc_ns"] <= first < b["free_ns"]]
 
 
 def test_steps_are_a_range(store: traceconv.Store) -> None:

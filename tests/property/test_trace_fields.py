@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traceconv import native
@@ -88,6 +88,7 @@ def test_usual_events_are_scanned_correctly(texts: list[str], gap: str, lines: b
     assert rows(columns) == expected
 
 
+@settings(max_examples=60)
 @given(st.lists(st.one_of(events(usual=False), events(usual=True)), min_size=1, max_size=6), BLANKS, st.booleans())
 def test_any_events_are_scanned_correctly_or_declined(texts: list[str], gap: str, lines: bool) -> None:
     body = joined(texts, gap, lines)

@@ -18,12 +18,12 @@ from s3_server import empty_bucket
 import traceconv
 from benchmarks.fleet import Fleet
 
-pyspark = pytest.importorskip("pyspark", reason="needs traceconv[spark]")
-pytest.importorskip("fsspec", reason="the extra traceconv[s3] is not installed")
-pytest.importorskip("moto", reason="moto[server] is not installed")
+pyspark = pytest.importorskip("pyspark", reason="not installed: pip install traceconv[spark]")
+pytest.importorskip("fsspec", reason="not installed: pip install traceconv[s3]")
+pytest.importorskip("moto", reason="not installed: pip install moto[server]")
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="java is not installed: Spark needs Java 17"),
 ]
 
 

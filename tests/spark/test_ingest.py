@@ -20,10 +20,10 @@ import traceconv
 from benchmarks.fleet import Fleet
 from traceconv.cli.app import run
 
-pytest.importorskip("pyspark", reason="needs traceconv[spark]")
+pytest.importorskip("pyspark", reason="not installed: pip install traceconv[spark]")
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="java is not installed: Spark needs Java 17"),
 ]
 
 from py4j.protocol import Py4JError  # noqa: E402

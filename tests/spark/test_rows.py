@@ -20,10 +20,10 @@ from traceconv.lake.entries import read_lake
 from traceconv.lake.folder import lake_folder
 from traceconv.reports.catalog import reports
 
-pytest.importorskip("pyspark", reason="needs traceconv[spark]")
+pytest.importorskip("pyspark", reason="not installed: pip install traceconv[spark]")
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(shutil.which("java") is None, reason="needs Java 17"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="java is not installed: Spark needs Java 17"),
 ]
 
 from traceconv.spark.constructs import NotPortableError  # noqa: E402

@@ -1,4 +1,4 @@
-"""Typical mistakes in Python: each is one clear error at the call, never one from the inside."""
+"""Typical mistakes in Python: each is one clear error at the call, in the words of the API."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import traceconv
@@ -37,6 +38,8 @@ MISTAKES = {
     "open_store('none.json')": "none.json does not exist",
     "open_store(None)": "paths must be a path, not None",
     "open_store('x.txt')": "not a raw log or a known trace format",
+    "open_store('x.duckdb')": "x.duckdb",
+    "open_store(S, db='t.duckdb')": "exclude each other",
     "open_store('empty.duckdb')": "is empty, not a store",
     "open_store(path='t.duckdb')": "open_store has no option 'path'. It has: db, cache.",
     "open_store('t.duckdb', 't.duckdb')": "is a store: open it alone",
@@ -127,6 +130,13 @@ MISTAKES = {
     "record('mini_resnet', 'raw', iterations=0)": "iterations 0",
     "record('mini_resnet', 'raw', iterations='3')": "iterations must be an integer",
     "record('mini_resnet', 'raw', input='none.npz')": "none.npz can't be read",
+    "record('mini_resnet', 'raw', batch=0)": "batch 0",
+    "Session('mini_resnet', batch='x')": "batch x: must be an integer",
+    "get_profile('mini_resnet', streams=65)": "streams 65",
+    "record('mini_resnet', 'raw', input='x.npz')": "must be float32 [1, 3, 64, 64]",
+    "record('mini_resnet', 'raw', input='x.npz', train=True)": "needs an array 'target'",
+    "record('mini_resnet', 'raw', input='y.npz', train=True, batch=8)": "has 4 samples, but a batch is 8",
+    "record('mini_resnet', 'raw', input='z.npz', train=True, batch=2)": "the target is float32 [2]",
     "record('mini_resnet', 'raw', fetch='x')": "fetch must be a list of strings",
     "record('mini_resnet', 'raw', steps=3)": "steps is for training; add train",
     "record('mini_resnet', 'raw', train='yes')": "train must be True, False or TrainOptions",
@@ -142,6 +152,11 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     traceconv.ingest(RESNET, db=folder / "t.duckdb")
     (folder / "empty.duckdb").write_bytes(b"")
     (folder / "x.txt").write_text("hello")
+    (folder / "x.duckdb").write_bytes(b"x" * 3000)
+    images = np.zeros((4, 3, 64, 64), np.float32)
+    np.savez(folder / "x.npz", input=images)
+    np.savez(folder / "y.npz", input=images, target=np.arange(4))
+    np.savez(folder / "z.npz", input=images, target=np.zeros(4))
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         st, closed = traceconv.open_store("t.duckdb"), traceconv.open_store("t.duckdb")
@@ -157,6 +172,7 @@ def test_a_mistake_is_one_clear_error(mistake: str, names: dict[str, Any], monke
     with pytest.raises((traceconv.TraceconvError, TypeError), match=re.escape(MISTAKES[mistake])) as caught:
         eval(mistake, names)
     assert "\n" not in str(caught.value)
+    assert "--" not in str(caught.value), "a message of Python speaks of parameters, not of the command line's options"
     if not isinstance(caught.value, traceconv.TraceconvError):
         # Python's own error for the call, raised before the function begins.
         assert traceback.extract_tb(caught.value.__traceback__)[-1].filename == arguments.__file__
@@ -164,8 +180,7 @@ def test_a_mistake_is_one_clear_error(mistake: str, names: dict[str, Any], monke
 
 
 def test_integers_of_numpy_are_integers(names: dict[str, Any]) -> None:
-    numpy = pytest.importorskip("numpy")
     store = names["st"]
-    (most,) = store.report("op-statistic", run=numpy.int64(1), top=numpy.int32(1), order_by="count")
-    same = store.report("op-statistic", filters={"count": numpy.int64(most["count"])}, order_by="total_ns")
+    (most,) = store.report("op-statistic", run=np.int64(1), top=np.int32(1), order_by="count")
+    same = store.report("op-statistic", filters={"count": np.int64(most["count"])}, order_by="total_ns")
     assert most in list(same)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import duckdb
 import pytest
+from stores import query
 
 from benchmarks import parts, results, run
 from traceconv.pipeline.ingest import ingest
@@ -51,11 +51,9 @@ def test_a_failure_is_a_missed_result_and_does_not_stop_the_others(
 def test_a_multiplied_run_ends_as_long_after_its_last_task(tmp_path: Path) -> None:
     single, several = tmp_path / "single.duckdb", tmp_path / "several.duckdb"
     ingest([SAMPLES / "mini_resnet"], single)
-    with duckdb.connect(str(single), read_only=True) as connection:
-        [(count, after)] = connection.execute(AFTER_TASKS).fetchall()
+    [(count, after)] = query(single, AFTER_TASKS)
     assert parts.multiply(str(single), str(several), str(count + 1)) == {"tasks": 2 * count}
-    with duckdb.connect(str(several), read_only=True) as connection:
-        assert connection.execute(AFTER_TASKS).fetchall() == [(2 * count, after)]
+    assert query(several, AFTER_TASKS) == [(2 * count, after)]
 
 
 @pytest.mark.long

@@ -72,34 +72,6 @@ def test_casts_constants_and_shapes_at_load() -> None:
     np.testing.assert_array_equal(doubles, expected)
 
 
-def loop(body_ops: int = 3) -> onnx.ModelProto:
-    """x ← x · ⅓ + w, a few times, with everything in bfloat16; w is read from outside the body."""
-    nodes = [
-        helper.make_node("Identity", ["condition"], ["again"]),
-        helper.make_node("Constant", [], ["third"], value=helper.make_tensor("v", BFLOAT16, [], [1 / 3])),
-        helper.make_node("Mul", ["carried", "third"], ["product"]),
-        helper.make_node("Add", ["product", "w"], ["result"]),
-    ]
-    half = [helper.make_tensor_value_info(name, BFLOAT16, [4]) for name in ("carried", "result", "x", "w", "y")]
-    flags = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("condition", "again")]
-    count = helper.make_tensor_value_info("i", TensorProto.INT64, [])
-    body = helper.make_graph(nodes, "body", [count, flags[0], half[0]], [flags[1], half[1]])
-    trips = onnx.numpy_helper.from_array(np.array(body_ops, np.int64), "trips")
-    node = helper.make_node("Loop", ["trips", "", "x"], ["y"], name="loop", body=body)
-    graph = helper.make_graph([node], "test", [half[2], half[3]], [half[4]], [trips])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def test_ops_inside_a_loop_are_rounded_too() -> None:
-    x, w = narrowed(np.float32([1, 2.5, -3.75, 0.1])), narrowed(np.float32([0.3, 0.01, 7, -0.1]))
-    (ours,) = outputs(loop(), {"x": x, "w": w})
-    expected = x.astype(np.float32)
-    for _ in range(3):
-        expected = rounded(rounded(expected * rounded(np.float32([1 / 3]))) + w.astype(np.float32))
-    assert ours.dtype == BF16
-    np.testing.assert_array_equal(ours.astype(np.float32), expected)
-
-
 def while_and_if() -> onnx.ModelProto:
     """x ← 1.5 · x while its maximum is below 8; then exp x or -x, by the sum: all in bfloat16."""
     info, node = helper.make_tensor_value_info, helper.make_node

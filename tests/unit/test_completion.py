@@ -116,7 +116,7 @@ def completed(folder: Path, shell: str, lines: list[str]) -> list[set[str]]:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_values_and_loads_nothing_heavy(folder: Path, shell: str) -> None:
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+        pytest.skip(f"{shell} is not installed; install its package")
     loaded = folder / "bin" / "loaded"
     loaded.unlink(missing_ok=True)
     found = completed(folder, shell, [f"traceconv {line}" for line, _ in CASES])

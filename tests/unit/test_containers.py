@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from ingest_checks import taken
 
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError
@@ -97,9 +98,7 @@ def test_a_truncated_file_keeps_everything_before_its_end(tmp_path: Path) -> Non
 def test_other_encodings_are_named_and_read(
     packed: Callable[[bytes], bytes], encoding: str, mark: str, tmp_path: Path
 ) -> None:
-    path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
-    path.write_bytes(packed((mark + "\n" + TEXT.decode()).encode(encoding)))
-    (run,) = ingest([path], store)
+    run, store = taken(packed((mark + "\n" + TEXT.decode()).encode(encoding)), tmp_path)
     assert run.record_count == len(EVENTS)
     assert not run.lossy
     (entry,) = [entry for entry in run.log if entry.code is Code.ENCODING]

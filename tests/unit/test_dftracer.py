@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
+from ingest_checks import taken
+from stores import query
 
-from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
 
 HOST = "6882804a826580cd"
@@ -24,11 +24,8 @@ def metadata(kind: str, name: str, value: str) -> str:
     return line(name=kind, cat="dftracer", type=1, pid=7, tid=7, ph=4, args=args)
 
 
-def stored(lines: list[str], folder: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
-    (folder / "app.pfw").write_text("\n".join(lines) + "\n")
-    [run] = ingest([folder / "app.pfw"], folder / "trace.duckdb")
-    assert all(account.balanced for account in run.accounts.by_record.values())
-    return run, duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+def stored(lines: list[str], folder: Path) -> tuple[IngestedRun, Path]:
+    return taken("\n".join(lines) + "\n", folder, "app.pfw")
 
 
 def test_kinds_are_numbers(tmp_path: Path) -> None:
@@ -49,14 +46,12 @@ def test_kinds_are_numbers(tmp_path: Path) -> None:
         "M events": 2,
         "X events": 2,
     }
-    assert store.execute("SELECT name, level, start_ns, dur_ns FROM api").fetchall() == [
-        ("open64", "posix", 10_000, 5000)
-    ]
-    [(name, start_ns, dur_ns, args)] = store.execute("SELECT name, start_ns, dur_ns, args FROM range").fetchall()
+    assert query(store, "SELECT name, level, start_ns, dur_ns FROM api") == [("open64", "posix", 10_000, 5000)]
+    [(name, start_ns, dur_ns, args)] = query(store, "SELECT name, start_ns, dur_ns, args FROM range")
     assert (name, start_ns, dur_ns) == ("epoch", 9000, 20_000)
     assert json.loads(args) == {"trace_event": {"type": 6, "id": 3}}
-    assert store.execute("SELECT series, ts_ns, value FROM counter").fetchall() == [("user_pct", 11_000, 12.5)]
-    [(ts_ns, args)] = store.execute("SELECT ts_ns, args FROM marker WHERE name = 'write'").fetchall()
+    assert query(store, "SELECT series, ts_ns, value FROM counter") == [("user_pct", 11_000, 12.5)]
+    [(ts_ns, args)] = query(store, "SELECT ts_ns, args FROM marker WHERE name = 'write'")
     assert ts_ns == 12_000
     assert json.loads(args) == {"dft_cnt": 39, "dur_sum": 729, "trace_event": {"ph": "A", "type": 3}}
 
@@ -72,7 +67,7 @@ def test_the_unit_of_times(unit: str, factor: int, tmp_path: Path) -> None:
     ]
     run, store = stored(lines, tmp_path)
     assert not run.log
-    found = store.execute("SELECT start_ns, dur_ns FROM api ORDER BY id").fetchall()
+    found = query(store, "SELECT start_ns, dur_ns FROM api ORDER BY id")
     assert found == [(start * factor, dur * factor) for dur in (7, 8, 9)]
 
 
@@ -80,11 +75,11 @@ def test_the_unit_needs_a_known_writer(tmp_path: Path) -> None:
     """Without a record of DFTracer that says so, times are microseconds."""
     other = line(name="CM", ph="M", pid=7, tid=7, args={"name": "something", "value": "NS"})
     _, store = stored([other, line(name="a", ph="X", pid=7, tid=7, ts=1, dur=2)], tmp_path)
-    assert store.execute("SELECT start_ns, dur_ns FROM range").fetchall() == [(1000, 2000)]
+    assert query(store, "SELECT start_ns, dur_ns FROM range") == [(1000, 2000)]
 
 
 def test_events_with_an_unknown_kind_are_lost(tmp_path: Path) -> None:
     lines = [line(name="a", ph=ph, pid=7, tid=7, ts=1, dur=2) for ph in (1, 0, 5, -1, 1.0)]
     run, store = stored(lines, tmp_path)
-    assert store.execute("SELECT count(*) FROM range").fetchone() == (1,)
+    assert query(store, "SELECT count(*) FROM range") == [(1,)]
     assert {entry.code.text for entry in run.log} == {"unknown_phase"}

@@ -183,7 +183,7 @@ class TaskWithProperty:
         return 1
 
 
-@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension: python setup.py build_ext --inplace")
 def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
     device = Device(reference_npu(), DeviceClock(0, 0, 10**9, 0))
     tasks, events, log = some_tasks(device), some_memory(), EventLog(EventStore())

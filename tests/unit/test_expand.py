@@ -45,7 +45,7 @@ def test_python_makes_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
             assert not len(expand(words[:0], *given))
 
 
-@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension: python setup.py build_ext --inplace")
 @pytest.mark.parametrize(
     ("code", "links"),
     [
@@ -74,7 +74,7 @@ def test_c_refuses_what_is_out_of_range(code: int, links: list[int] | None) -> N
             native.expand(np.ones((1, 3), np.int64), width, column, *given[3:], DTYPE.itemsize)
 
 
-@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension: python setup.py build_ext --inplace")
 def test_records_in_reused_memory_do_not_overlap() -> None:
     room, words = Room(), np.ones((2, 3), np.int64)
     for _ in range(2):

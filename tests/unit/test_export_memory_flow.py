@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from stores import query
 
 from traceconv.base.errors import InputError, OutputError, UsageError
 from traceconv.cli.app import run
@@ -23,7 +24,6 @@ from traceconv.store.database import open_store
 MakeStore = Callable[..., Path]
 SVG = "{http://www.w3.org/2000/svg}"
 MIB = 1 << 20
-PURPOSES = {"w": "weight", "i": "input", "o": "output", "a": "activation", "s": "workspace", "u": "other"}
 
 
 def block(
@@ -211,8 +211,7 @@ def test_a_recorded_run_of_two_devices(tmp_path: Path, capsys: pytest.CaptureFix
     store = tmp_path / "trace.duckdb"
     ingest([tmp_path / "raw"], store)
     flow, root = draw(store, tmp_path / "m.svg")
-    with open_store(store) as connection:
-        [(blocks,)] = connection.execute("SELECT count(*) FROM memory WHERE kind = 'block'").fetchall()
+    [(blocks,)] = query(store, "SELECT count(*) FROM memory WHERE kind = 'block'")
     assert sum(flow.rows.values()) == blocks
     assert {"device 0", "device 1"} <= {text.text for text in root.iter(f"{SVG}text")}
     one, root = draw(store, tmp_path / "one.svg", device=1)

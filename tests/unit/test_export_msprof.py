@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 from store_builder import build_store
+from stores import query
 
 import traceconv
 from traceconv.cli import app
@@ -131,8 +132,7 @@ def test_overlap_analysis_is_the_union_of_intervals(store: Path, tmp_path: Path)
     found = events(files(tmp_path)["msprof.json"])
     pids = {e["pid"]: e["args"]["name"] for e in found if e["name"] == "process_name"}
     labels = {e["pid"]: e["args"]["labels"] for e in found if e["name"] == "process_labels"}
-    with duckdb.connect(str(store), read_only=True) as connection:
-        tasks = connection.execute("SELECT device_id, kind, start_ns, start_ns + dur_ns FROM task").fetchall()
+    tasks = query(store, "SELECT device_id, kind, start_ns, start_ns + dur_ns FROM task")
     for device in (0, 1):
         busy: dict[str, set[int]] = {
             kind: {t for d, k, start, end in tasks if (d, k) == (device, kind) for t in range(start, end)}
@@ -219,8 +219,7 @@ def test_default_place_is_the_prof_folder(tmp_path: Path, capsys: pytest.Capture
     app.run(["ingest", str(copy), "--db", str(store)])
     assert "already" in capsys.readouterr().err
     assert app.run(["ingest", str(copy), "--db", str(tmp_path / "again.duckdb")]) == 0
-    with duckdb.connect(str(tmp_path / "again.duckdb"), read_only=True) as connection:
-        assert connection.execute("SELECT source_format FROM run").fetchall() == [("npulog",)]
+    assert query(tmp_path / "again.duckdb", "SELECT source_format FROM run") == [("npulog",)]
 
 
 def test_a_run_without_its_prof_folder_needs_a_place(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

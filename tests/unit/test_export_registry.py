@@ -101,12 +101,3 @@ def test_packages_are_not_searched_for_built_in_targets(
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", None)
     assert run(["export", "chrome", "--db", str(store), "-o", str(tmp_path / "t.json")]) == 0
-
-
-def test_unknown_target_is_an_error_that_names_the_nearest(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["export", "crome", "--db", str(store), "-o", str(tmp_path / "t.json")]) == 2
-    assert "unknown export target 'crome'. Did you mean 'chrome'?" in capsys.readouterr().err
-    with traceconv.open_store(store) as opened, pytest.raises(UsageError, match="unknown export target 'crome'"):
-        opened.export("crome", tmp_path / "t.json")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 
 import pytest
+from ingest_checks import rows_of, taken
 from perfetto_builder import begin, end, event, thread
 from stores import query
 
@@ -14,21 +14,8 @@ from traceconv.base.errors import InputError, TraceconvError
 from traceconv.normalize.trace.rule_files import parse_rules
 from traceconv.normalize.trace.times import exact_number
 from traceconv.pipeline.ingest import ingest
-from traceconv.pipeline.result import IngestedRun
 
 HUGE = "1e99999999999999999999"
-
-
-def ingested(data: bytes | str, tmp_path: Path, name: str, reader: str | None = None) -> tuple[IngestedRun, Path]:
-    path, store = tmp_path / name, tmp_path / "trace.duckdb"
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    run = ingest([path], store, reader=reader)[0]
-    assert all(account.balanced for account in run.accounts.by_record.values())
-    return run, store
-
-
-def rows_of(document: object, tmp_path: Path, sql: str) -> list[tuple[object, ...]]:
-    return query(ingested(json.dumps(document), tmp_path, "t.json")[1], sql)
 
 
 def test_an_infinite_number_in_a_rule_file_is_rejected() -> None:
@@ -40,9 +27,7 @@ def test_out_of_range_times_of_furiosa_lose_only_their_record(tmp_path: Path) ->
     head = "trace_id,parent_span_id,span_id,start,end,cat,name,thread.id,dram_base,pe_index,execution_index,"
     head += "instruction_index,operator_index\n"
     rows = "a,b,c,9999999999999999999,1,,far,1,,,,,\na,b,c,1000,1500,,near,1,,,,,\n"
-    path, store = tmp_path / "f.csv", tmp_path / "a.duckdb"
-    path.write_text(head + rows)
-    (run,) = ingest([path], store)
+    run, store = taken(head + rows, tmp_path, "f.csv")
     assert run.lossy
     assert query(store, "SELECT name, dur_ns FROM slice") == [("near", 500)]
 
@@ -54,10 +39,8 @@ def test_operations_of_rocprofv3_that_are_not_a_list(tmp_path: Path) -> None:
         "strings": {"buffer_records": [{"kind": "HSA_CORE_API", "operations": 7}]},
         "buffer_records": {"hsa_api": [record]},
     }
-    path, store = tmp_path / "r.json", tmp_path / "a.duckdb"
-    path.write_text(json.dumps({"rocprofiler-sdk-tool": [process]}))
-    ingest([path], store)
-    assert query(store, "SELECT name, dur_ns FROM slice") == [("HSA_CORE_API", 2)]
+    found = rows_of({"rocprofiler-sdk-tool": [process]}, tmp_path, "SELECT name, dur_ns FROM slice")
+    assert found == [("HSA_CORE_API", 2)]
 
 
 def test_a_schema_in_sqlite_that_is_not_utf8(tmp_path: Path) -> None:
@@ -75,20 +58,16 @@ def test_a_schema_in_sqlite_that_is_not_utf8(tmp_path: Path) -> None:
     "time", ["1e-40009342", "173640888371e-40009342", "1e-4000", "0.001E-5000", "1e00000000000000003"]
 )
 def test_an_exponent_beyond_all_tables_does_not_crash(time: str, tmp_path: Path) -> None:
-    path, store = tmp_path / "t.json", tmp_path / "a.duckdb"
     event = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":%s,"dur":1}'
-    path.write_text(f"[{event % time},{event % 5}]")
-    ingest([path], store)
-    starts = [row[0] for row in query(store, "SELECT start_ns FROM slice ORDER BY start_ns")]
+    sql = "SELECT start_ns FROM slice ORDER BY start_ns"
+    starts = [row[0] for row in rows_of(f"[{event % time},{event % 5}]", tmp_path, sql)]
     assert starts == ([5000, 1_000_000] if time.endswith("03") else [5000])
 
 
 def test_a_step_number_too_large_for_a_column_is_not_a_step(tmp_path: Path) -> None:
-    path, store = tmp_path / "t.json", tmp_path / "a.duckdb"
     step = '{"ph":"X","cat":"user_annotation","name":"ProfilerStep#%d","pid":1,"tid":1,"ts":1,"dur":9}'
     kernel = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":2,"dur":1,"args":{"device":0,"stream":7}}'
-    path.write_text('{"trace_id":"x","traceEvents":[' + ",".join((step % 10**30, step % 7, kernel)) + "]}")
-    ingest([path], store)
+    _, store = taken('{"trace_id":"x","traceEvents":[' + ",".join((step % 10**30, step % 7, kernel)) + "]}", tmp_path)
     assert query(store, "SELECT iteration FROM step") == [(7,)]
     assert query(store, "SELECT count(*) FROM slice") == [(3,)]
 
@@ -126,7 +105,7 @@ def test_device_names_that_are_not_valid_text(name: object, shown: str, tmp_path
 def test_an_exponent_too_large_for_decimal_is_not_a_number(tmp_path: Path) -> None:
     assert exact_number(HUGE) is None
     text = f'[{{"ph":"X","name":"a","ts":1,"dur":2}},{{"ph":"X","name":"b","ts":{HUGE},"dur":2}}]'
-    run, store = ingested(text, tmp_path, "trace.json")
+    run, store = taken(text, tmp_path)
     assert query(store, "SELECT name FROM slice") == [("a",)]
     assert [entry.code.text for entry in run.log] == ["no_time"]
 
@@ -139,7 +118,7 @@ def test_a_time_with_a_huge_exponent_in_a_static_profile(number: str, tmp_path: 
         '"operator": {"7": {"name": "a", "type": "b"}, "8": {"name": "c", "type": "d"}}}'
     )
     try:
-        run, _ = ingested(text, tmp_path, "profile.json", "megengine_static")
+        run, _ = taken(text, tmp_path, "profile.json", reader="megengine_static")
     except TraceconvError:
         return
     assert run.lossy or run.record_count
@@ -155,14 +134,14 @@ def test_a_time_with_a_huge_exponent_in_a_static_profile(number: str, tmp_path: 
 )
 def test_whitespace_that_json_does_not_allow_is_an_error(reader: str, text: str, byte: str, tmp_path: Path) -> None:
     with pytest.raises(TraceconvError):
-        ingested(text % (byte, byte), tmp_path, "trace.json", reader)
+        taken(text % (byte, byte), tmp_path, reader=reader)
 
 
 def test_an_event_with_a_truncated_packed_list_is_malformed(tmp_path: Path) -> None:
     # Categories (3) as a packed list whose last number has no end.
     broken = event(20, (9, 1), (11, 2), (3, b"\x01\x80"))
     data = thread(2, 1, 1, "main") + begin(10, 2, "a") + broken + end(30, 2)
-    run, store = ingested(data, tmp_path, "trace.pftrace", "perfetto_proto")
+    run, store = taken(data, tmp_path, "trace.pftrace")
     assert query(store, "SELECT name FROM slice") == [("a",)]
     assert run.lossy
 
@@ -171,7 +150,7 @@ def test_a_number_in_place_of_a_message_is_not_used_as_its_size(tmp_path: Path) 
     # An old event's own message (6) written as a number, whose bytes begin a field that goes beyond the file.
     broken = event(20, (11, 2), (6, 8122), (9, 1))
     data = thread(2, 1, 1, "main") + begin(10, 2, "a") + end(15, 2) + broken
-    run, store = ingested(data, tmp_path, "trace.pftrace", "perfetto_proto")
+    run, store = taken(data, tmp_path, "trace.pftrace")
     assert query(store, "SELECT name FROM slice ORDER BY start_ns") == [("a",), (None,)]
     assert run.lossy
 
@@ -182,7 +161,7 @@ def test_an_infinite_weight_is_logged(tmp_path: Path) -> None:
         '"profiles":[{"type":"sampled","name":"p","unit":"seconds","startValue":0,"endValue":9,'
         '"samples":[[0],[0]],"weights":[1,1e999999]}]}'
     )
-    run, _ = ingested(text, tmp_path, "p.speedscope.json", "speedscope")
+    run, _ = taken(text, tmp_path, "p.speedscope.json")
     assert len(run.log)
 
 
@@ -193,6 +172,6 @@ def test_a_node_name_that_is_not_valid_text_in_a_static_profile(name: bytes, tmp
         b'{"graph_exec": {"operator": {"7": {"name": "conv", "type": "Conv"}}, "var": {}, "comp_seq": ["7"]}, '
         b'"profiler": {"device": {"7": {"' + name + b'": ' + times + b'}}, "host": {}}}'
     )
-    run, store = ingested(text, tmp_path, "m.json", "megengine_static")
+    run, store = taken(text, tmp_path, "m.json", reader="megengine_static")
     assert query(store, "SELECT count(*) FROM slice") == [(1,)]
     assert [entry.code.text for entry in run.log][:1] in (["bad_bytes"], ["odd_json"])

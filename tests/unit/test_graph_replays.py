@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stores import query
 
 import traceconv
 from traceconv.base.errors import InputError
@@ -67,14 +68,14 @@ class Trace:
 
 def replays(store: Path) -> list[tuple[object, ...]]:
     """Kernel, operator, module and input shapes of each task of a graph."""
-    with duckdb.connect(str(store), read_only=True) as connection:
-        return connection.execute(
-            "SELECT t.name, g.operator_name, g.module_name, o.input_shapes FROM graph_replay AS g "
-            "JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id "
-            "LEFT JOIN task_operator AS p ON p.run_id = g.run_id AND p.id = g.id AND p.attribution = 'replay' "
-            "LEFT JOIN operator AS o ON o.run_id = g.run_id AND o.operator_id = p.operator_id "
-            "ORDER BY t.run_id, t.start_ns"
-        ).fetchall()
+    return query(
+        store,
+        "SELECT t.name, g.operator_name, g.module_name, o.input_shapes FROM graph_replay AS g "
+        "JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id "
+        "LEFT JOIN task_operator AS p ON p.run_id = g.run_id AND p.id = g.id AND p.attribution = 'replay' "
+        "LEFT JOIN operator AS o ON o.run_id = g.run_id AND o.operator_id = p.operator_id "
+        "ORDER BY t.run_id, t.start_ns",
+    )
 
 
 def aligned(trace: Trace, folder: Path) -> list[tuple[object, ...]]:
@@ -213,11 +214,11 @@ def test_an_operator_around_the_launch_of_a_graph_is_replaced(tmp_path: Path) ->
     assert aligned(trace, tmp_path)[:3] == [
         ("mm", "aten::mm", None, "4,4;4,4"), ("relu", "aten::relu", None, "5,5;5,5"), ("unknown", None, None, None),
     ]  # fmt: skip
-    with duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True) as store:
-        rows = store.execute(
-            "SELECT o.name, count(*) FROM task_operator AS t JOIN operator AS o USING (run_id, operator_id) "
-            "JOIN graph_replay AS g USING (run_id, id) GROUP BY ALL HAVING o.name = 'replay'"
-        ).fetchall()
+    rows = query(
+        tmp_path / "s.duckdb",
+        "SELECT o.name, count(*) FROM task_operator AS t JOIN operator AS o USING (run_id, operator_id) "
+        "JOIN graph_replay AS g USING (run_id, id) GROUP BY ALL HAVING o.name = 'replay'",
+    )
     assert rows == [("replay", 1)]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import perfetto_builder as pb
 import pytest
+from stores import query
 from trace_files import write_trace
 
 from traceconv.base.diagnostics import Severity
@@ -57,8 +58,7 @@ def test_times_are_those_of_the_run(capfd: pytest.CaptureFixture[str], tmp_path:
     _, one = described(capfd, trace)
     assert (one["first_ns"], one["last_ns"]) == (1000, 9000)
     ingest([trace], tmp_path / "s.duckdb")
-    with open_store(tmp_path / "s.duckdb") as store:
-        assert store.execute("SELECT start_ns, end_ns FROM run").fetchall() == [(1000, 9000)]
+    assert query(tmp_path / "s.duckdb", "SELECT start_ns, end_ns FROM run") == [(1000, 9000)]
 
 
 def test_losses_are_those_of_an_ingest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

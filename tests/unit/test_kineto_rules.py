@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-
-from traceconv.pipeline.ingest import ingest
+from ingest_checks import taken
 
 BASE_US = 1_700_000_000_000_000
 ON = {"device": 0, "stream": 7}
@@ -66,9 +64,8 @@ EVENTS = [
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     folder: Path = tmp_path_factory.mktemp("kineto")
-    (folder / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": EVENTS}))
-    ingest([folder / "trace.json"], folder / "trace.duckdb")
-    with duckdb.connect(str(folder / "trace.duckdb"), read_only=True) as connection:
+    _, store = taken({"schemaVersion": 1, "traceEvents": EVENTS}, folder)
+    with duckdb.connect(str(store), read_only=True) as connection:
         yield connection
 
 

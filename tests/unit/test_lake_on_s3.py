@@ -13,8 +13,8 @@ from test_lake import store_of_runs
 import traceconv
 from traceconv.cli.app import run
 
-pytest.importorskip("fsspec", reason="the extra traceconv[s3] is not installed")
-pytest.importorskip("moto", reason="moto[server] is not installed")
+pytest.importorskip("fsspec", reason="not installed: pip install traceconv[s3]")
+pytest.importorskip("moto", reason="not installed: pip install moto[server]")
 
 
 @pytest.fixture(scope="module")

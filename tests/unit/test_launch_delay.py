@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
-from traceconv.pipeline.ingest import ingest
+from ingest_checks import rows_of
 
 BASE_US = 1_700_000_000_000_000
+
+
+def torch(events: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"schemaVersion": 1, "traceEvents": events}
 
 
 def slice_of(cat: str, name: str, us: int, dur: int, correlation: int, **args: Any) -> dict[str, Any]:
@@ -37,13 +38,11 @@ def test_delays_of_a_trace_without_flows(tmp_path: Path) -> None:
         # Its call is not in the trace.
         slice_of("kernel", "unknown", 120, 2, 99, **on),
     ]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    ingest([path], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        rows = store.execute(
-            "SELECT name, kind, call_ns, dur_ns, delay_ns, after_call_ns FROM launch_delay ORDER BY start_ns"
-        ).fetchall()
+    rows = rows_of(
+        torch(events),
+        tmp_path,
+        "SELECT name, kind, call_ns, dur_ns, delay_ns, after_call_ns FROM launch_delay ORDER BY start_ns",
+    )
     assert rows == [
         ("late", "compute", 5000, 7000, 30000, 25000),
         ("before its call returned", "compute", 9000, 1000, 6000, -3000),
@@ -73,13 +72,9 @@ def test_a_task_belongs_to_the_innermost_range_around_its_call(tmp_path: Path) -
         slice_of("gpu_memset", "Memset (Device)", 130, 1, 4, **on, bytes=4),
         slice_of("kernel", "unknown", 140, 1, 77, **on),
     ]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    ingest([path], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        rows = store.execute(
-            "SELECT name, range_kind, range_name, dur_ns FROM launching_range ORDER BY start_ns"
-        ).fetchall()
+    rows = rows_of(
+        torch(events), tmp_path, "SELECT name, range_kind, range_name, dur_ns FROM launching_range ORDER BY start_ns"
+    )
     assert rows == [
         ("bias", "host_op", "aten::linear", 2000),
         ("gemm", "host_op", "aten::addmm", 30000),
@@ -112,14 +107,11 @@ def test_a_flow_identifies_the_operator_if_another_thread_makes_the_call(tmp_pat
         at(3, 2, 40, ph="f", bp="e", **launched),
         at(3, 2, 40, ph="f", bp="e", **queued),
     ]
-    path = tmp_path / "trace_view.json"
-    path.write_text(json.dumps(events))
-    ingest([path], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        rows = store.execute(
-            "SELECT l.name, a.name, l.range_kind, l.range_name "
-            "FROM launching_range AS l JOIN api AS a ON a.id = l.api_id"
-        ).fetchall()
+    rows = rows_of(
+        events,
+        tmp_path,
+        "SELECT l.name, a.name, l.range_kind, l.range_name FROM launching_range AS l JOIN api AS a ON a.id = l.api_id",
+    )
     assert rows == [("Add", "launch", "host_op", "aten::add")]
 
 
@@ -144,13 +136,11 @@ def test_program_functions_are_not_operators(tmp_path: Path) -> None:
         slice_of("cuda_runtime", "cudaLaunchKernel", 350, 3, 4),
         slice_of("kernel", "in a function alone", 360, 2, 4, **on),
     ]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    ingest([path], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        rows = store.execute(
-            "SELECT name, found_by, range_kind, range_name, frame_name FROM launching_range ORDER BY start_ns"
-        ).fetchall()
+    rows = rows_of(
+        torch(events),
+        tmp_path,
+        "SELECT name, found_by, range_kind, range_name, frame_name FROM launching_range ORDER BY start_ns",
+    )
     step = "train.py(7): step"
     assert rows == [
         ("inside of a function of an operator", "call", "host_op", "aten::linear", "<built-in function launch>"),
@@ -180,13 +170,11 @@ def test_flows_identify_the_operator_if_calls_are_not_recorded(tmp_path: Path) -
             {"ph": "X", "name": name, "dur": 5, **task},
             {"ph": "f", "bp": "e", **task, **arrow},
         ]
-    path = tmp_path / "trace_view.json"
-    path.write_text(json.dumps(events))
-    ingest([path], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        rows = store.execute(
-            "SELECT name, api_id, found_by, range_name, frame_name FROM launching_range ORDER BY start_ns"
-        ).fetchall()
+    rows = rows_of(
+        events,
+        tmp_path,
+        "SELECT name, api_id, found_by, range_name, frame_name FROM launching_range ORDER BY start_ns",
+    )
     assert rows == [
         ("Add", None, "flow", "aten::add", "main"),
         ("Mul", None, "flow", "aten::mul", "<built-in function mul>"),

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import nsys_builder
+from ingest_checks import taken
 from stores import query
 
 from traceconv.pipeline.ingest import ingest
@@ -31,10 +32,7 @@ def rank(host: int, device: int, launched: dict[int, int], delay_us: int) -> lis
 
 
 def stored(folder: Path, events: list[Event]) -> Path:
-    path, store = folder / "trace.json", folder / "s.duckdb"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    ingest([path], store)
-    return store
+    return taken({"schemaVersion": 1, "traceEvents": events}, folder)[1]
 
 
 LAUNCHES = "SELECT name, correlation_id, submit_ns, start_ns - submit_ns FROM task ORDER BY ALL"

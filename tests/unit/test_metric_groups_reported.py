@@ -269,20 +269,3 @@ def test_a_task_with_counters_of_two_groups_is_one_row(tmp_path: Path, msprof_cs
     header, line = msprof_csv(store)
     assert set(header[21:]) == set(f"{GROUPS['Memory']},{GROUPS['L2Cache']}".split(","))
     assert dict(zip(header, line, strict=True))["aic_l1_read_bw(GB/s)"] == "100000000.0"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("PipeUtilisation", "Did you mean 'PipeUtilization'?"),
-        ("memory", "Did you mean 'Memory'?"),
-        ("x\x1b[31m", "unknown. All:"),
-    ],
-)
-def test_an_unknown_group_is_answered_with_the_nearest_one(
-    name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "--aic-metrics", name]) == 2
-    output = capsys.readouterr()
-    assert words in output.err and "L2Cache" in output.err and output.err.count("\n") == 1
-    assert "\x1b" not in output.err and output.out == "" and not (tmp_path / "raw").exists()

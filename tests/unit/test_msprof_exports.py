@@ -8,8 +8,8 @@ import itertools
 import json
 from pathlib import Path
 
-import duckdb
 import pytest
+from stores import query
 from vendor_recording import made_up, meta, us, waits, write_csv, write_sums
 
 from traceconv.cli import app
@@ -92,15 +92,15 @@ def test_each_task_of_an_export_is_stored_once(timeline: bool, tmp_path: Path) -
     out = folder(tmp_path, timeline=timeline)
     run = ingest([out.parent], tmp_path / "trace.duckdb")[0]
     assert not run.lossy
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        tasks = store.execute("SELECT name, kind, device_id, stream_id, source_task_id, start_ns, dur_ns FROM task")
-        expected = [("mixed", "compute", 0, 1756, number, start, dur) for number, start, dur, *_ in MIXED]
-        expected += [(name, "sync", 0, 1754, number, start, dur) for name, number, start, dur in CONTROL]
-        assert sorted(tasks.fetchall()) == sorted(expected)
-        assert store.execute("SELECT count(*) FROM api").fetchall() == [(9 if timeline else 0,)]
-        assert store.execute("SELECT op_type, core_type, count, total_ns FROM op_statistic").fetchall() == [
-            ("mixed", "MIX_AIC", 3, sum(dur for _, _, dur, *_ in MIXED))
-        ]
+    store = tmp_path / "trace.duckdb"
+    tasks = query(store, "SELECT name, kind, device_id, stream_id, source_task_id, start_ns, dur_ns FROM task")
+    expected = [("mixed", "compute", 0, 1756, number, start, dur) for number, start, dur, *_ in MIXED]
+    expected += [(name, "sync", 0, 1754, number, start, dur) for name, number, start, dur in CONTROL]
+    assert sorted(tasks) == sorted(expected)
+    assert query(store, "SELECT count(*) FROM api") == [(9 if timeline else 0,)]
+    assert query(store, "SELECT op_type, core_type, count, total_ns FROM op_statistic") == [
+        ("mixed", "MIX_AIC", 3, sum(dur for _, _, dur, *_ in MIXED))
+    ]
 
 
 def test_verify_agrees_and_still_finds_a_start_inside_of_the_part(
@@ -210,5 +210,4 @@ def test_tasks_without_an_op_have_the_kind_of_their_type(timeline: bool, tmp_pat
         rows = [[0, "N/A", name, 1, number, 1, number * 10, number * 10 + 1] for name, number in names.items()]
         write_csv(tmp_path / "task_time_20260101000000.csv", header.split(","), rows)
     ingest([tmp_path], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        assert dict(store.execute("SELECT name, kind FROM task").fetchall()) == kinds
+    assert dict(query(tmp_path / "trace.duckdb", "SELECT name, kind FROM task")) == kinds

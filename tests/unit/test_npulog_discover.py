@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,31 +205,20 @@ def test_other_folders_are_refused_in_one_line(tmp_path: Path, name: str) -> Non
     assert str(tmp_path / name) in str(caught.value)
 
 
-def test_folders_without_read_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without regard to who runs the test: root may read everything."""
-    folder = make(tmp_path / "PROF_1")
-    (tmp_path / "locked").mkdir()
-    iterdir, scandir = Path.iterdir, os.scandir
-
-    def listing(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def listed(path: Any) -> Any:
-            if isinstance(path, Path) and (path.name == "locked" or path.parts[-2:] == ("device_0", "data")):
-                raise PermissionError(13, "Permission denied", str(path))
-            return real(path)
-
-        return listed
-
-    monkeypatch.setattr(Path, "iterdir", listing(iterdir))
-    monkeypatch.setattr(os, "scandir", listing(scandir))
+def test_folders_without_read_permission(folder_of_a_user: Path) -> None:
+    folder = make(folder_of_a_user / "PROF_1")
+    locked = folder_of_a_user / "locked"
+    locked.mkdir(mode=0)
+    (folder / "device_0/data").chmod(0)
     with pytest.raises(InputError, match=r"can't read .*locked: Permission denied"):
-        find_captures([tmp_path / "locked"])
-    (capture,) = find_captures([tmp_path])
+        find_captures([locked])
+    (capture,) = find_captures([folder_of_a_user])
     assert capture.path == folder
     assert capture.unreadable == ("device_0/data",)
     shutil.rmtree(folder / "host")
     (folder / "manifest.json").unlink()
     with pytest.raises(InputError, match=r"no capture found .*; some folders can't be read, such as "):
-        find_captures([tmp_path])
+        find_captures([folder_of_a_user])
 
 
 def test_a_control_character_in_a_path_does_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -243,25 +243,6 @@ def test_the_command(capfd: pytest.CaptureFixture[str], folder: Path) -> None:
     assert not list(folder.rglob("*.json"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "missing OP"),
-        (["Relu", "--input", "4xa"], "not a shape such as"),
-        (["Relu", "--input", "4=1,2"], "2 values for 4 elements"),
-        (["Relu", "--input", "2=1,b"], "not values of type float32"),
-        (["Relu", "--input", "2:what=1,2"], "not values of type what"),
-        (["Relu", "--input", "2", "--attr", "axis"], "NAME=VALUE"),
-        (["Relu", "--input", "2", "--format", "xml"], "unsupported format"),
-    ],
-)
-def test_wrong_commands_are_refused(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["op-profile", *arguments]) == 2
-    shown = capfd.readouterr()
-    assert message in shown.err
-    assert not shown.out
-
-
 def test_the_example_runs(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "op_profiler.py")],

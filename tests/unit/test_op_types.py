@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import duckdb
 import pytest
+from ingest_checks import taken
+from stores import query
 
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.signature import signature
-from traceconv.pipeline.ingest import ingest
 
 RAF = next(rules for rules in built_in() if rules.title == "RAF")
 ASCEND = next(rules for rules in built_in() if rules.title.startswith("Ascend"))
@@ -109,16 +108,15 @@ def test_raf_streams_collectives_and_shapes(tmp_path: Path) -> None:
         for ph, ts in (("B", 10 * number), ("E", 10 * number + 4)):
             where = {"cat": stream, "tid": stream, "pid": 1, "ts": ts}
             events.append({"ph": ph, "name": name, **where, "args": {"args_string": args}})
-    (tmp_path / "raf.json").write_text(json.dumps({"traceEvents": events}))
-    ingest([tmp_path / "raf.json"], tmp_path / "raf.duckdb")
-    with duckdb.connect(str(tmp_path / "raf.duckdb"), read_only=True) as store:
-        rows = store.execute(
-            "SELECT t.stream_id, t.kind, t.kind_source, o.op_type, o.op_type_source, o.input_shapes, o.output_dtypes, "
-            "json_extract_string(t.args, 'args_string') FROM task AS t JOIN op AS o USING (run_id, op_id) "
-            "ORDER BY t.start_ns"
-        ).fetchall()
-        streams = store.execute("SELECT stream_id, busy_ns FROM stream_utilisation").fetchall()
-        types = store.execute("SELECT op_type, count, op_type_source FROM op_statistic WHERE count > 1").fetchall()
+    _, store = taken({"traceEvents": events}, tmp_path, "raf.json")
+    rows = query(
+        store,
+        "SELECT t.stream_id, t.kind, t.kind_source, o.op_type, o.op_type_source, o.input_shapes, o.output_dtypes, "
+        "json_extract_string(t.args, 'args_string') FROM task AS t JOIN op AS o USING (run_id, op_id) "
+        "ORDER BY t.start_ns",
+    )
+    streams = query(store, "SELECT stream_id, busy_ns FROM stream_utilisation")
+    types = query(store, "SELECT op_type, count, op_type_source FROM op_statistic WHERE count > 1")
     assert rows == [
         (0, "compute", "recorded", "cast", "name", "768", "f16", tasks[0][2]),
         (0, "compute", "recorded", "cast", "name", "768", "f16", tasks[1][2]),
@@ -145,10 +143,8 @@ def test_names_of_cann_calls_omit_the_layer(tmp_path: Path) -> None:
     events: list[object] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "CANN"}}]
     for ts, (name, args, _, _) in enumerate(CALLS):
         events.append({"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": ts * 10, "dur": 5, "args": args})
-    (tmp_path / "msprof.json").write_text(json.dumps(events))
-    ingest([tmp_path / "msprof.json"], tmp_path / "msprof.duckdb")
-    with duckdb.connect(str(tmp_path / "msprof.duckdb"), read_only=True) as store:
-        rows = store.execute("SELECT level, name, source_name FROM api ORDER BY start_ns").fetchall()
-        names = store.execute("SELECT name FROM api_statistic ORDER BY name").fetchall()
+    _, store = taken(events, tmp_path, "msprof.json")
+    rows = query(store, "SELECT level, name, source_name FROM api ORDER BY start_ns")
+    names = query(store, "SELECT name FROM api_statistic ORDER BY name")
     assert rows == [(level, name, None if own == name else own) for own, _, level, name in CALLS]
     assert names == sorted((name,) for _, _, _, name in CALLS)

@@ -14,7 +14,9 @@ import pytest
 
 from traceconv.cli.app import run
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node, which runs the script, is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("node") is None, reason="node, which runs the script, is not installed; install its package"
+)
 
 
 class Tree(HTMLParser):

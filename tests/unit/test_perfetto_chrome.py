@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import duckdb
 import perfetto_builder as pb
-
-from traceconv.pipeline.ingest import ingest
+from ingest_checks import taken
+from stores import query
 
 EVENTS = pb.process(1, 7, "Browser") + pb.begin(1000, 1, "a") + pb.end(2000, 1)
 
@@ -25,13 +24,11 @@ def test_metadata_is_kept_in_the_options(tmp_path: Path) -> None:
         (2, pb.message((1, "quiet"), (3, True))),
         (2, pb.message((1, "nothing"))),
     ]
-    path = tmp_path / "chrome.pftrace"
-    path.write_bytes(EVENTS + bundle(*metadata) + bundle((2, pb.message((1, "more"), (5, '{"a":1}')))))
-    [run] = ingest([path], tmp_path / "trace.duckdb")
+    more = bundle((2, pb.message((1, "more"), (5, '{"a":1}'))))
+    run, store = taken(EVENTS + bundle(*metadata) + more, tmp_path, "chrome.pftrace")
     assert not run.log
     assert run.accounts["chrome's metadata"].used == 2
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        [(options,)] = store.execute("SELECT options FROM run").fetchall()
+    [(options,)] = query(store, "SELECT options FROM run")
     assert json.loads(options)["chrome"] == {
         "os-name": "Linux",
         "num-cpus": 2,
@@ -44,8 +41,5 @@ def test_metadata_is_kept_in_the_options(tmp_path: Path) -> None:
 
 def test_legacy_events_are_a_loss(tmp_path: Path) -> None:
     for number, broken in enumerate((bundle((1, pb.message((1, "a")))), bundle((2, b"\x0a\x7f")), bundle((4, "f")))):
-        path = tmp_path / f"{number}.pftrace"
-        path.write_bytes(EVENTS + broken)
-        [run] = ingest([path], tmp_path / "trace.duckdb")
+        run, _ = taken(EVENTS + broken, tmp_path, f"{number}.pftrace")
         assert [(entry.code.text, entry.event_count) for entry in run.log] == [("unknown_record", 1)]
-        assert all(account.balanced for account in run.accounts.by_record.values())

@@ -248,36 +248,6 @@ def test_a_model_without_an_op_that_counts_anything(aic_metrics: str) -> None:
     assert p.arrow("task_pmu").num_rows == 0
 
 
-def test_each_call_of_a_decorated_function_is_a_profile(
-    session: traceconv.Session, inputs: dict[str, Any], tmp_path: Path
-) -> None:
-    profiler = traceconv.profile(tmp_path)
-
-    @profiler
-    def work(times: int) -> int:
-        """Runs."""
-        for _ in range(times):
-            session.run(inputs)
-        return times
-
-    assert (work(1), work(2), work.__name__, work.__doc__) == (1, 2, "work", "Runs.")
-    assert [len(steps(read(profiler, session.device_id, number))) for number in (0, 1)] == [1, 2]
-    assert sorted(tmp_path.iterdir()) == profiler.captures
-
-
-def test_profile_decorates_without_parentheses_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    seen: list[int] = []
-
-    @traceconv.profile
-    def work() -> int:
-        seen.append(len(PROCESS.captures))
-        return 7
-
-    assert work() == 7  # type: ignore[operator]  # a function, as decorators give it
-    assert seen == [1]
-
-
 def test_entering_a_profiler_again_inside_itself_is_a_profile_of_its_own(
     session: traceconv.Session, inputs: dict[str, Any]
 ) -> None:

@@ -105,31 +105,6 @@ def test_local_paths_are_not_logged(tmp_path: Path) -> None:
     assert b"secret" not in data and str(tmp_path).encode() not in data
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["resnet5"], 1, "Did you mean 'resnet50'"),
-        (["absent.onnx"], 1, "no such model file"),
-        (["mini_resnet", "-n", "0"], 2, "--iterations 0"),
-        (["mini_resnet", "--warmup", "-1"], 2, "--warmup -1"),
-        (["mini_resnet", "--batch", "0"], 2, "--batch 0"),
-        (["mini_resnet", "--seed", "-1"], 2, "--seed -1"),
-        (["mini_resnet", "--devices", "0"], 2, "--devices 0"),
-        (["mini_resnet", "--streams", "65"], 2, "--streams 65"),
-        (["mini_resnet", "--fetch", "t"], 2, "no op of mini_resnet produces it"),
-        (["mini_resnet", "--input", "absent.npz"], 1, "absent.npz can't be read"),
-    ],
-)
-def test_errors_are_reported_before_anything_is_written(
-    arguments: list[str], code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "raw"
-    assert run(["record", *arguments, "-o", str(folder)]) == code
-    output = capsys.readouterr()
-    assert words in output.err and output.err.count("\n") == 1 and output.out == ""
-    assert not folder.exists()
-
-
 def test_unsupported_op_leaves_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     b = ModelBuilder()
     onnx.save(b.model({"x": [1, 4]}, [b.node("Foo", ["x"])]), tmp_path / "m.onnx")
@@ -221,13 +196,6 @@ def test_interrupted_recording_keeps_its_records(ending: signal.Signals, tmp_pat
     runtime_invariants.check_streams(capture)
 
 
-def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    run(["record", "--help"])
-    output = capsys.readouterr().out
-    for word in ("resnet50", "mini_transformer", "--iterations", "--deterministic", "Examples", "traceconv ingest"):
-        assert word in output
-
-
 def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     b = ModelBuilder()
     onnx.save(b.model({"x": [4, 3]}, [b.node("Softmax", ["x"])]), str(tmp_path / "one.onnx"))
@@ -287,21 +255,3 @@ def test_ascends_profiling_options_select_what_is_recorded(tmp_path: Path, capfd
         capfd.readouterr()
         assert run(["report", report, "--db", db, "--run", str(number)]) == 0
         assert reason in capfd.readouterr().err, report
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "missing option --output"),
-        (["-o", "x", "--fp-point", "a"], "--fp-point is for training; add --train"),
-        (["-o", "x", "--aic-metrics", "Memori"], "--aic-metrics 'Memori': unknown. Did you mean 'Memory'"),
-        (["-o", "x", "--profiling-options", '{"format": "chrome"}'], "a recording is a folder of raw logs"),
-        (["-o", "x", "--profiling-options", '{"task_trase": "on"}'], "Did you mean 'task_trace'"),
-        (["-o", "x.json"], "a recording is a folder of raw logs"),
-    ],
-)
-def test_a_wrong_profiling_option_is_one_line(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["record", "mini_resnet", *options]) == 2
-    assert message in capsys.readouterr().err

@@ -101,12 +101,6 @@ def test_help_of_a_report_comes_from_its_header(command: Command, name: str) -> 
         assert f"  {column.name}  {column.type}" in helped.out
 
 
-def test_help_of_the_command(command: Command) -> None:
-    helped = command("report", "--help")
-    assert helped.code == 0
-    assert "--order-by" in helped.out
-
-
 @pytest.mark.parametrize("form", ["table", "csv", "json", "ndjson", "markdown", "msprof-csv"])
 def test_every_report_in_every_format(command: Command, store: Path, form: str) -> None:
     counts = {"api_statistic": 0, "fusion_op": 2, "op_statistic": 3, "op_summary": 5, "step_trace": 2, "task_time": 6}
@@ -276,16 +270,10 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["op-statstic"], 2, "Did you mean 'op-statistic'?"),
-        ([], 2, "--list"),
-        (["op-statistic", "--top", "-1"], 2, "--top"),
-        (["op-statistic", "--top", "0"], 2, "--top"),
-        (["op-statistic", "--order-by", "totl_ns"], 2, "Did you mean 'total_ns'?"),
         (["op-statistic", "--ascending"], 2, "--order-by"),
         (["op-statistic", "--columns", "op_typ"], 2, "Did you mean 'op_type'?"),
         (["op-statistic", "--columns", "op_type,op_type"], 2, "duplicate column"),
         (["op-statistic", "--columns", "op_type", "--format", "msprof-csv"], 2, "--columns"),
-        (["op-statistic", "--filter", "op_type"], 2, "COLUMN=VALUE"),
         (["op-statistic", "--filter", "op_typ=x"], 2, "Did you mean 'op_type'?"),
         (["op-statistic", "--filter", "total_ns=fast"], 2, "BIGINT"),
         (["op-statistic", "--filter", f"total_ns={2**63}"], 2, "BIGINT"),
@@ -303,7 +291,6 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["op-statistic", "--rank", "7"], 2, "unknown run 'rank=7'"),
         (["op-statistic", "--rank", "0", "--run", "1"], 2, "exclude each other"),
         (["op-statistic", "--filter", "total>1sec"], 2, "unknown unit 'sec'; use ns, µs, ms, s, min, h"),
-        (["op-statistic", "--filter", "total>5"], 2, "5 needs a unit (ns, µs, ms, s, min, h)"),
         (["op-statistic", "--filter", "count>5ms"], 2, "BIGINT"),
         (["op-type-analysis", "--columns", "total"], 2, "total_ns or total_bytes"),
         (["op-statistic", "--from", "1sec"], 2, "use ns, µs, ms, s, min, h"),
@@ -311,20 +298,13 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["op-statistic", "--from", "1ms", "--run", "all"], 2, "select one run"),
         (["op-statistic", "--steps", "five"], 2, "3-5, 3- or -5"),
         (["fusion-op", "--to", "1ms"], 2, "no to parameter; it has: run, device"),
-        (["op-statistic", "-o", "ops.xlsx"], 2, "use .txt, .csv, .json, .ndjson, .jsonl, .md, .parquet"),
         (["op-statistic", "-o", "ops.html"], 2, "unknown suffix: ops.html"),
-        (["op-statistic", "-o", "ops.arrow"], 2, "unknown suffix"),
-        (["op-statistic", "--store", "s.duckdb"], 2, "report has no option --store. Use: --db."),
-        (["op-statistic", "--tpo", "3"], 2, "report has no option --tpo. Did you mean '--to'?"),
-        (["op-statistic", "--top", "many"], 2, "not an integer"),
         (["op-statistic", "--run", "newst"], 2, "Did you mean 'newest'?"),
         (["op-statistic", "--run", "duplicate column"], 2, "2, 3"),
         (["api-statistic", "--device", "0"], 2, "no device parameter"),
         (["op-statistic", "--format", "cvs"], 2, "Did you mean 'csv'?"),
         (["op-statistic", "--format", "parquet"], 2, "-o FILE"),
         (["op-statistic", "-o", "."], 1, "folder"),
-        (["op-statistic", "-o", "/no/such/folder/x.csv"], 1, "can't write"),
-        (["op-statistic", "-o", "/no/such/folder/x.parquet"], 1, "can't write"),
     ],
 )
 def test_usage_errors_are_one_line(

@@ -299,19 +299,6 @@ def test_python_refuses_changes_without_runs_or_after_close(store: Path) -> None
         opened.label_runs(1, "x")
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["lst"], "Did you mean 'list'?"),
-        (["remove", "1"], "Use: traceconv runs delete"),
-        (["rename", "1", "a"], "Use: traceconv runs label"),
-        (["delete", "1", "--yess"], "--yes"),
-    ],
-)
-def test_near_misses_are_named(words: list[str], says: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert says in refused(capfd, 2, *words)
-
-
 def test_an_older_store_is_migrated_and_merged(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     packed = next(iter(sorted((Path(__file__).parents[1] / "golden" / "schema_5").glob("*.duckdb.xz"))))
     old = tmp_path / "old.duckdb"

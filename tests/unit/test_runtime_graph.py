@@ -72,61 +72,6 @@ def test_an_if_is_one_op_of_the_ai_cpu_and_takes_the_right_branch() -> None:
         agrees(proto, model, {"x": np.full((2, 3), value, np.float32)})
 
 
-def test_a_loop_carries_its_values_and_reads_from_outside() -> None:
-    b = ModelBuilder()
-    step = b.node("Mul", ["x", b.constant(np.float32(0.5))])
-    body = helper.make_graph(
-        [
-            helper.make_node("Add", ["carried", step], ["next"]),
-            helper.make_node("ReduceSum", ["next"], ["row"], keepdims=1),
-            helper.make_node("Identity", ["go"], ["still"]),
-        ],
-        "body",
-        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("carried", shape=[2, 3])],
-        [info("still", TensorProto.BOOL, []), info("next", shape=[2, 3]), info("row", shape=[1, 1])],
-    )
-    trips, go = b.constant(np.array(4, np.int64)), b.constant(np.array(True))
-    last, rows = b.node("Loop", [trips, go, "x"], outputs=2, body=body)
-    proto = b.model({"x": [2, 3]}, [last, b.node("Neg", [rows])])
-    model = compiled(proto)
-    values = agrees(proto, model, random_inputs(model, 0))
-    assert values[rows].shape == (4, 1, 1)
-    assert [op.op_type for op in model.program.ops if op.core == "AI_CPU"] == ["Loop"]
-
-
-def test_a_loop_runs_as_often_as_its_input_specifies() -> None:
-    b = ModelBuilder()
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["still"]), helper.make_node("Add", ["s", "s"], ["twice"]),
-         helper.make_node("Identity", ["twice"], ["row"])],
-        "body",
-        [info("i", TensorProto.INT64, []), info("go", TensorProto.BOOL, []), info("s", shape=[3])],
-        [info("still", TensorProto.BOOL, []), info("twice", shape=[3]), info("row", shape=[3])],
-    )  # fmt: skip
-    _, rows = b.node("Loop", ["trips", b.constant(np.array(True)), "x"], outputs=2, body=body)
-    proto = b.model({"trips": [], "x": [3]}, [b.node("Neg", [rows])], elem_types={"trips": TensorProto.INT64})
-    x = np.ones(3, np.float32)
-    model = compiled(proto, inputs={"trips": np.array(2), "x": x})
-    assert model.program.graph.tensors[rows].shape == (2, 3)
-    for trips in (2, 5):
-        assert agrees(proto, model, {"trips": np.array(trips), "x": x})[rows].shape == (trips, 3)
-
-
-def test_a_scan_is_one_op() -> None:
-    b = ModelBuilder()
-    body = helper.make_graph(
-        [helper.make_node("Add", ["sum", "one"], ["total"]), helper.make_node("Mul", ["total", "one"], ["out"])],
-        "body",
-        [info("sum", shape=[3]), info("one", shape=[3])],
-        [info("total", shape=[3]), info("out", shape=[3])],
-    )
-    total, outs = b.node("Scan", [b.weight((3,)), "x"], outputs=2, body=body, num_scan_inputs=1)
-    proto = b.model({"x": [5, 3]}, [total, outs])
-    model = compiled(proto)
-    agrees(proto, model, random_inputs(model, 0))
-    assert [(op.op_type, op.core) for op in model.program.ops] == [("Scan", "AI_CPU")]
-
-
 def test_what_cannot_run_inside_a_branch_is_named(tmp_path: Path) -> None:
     path = tmp_path / "bad.onnx"
     onnx.save(choice("Bogus"), path)

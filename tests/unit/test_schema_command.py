@@ -30,12 +30,6 @@ def test_report_name_with_dashes(capfd: pytest.CaptureFixture[str]) -> None:
     assert "msprof: OP Type" in capfd.readouterr().out
 
 
-def test_unknown_name(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["schema", "taks"]) == 2
-    out, err = capfd.readouterr()
-    assert (out, "Did you mean 'task'?" in err) == ("", True)
-
-
 def test_a_store_is_described_with_its_rows_and_what_was_added(
     make_store: Callable[..., Path], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,7 +59,7 @@ def test_without_a_profile_a_span_does_nothing() -> None:
     assert [(row["name"], row["parent_span_id"]) for row in spans(p)] == [("inside", None)]
 
 
-@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension: python setup.py build_ext --inplace")
 def test_spans_pass_from_c_to_python_and_back_while_they_are_open(tmp_path: Path) -> None:
     def in_c() -> list[str]:
         return [name for _, _, name, *_ in PROCESS.span_log.opened()]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("sqlglot", reason="needs traceconv[spark]")
+pytest.importorskip("sqlglot", reason="not installed: pip install traceconv[spark]")
 
 import sqlglot
 from sqlglot import exp

@@ -207,32 +207,3 @@ def test_get_profile_has_the_tables_of_the_command(tmp_path: Path, capfd: pytest
     assert loaded["peak_used_bytes"] <= profile["peak_used_bytes"]  # without the inputs of a next run
     with pytest.raises(traceconv.UsageError, match=r"^streams 0: must be from 1 to 64"):
         traceconv.get_profile("mini_lstm", streams=0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--show", "core"], "Did you mean 'cores'?"),
-        (["--order-by", "flop"], "Did you mean 'flops'?"),
-        (["--columns", "op_name,x"], "ops has no column"),
-        (["-o", "x.parquet"], "x.parquet; use .txt, .csv"),
-        (["--streams", "0"], "from 1 to 64"),
-        (["--format", "xml"], "unsupported format"),
-        (["--dump-only-opr", "--show", "cores"], "omit --show"),
-        (["--run", "1"], "does not exist"),
-    ],
-)
-def test_wrong_calls_are_refused(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TRACECONV_DB", raising=False)
-    assert run(["model", "mini_resnet", *arguments]) in (1, 2)
-    shown = capfd.readouterr()
-    assert message in shown.err
-    assert shown.err.count("\n") == 1
-    assert not list(tmp_path.iterdir())

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
+from ingest_checks import taken
+from stores import query
 
 from traceconv.normalize.trace.steps import Mark, Steps
-from traceconv.pipeline.ingest import ingest
 
 FULL = ("Iteration Time", "FP_BP Time", "Iteration Refresh")
 
@@ -38,10 +37,8 @@ def slices(pid: int, tid: int, number: int, fp: int, *, parts: tuple[str, ...] =
     return [*found, {**where, **reduce}] if parts == FULL else found
 
 
-def stored(events: list[Any], tmp_path: Path) -> duckdb.DuckDBPyConnection:
-    (tmp_path / "msprof.json").write_text(json.dumps(events))
-    ingest([tmp_path / "msprof.json"], tmp_path / "s.duckdb")
-    return duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True)
+def stored(events: list[Any], tmp_path: Path) -> Path:
+    return taken(events, tmp_path, "msprof.json")[1]
 
 
 THREAD = ("Step Trace(Model ID:2)", 2)
@@ -75,10 +72,8 @@ def test_slices_of_an_iteration_define_the_times_of_its_step(
     thread: str, model: int | None, parts: tuple[str, ...], args: dict[str, Any], moments: tuple[object], tmp_path: Path
 ) -> None:
     events = [meta(3, None, "Ascend Hardware"), meta(3, 9, thread), *slices(3, 9, 4, 100, parts=parts, **args)]
-    with stored(events, tmp_path) as store:
-        rows = store.execute(
-            "SELECT iteration, step_source, model_id, start_ns, fp_start_ns, bp_end_ns, end_ns FROM step"
-        ).fetchall()
+    store = stored(events, tmp_path)
+    rows = query(store, "SELECT iteration, step_source, model_id, start_ns, fp_start_ns, bp_end_ns, end_ns FROM step")
     assert rows == [(4, "slice", model, *moments)]
 
 
@@ -93,14 +88,12 @@ def test_each_model_and_device_has_its_own_steps(tmp_path: Path) -> None:
         events += slices(pid, 16, 1, 100 * pid + 240)
         events += [{**kernel, "pid": pid, "name": "Mul1", "ts": 100 * pid + at} for at in (20, 150, 260, 300)]
     events += [meta(9, None, "CANN"), {"ph": "X", "pid": 9, "tid": 1, "name": "Node@launch", "ts": 320, "dur": 1}]
-    with stored(events, tmp_path) as store:
-        steps = store.execute("SELECT step_id, iteration, model_id, fp_start_ns FROM step ORDER BY step_id").fetchall()
-        tasks = store.execute("SELECT start_ns, step_id FROM task WHERE kind = 'compute' ORDER BY ALL").fetchall()
-        reduces = store.execute("SELECT step_id, reduce_start_ns FROM step_trace ORDER BY step_id").fetchall()
-        bounds = store.execute(
-            "SELECT step_id, data_aug_bound_ns FROM step_trace WHERE model_id = 5 ORDER BY 1"
-        ).fetchall()
-        assert store.execute("SELECT step_id FROM api").fetchall() == [(None,)]
+    store = stored(events, tmp_path)
+    steps = query(store, "SELECT step_id, iteration, model_id, fp_start_ns FROM step ORDER BY step_id")
+    tasks = query(store, "SELECT start_ns, step_id FROM task WHERE kind = 'compute' ORDER BY ALL")
+    reduces = query(store, "SELECT step_id, reduce_start_ns FROM step_trace ORDER BY step_id")
+    bounds = query(store, "SELECT step_id, data_aug_bound_ns FROM step_trace WHERE model_id = 5 ORDER BY 1")
+    assert query(store, "SELECT step_id FROM api") == [(None,)]
     wanted = sorted((100_000 * pid + more, number, model) for pid in (3, 4) for model, number, more in
                     [(5, 1, 0), (5, 2, 200_000), (6, 1, 240_000)])  # fmt: skip
     assert steps == [(place, number, model, fp) for place, (fp, number, model) in enumerate(wanted, 1)]
@@ -125,16 +118,15 @@ def test_reduce_slices_are_collectives_if_the_trace_has_no_others(timeline: bool
         events += [meta(8, None, "HCCL"), meta(8, 0, "Group 0 Communication")]
         call = {"ph": "X", "pid": 8, "tid": 0, "name": "hcom_allReduce__1_0_1", "dur": 7}
         events += [{**call, "ts": 155}, {**call, "ts": 355}]
-    with stored(events, tmp_path) as store:
-        found = store.execute("SELECT name, start_ns, dur_ns, step_id FROM task WHERE kind = 'collective' ORDER BY 2")
-        names = ["hcom_allReduce__1_0_1"] * 2 if timeline else ["Reduce_1_0", "Reduce_2_0"]
-        assert found.fetchall() == [(names[0], 155_000, 7_000, 1), (names[1], 355_000, 7_000, 2)]
-        busy = "SELECT collective_ns, exposed_collective_ns, compute_ns FROM breakdown"
-        assert store.execute(busy).fetchall() == [(14_000, 10_000, 84_000)]
-        marks = store.execute("SELECT reduce_start_ns, reduce_dur_ns FROM step_trace ORDER BY step_id").fetchall()
-        assert marks == [([155_000], [7_000]), ([355_000], [7_000])]
-        (ranges,) = store.execute("SELECT count(*) FROM range WHERE kind = 'reduce'").fetchall()
-        assert ranges == (2 if timeline else 0,)
+    store = stored(events, tmp_path)
+    found = query(store, "SELECT name, start_ns, dur_ns, step_id FROM task WHERE kind = 'collective' ORDER BY 2")
+    names = ["hcom_allReduce__1_0_1"] * 2 if timeline else ["Reduce_1_0", "Reduce_2_0"]
+    assert found == [(names[0], 155_000, 7_000, 1), (names[1], 355_000, 7_000, 2)]
+    busy = "SELECT collective_ns, exposed_collective_ns, compute_ns FROM breakdown"
+    assert query(store, busy) == [(14_000, 10_000, 84_000)]
+    marks = query(store, "SELECT reduce_start_ns, reduce_dur_ns FROM step_trace ORDER BY step_id")
+    assert marks == [([155_000], [7_000]), ([355_000], [7_000])]
+    assert query(store, "SELECT count(*) FROM range WHERE kind = 'reduce'") == [(2 if timeline else 0,)]
 
 
 def test_after_a_nested_step_the_outer_step_is_current_again() -> None:
@@ -162,12 +154,10 @@ def test_each_process_of_a_merged_trace_has_its_own_steps(tmp_path: Path) -> Non
     events = [step(11, 1, 10, 100), step(12, 1, 20, 200), step(12, 2, 220, 50)]
     # Kernels without a launch: at 30 both processes are in a step, at 150 one is.
     events += [op(11, 30), op(12, 30), op(12, 250), op(13, 30), kernel(0, 30), kernel(1, 150)]
-    with stored(events, tmp_path) as store:
-        steps = store.execute(
-            "SELECT DISTINCT step_id, iteration, start_ns, end_ns, step_source FROM step ORDER BY 1"
-        ).fetchall()
-        ops = store.execute("SELECT step_id FROM range WHERE kind = 'host_op' ORDER BY id").fetchall()
-        kernels = store.execute("SELECT step_id FROM task ORDER BY id").fetchall()
+    store = stored(events, tmp_path)
+    steps = query(store, "SELECT DISTINCT step_id, iteration, start_ns, end_ns, step_source FROM step ORDER BY 1")
+    ops = query(store, "SELECT step_id FROM range WHERE kind = 'host_op' ORDER BY id")
+    kernels = query(store, "SELECT step_id FROM task ORDER BY id")
     assert steps == [
         (1, 1, 10_000, 110_000, "annotation"),
         (2, 1, 20_000, 220_000, "annotation"),
@@ -185,6 +175,6 @@ def test_a_process_may_use_the_number_of_a_step_again(reverse: bool, tmp_path: P
     events: list[Any] = [
         {**where, "name": f"ProfilerStep#{number}", "tid": tid, "ts": ts, "dur": dur} for tid, number, ts, dur in spans
     ]
-    connection = stored(events[::-1] if reverse else events, tmp_path)
-    rows = connection.execute("SELECT step_id, iteration, start_ns, end_ns FROM step ORDER BY step_id").fetchall()
+    store = stored(events[::-1] if reverse else events, tmp_path)
+    rows = query(store, "SELECT step_id, iteration, start_ns, end_ns FROM step ORDER BY step_id")
     assert rows == [(1, 1, 0, 50_000), (2, 2, 50_000, 100_000), (3, 1, 200_000, 250_000)]

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import duckdb
 import pytest
+from stores import query
 
 import traceconv
 from traceconv.base.cache_folder import cache_folder
@@ -298,8 +299,7 @@ def test_what_users_add_to_a_store_stays_and_their_macros_work(make_store: MakeS
             "ALTER TABLE task ADD COLUMN note VARCHAR; CREATE VIEW my_tasks AS FROM task; CREATE SCHEMA mine; "
             "CREATE TABLE notes (text VARCHAR); CREATE MACRO ms(a) AS a / 1e6; CREATE TYPE mood AS ENUM ('good')"
         )
-    with open_store(path) as connection:
-        assert connection.execute("SELECT ms(dur_ns) FROM my_tasks").fetchall() == [(5e-06,)]
+    assert query(path, "SELECT ms(dur_ns) FROM my_tasks") == [(5e-06,)]
     with traceconv.open_store(path) as store:
         assert [row["dur_ns"] for row in store.report("task-time")] == [5]
 

@@ -6,9 +6,10 @@ import json
 import random
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
+from ingest_checks import taken
+from stores import query
 from vendor_recording import made_up, timeline
 
 from traceconv.formats.chrome_json import parser
@@ -61,11 +62,11 @@ def test_a_timeline_has_waits_between_the_rows_of_each_device(tmp_path: Path) ->
     out.mkdir(parents=True)
     (out / "trace_view.json").write_text(json.dumps(timeline(recording, 1, labels=True)), encoding="utf-8")
     ingest([out], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        query = "SELECT device_id, id, start_ns, start_ns + dur_ns, wait_ns FROM task WHERE kind <> 'sync' ORDER BY ALL"
-        tasks = store.execute(query).fetchall()
-        others = store.execute("SELECT DISTINCT wait_ns FROM task WHERE kind = 'sync'").fetchall()
-        shown = store.execute("SELECT id, wait_ns FROM op_summary").fetchall()
+    store = tmp_path / "trace.duckdb"
+    sql = "SELECT device_id, id, start_ns, start_ns + dur_ns, wait_ns FROM task WHERE kind <> 'sync' ORDER BY ALL"
+    tasks = query(store, sql)
+    others = query(store, "SELECT DISTINCT wait_ns FROM task WHERE kind = 'sync'")
+    shown = query(store, "SELECT id, wait_ns FROM op_summary")
     assert others == [(None,)]
     expected: dict[int, int | None] = {}
     for device in (0, 1):
@@ -107,12 +108,9 @@ def test_waits_of_each_device_depend_neither_on_the_order_nor_on_the_batches(
         run_sql(self, statement, parameters)  # type: ignore[arg-type]  # passed on as it is
 
     monkeypatch.setattr(StoreWriter, "run_sql", noting)
-    trace = tmp_path / "trace.json"
-    trace.write_text(json.dumps({"deviceProperties": [], "traceEvents": _kernels(rng, lateness)}), encoding="utf-8")
-    ingest([trace], tmp_path / "trace.duckdb")
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        query = "SELECT device_id, id, start_ns, coalesce(start_ns + dur_ns, 0), dur_ns IS NULL, wait_ns FROM task"
-        tasks = store.execute(query).fetchall()
+    _, store = taken({"deviceProperties": [], "traceEvents": _kernels(rng, lateness)}, tmp_path)
+    sql = "SELECT device_id, id, start_ns, coalesce(start_ns + dur_ns, 0), dur_ns IS NULL, wait_ns FROM task"
+    tasks = query(store, sql)
     assert len(tasks) == 400
     expected: dict[int, int | None] = {}
     for device in (0, 1, None):

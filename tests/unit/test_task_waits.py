@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
-
-from traceconv.pipeline.ingest import ingest
+from ingest_checks import rows_of
+from stores import query
 
 BASE_US = 1_700_000_000_000_000
 
@@ -24,11 +22,8 @@ def on_stream(cat: str, name: str, us: int, dur: int, stream: int = 7) -> dict[s
 
 def waits(folder: Path, *events: dict[str, Any]) -> list[tuple[str, int | None]]:
     """Return (name, wait) of each task, ordered by stream and start."""
-    path = folder / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
-    ingest([path], folder / "trace.duckdb")
-    with duckdb.connect(str(folder / "trace.duckdb"), read_only=True) as store:
-        return store.execute("SELECT name, stream_wait_ns FROM task ORDER BY stream_id, start_ns, id").fetchall()
+    trace = {"schemaVersion": 1, "traceEvents": list(events)}
+    return rows_of(trace, folder, "SELECT name, stream_wait_ns FROM task ORDER BY stream_id, start_ns, id")
 
 
 def test_an_annotation_around_tasks_does_not_change_their_waits(tmp_path: Path) -> None:
@@ -103,7 +98,6 @@ def test_waits_of_many_tasks_agree_with_sql(tmp_path: Path) -> None:
           FROM task WINDOW before AS (PARTITION BY track_id ORDER BY start_ns, dur_ns DESC NULLS FIRST, id)
         )
     """
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        count, known, many, wrong = store.execute(sql).fetchall()[0]
+    count, known, many, wrong = query(tmp_path / "trace.duckdb", sql)[0]
     assert (count, many, wrong) == (140_000, True, 0)
     assert 0 < count - known <= 7  # after those without an end

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from stores import query
 
 from traceconv.reports.catalog import report_statements
 from traceconv.store import template_cache
-from traceconv.store.database import open_store
 from traceconv.store.template_cache import empty_store
 from traceconv.store.writer import StoreWriter
 
@@ -30,8 +30,7 @@ def _more_statements() -> list[str]:
 
 
 def _contents(path: Path) -> list[list[tuple[object, ...]]]:
-    with open_store(path) as connection:
-        return [connection.execute(sql).fetchall() for sql in _CONTENTS]
+    return [query(path, sql) for sql in _CONTENTS]
 
 
 def _new_store(path: Path) -> Path:
@@ -87,8 +86,7 @@ def test_other_statements_have_a_template_of_their_own(folder: Path, tmp_path: P
     assert len(set(folder.iterdir()) - {before}) == 1
     assert content is not None
     (tmp_path / "other.duckdb").write_bytes(content)
-    with open_store(tmp_path / "other.duckdb") as connection:
-        assert connection.execute("FROM one").fetchall() == [(1,)]
+    assert query(tmp_path / "other.duckdb", "FROM one") == [(1,)]
 
 
 def test_few_templates_are_kept(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ingest_checks import taken
 from round_trip import differences
 from stores import query
 
@@ -35,9 +36,7 @@ def store(tmp_path: Path) -> Path:
         | ({} if category is None else {"cat": category})
         for at, (category, args, _) in enumerate(EVENTS)
     ]
-    (tmp_path / "trace.json").write_text(json.dumps({"deviceProperties": [], "traceEvents": events}))
-    ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
-    return tmp_path / "trace.duckdb"
+    return taken({"deviceProperties": [], "traceEvents": events}, tmp_path)[1]
 
 
 def test_the_category_is_a_column(store: Path) -> None:

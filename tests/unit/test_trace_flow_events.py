@@ -6,28 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
+from ingest_checks import rows_of, taken
 
 from traceconv.formats.chrome_json import recovery
-from traceconv.pipeline.ingest import ingest
 
 
 def event(ph: str, ts: int, **more: Any) -> dict[str, Any]:
     return {"ph": ph, "name": "f", "cat": "c", "id": 1, "pid": 1, "tid": 1, "ts": ts, **more}
 
 
-def stored(events: list[dict[str, Any]], tmp_path: Path, query: str) -> list[tuple[Any, ...]]:
-    file, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
-    file.write_text(json.dumps(events))
-    run = ingest([file], store)[0]
-    assert all(account.balanced for account in run.accounts.by_record.values())
-    with duckdb.connect(str(store), read_only=True) as connection:
-        return connection.execute(query).fetchall()
-
-
 def test_args_of_flow_events_are_kept_in_markers(tmp_path: Path) -> None:
     events = [event("s", 1, args={"bytes": 12345678901234567890}), event("f", 2, bp="e", extra="x"), event("t", 3)]
-    rows = stored(events, tmp_path, "SELECT ts_ns, name, category, args FROM marker ORDER BY ts_ns")
+    rows = rows_of(events, tmp_path, "SELECT ts_ns, name, category, args FROM marker ORDER BY ts_ns")
     assert [row[:3] for row in rows] == [(1000, "f", "c"), (2000, "f", "c")]
     assert json.loads(rows[0][3]) == {"bytes": 12345678901234567890, "trace_event": {"ph": "s"}}
     assert json.loads(rows[1][3]) == {"trace_event": {"ph": "f", "extra": "x"}}
@@ -35,12 +25,12 @@ def test_args_of_flow_events_are_kept_in_markers(tmp_path: Path) -> None:
 
 def test_markers_of_flow_events_are_not_slices_for_perfetto(tmp_path: Path) -> None:
     events = [event("s", 1, args={"a": 1}), event("f", 2), {**event("i", 3), "name": "shown"}]
-    assert stored(events, tmp_path, "SELECT name FROM perfetto.slice") == [("shown",)]
+    assert rows_of(events, tmp_path, "SELECT name FROM perfetto.slice") == [("shown",)]
 
 
 def test_equal_ids_in_two_scopes_are_two_flows(tmp_path: Path) -> None:
     events = [event("s", 1, scope="a"), event("s", 2, scope="b"), event("f", 3, scope="a"), event("f", 4, scope="b")]
-    assert stored(events, tmp_path, "SELECT src_ns, dst_ns FROM flow ORDER BY src_ns") == [(1000, 3000), (2000, 4000)]
+    assert rows_of(events, tmp_path, "SELECT src_ns, dst_ns FROM flow ORDER BY src_ns") == [(1000, 3000), (2000, 4000)]
 
 
 def test_flows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
@@ -50,7 +40,7 @@ def test_flows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
     ends = [event("s", 11, id=2), event("f", 30, id=2, tid=7, bp="e")]
     arrows = [{**end, "cat": category} for category in ("fwdbwd", "ac2g") for end in ends]
     arrows += [{key: value for key, value in end.items() if key != "cat"} for end in ends]
-    rows = stored([call, kernel, *arrows], tmp_path, "SELECT category, kind FROM flow")
+    rows = rows_of([call, kernel, *arrows], tmp_path, "SELECT category, kind FROM flow")
     assert sorted(rows, key=str) == [("ac2g", "launch"), ("fwdbwd", "other"), (None, "other")]
 
 
@@ -67,7 +57,6 @@ def test_the_search_for_the_end_of_a_malformed_event_is_bounded(tmp_path: Path, 
     monkeypatch.setattr(recovery, "end_of_bracketed", counting)
     one = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2,"args":{"k" 1}}'
     text = "[" + ",\n".join([one] * 3000) + ',{"ph":"X","name":"last","pid":1,"tid":1,"ts":1,"dur":2}]'
-    (tmp_path / "trace.json").write_text(text)
-    [run] = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
+    run, _ = taken(text, tmp_path)
     assert run.accounts["X events"].rows == 1
     assert looked_at < 3100 * (64 << 10)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from ingest_checks import rows_of
+from stores import query
 
 from traceconv.base.errors import InputError
 from traceconv.normalize.trace.rule_files import parse_rules
@@ -32,12 +33,9 @@ def blocks(
     *moments: dict[str, Any],
     want: str = "device_id, address, size_bytes, alloc_ns - {base}, free_ns - {base}",
 ) -> list[Any]:
-    path = folder / "trace.json"
     op = {"ph": "X", "cat": "cpu_op", "name": "aten::empty", "pid": 1, "tid": 1, "ts": BASE_US, "dur": 1000}
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [op, *moments]}))
-    ingest([path], folder / "trace.duckdb")
-    with duckdb.connect(str(folder / "trace.duckdb"), read_only=True) as store:
-        return store.execute(f"SELECT {want.format(base=BASE_NS)} FROM memory ORDER BY block_id").fetchall()
+    trace = {"schemaVersion": 1, "traceEvents": [op, *moments]}
+    return rows_of(trace, folder, f"SELECT {want.format(base=BASE_NS)} FROM memory ORDER BY block_id")
 
 
 def test_an_allocation_and_the_next_free_of_its_address_are_one_block(tmp_path: Path) -> None:
@@ -88,8 +86,7 @@ def test_without_addresses_frees_are_matched_by_size(tmp_path: Path) -> None:
 def test_the_host_is_device_minus_1(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(1, 8, 64, kind=CPU, device=0), moment(2, 8, 64), moment(3, -8, 64))
     assert found == [(-1, 64, 8, 1000, None), (0, 64, 8, 2000, 3000)]
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        assert store.execute("SELECT device_id, kind FROM device ORDER BY 1").fetchall() == [(-1, "CPU"), (0, None)]
+    assert query(tmp_path / "trace.duckdb", "SELECT device_id, kind FROM device ORDER BY 1") == [(-1, "CPU"), (0, None)]
 
 
 def test_equal_addresses_in_two_processes_are_different_blocks(tmp_path: Path) -> None:
@@ -135,8 +132,7 @@ def test_mapped_memory_is_not_part_of_what_the_allocator_held(tmp_path: Path) ->
         (-1, 256, 8, 8000, None),
     ]
     sql = "SELECT ts_ns, used_bytes FROM memory_usage WHERE level = 'device'"
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        used = {(ns - BASE_NS) // 1000: size for ns, size in store.execute(sql).fetchall() if ns > BASE_NS}
+    used = {(ns - BASE_NS) // 1000: size for ns, size in query(tmp_path / "trace.duckdb", sql) if ns > BASE_NS}
     before = 98304 + 64
     assert used == {1: 5000 + before, 2: 5100 + before, 3: 4800 + before, 4: 4864, 5: 4800, 6: 4700, 7: 700, 8: 708}
 
@@ -168,8 +164,7 @@ def test_what_the_allocator_reserves_is_segments(tmp_path: Path) -> None:
         ("segment", 0, 60, 5000, 6000),
     ]
     columns = "device_id, peak_used_bytes, reserved_bytes, fragmentation_bytes, peak_reserved_bytes, live_count"
-    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
-        found = store.execute(f"SELECT {columns} FROM memory_peak").fetchall()
+    found = query(tmp_path / "trace.duckdb", f"SELECT {columns} FROM memory_peak")
     assert found == [(-1, 8, None, None, None, 1), (0, 224, 300, 76, 300, 3)]
 
 

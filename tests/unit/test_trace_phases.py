@@ -6,28 +6,30 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from ingest_checks import taken
 from stores import query
-
-from traceconv.pipeline.ingest import ingest
 
 
 def stored(tmp_path: Path, *events: dict[str, Any]) -> Path:
-    (tmp_path / "trace.json").write_text(json.dumps([{"pid": 1, "tid": 1, **event} for event in events]))
-    [run] = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
-    assert all(account.balanced for account in run.accounts.by_record.values())
-    return tmp_path / "trace.duckdb"
+    return taken([{"pid": 1, "tid": 1, **event} for event in events], tmp_path)[1]
 
 
-@pytest.mark.parametrize("ph", "NDOPvVcarmul(),=ATpsSFtf")
-def test_markers_from_other_events_than_instants_record_their_phase(tmp_path: Path, ph: str) -> None:
-    odd = {"ph": ph, "ts": 5, "name": "odd", "id": "0x1", "cat": "c", "args": {"a": 1}}
-    store = stored(tmp_path, odd, {"ph": "i", "ts": 7, "name": "shown"}, {"ph": "n", "ts": 8, "name": "too", "id": 2})
+def test_markers_from_other_events_than_instants_record_their_phase(tmp_path: Path) -> None:
+    phases = "NDOPvVcarmul(),=ATpsSFtf"
+    odd = [{"ph": ph, "ts": 5, "name": f"odd {ph}", "id": f"0x{100 + n}", "cat": "c", "args": {"a": n}}
+           for n, ph in enumerate(phases)]  # fmt: skip
+    store = stored(tmp_path, *odd, {"ph": "i", "ts": 7, "name": "shown"}, {"ph": "n", "ts": 8, "name": "too", "id": 2})
     assert query(store, "SELECT name FROM perfetto.slice ORDER BY ts") == [("shown",), ("too",)]
-    sql = "SELECT args FROM marker WHERE name = 'odd' UNION ALL SELECT args FROM range WHERE name = 'odd'"
-    rows = [json.loads(args) for (args,) in query(store, sql)]
-    assert [row["trace_event"]["ph"] for row in rows] == ([ph] if ph != "F" else [])  # F: no begin, not stored
-    assert all(row["a"] == 1 for row in rows)
+    sql = "SELECT name, args FROM marker UNION ALL SELECT name, args FROM range"
+    found = {name: json.loads(args) for name, args in query(store, sql) if name.startswith("odd")}
+    assert {name: args["trace_event"]["ph"] for name, args in found.items()} == {
+        f"odd {ph}": ph
+        for ph in phases
+        if ph != "F"  # no begin, not stored
+    }
+    assert {name: args["a"] for name, args in found.items()} == {
+        f"odd {ph}": n for n, ph in enumerate(phases) if ph != "F"
+    }
 
 
 def test_legacy_async_events_are_ranges(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ingest_checks import taken
 
 from traceconv import native
 from traceconv.formats.chrome_json import recovery, scan
-from traceconv.pipeline.ingest import ingest
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,7 @@ def test_the_end_of_a_large_event_is_not_searched_before_it_arrives(
     layers = ",".join([layer] * 12_000)
     small = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'
     large = '{"ph":"O","name":"b","pid":1,"tid":1,"ts":1,"id":"1","args":{"snapshot":[' + layers + "]}}"
-    (tmp_path / "trace.json").write_text(f"[{small},{large},{small}]")
-    [run] = ingest([tmp_path / "trace.json"], tmp_path / "trace.duckdb")
+    run, _ = taken(f"[{small},{large},{small}]", tmp_path)
     assert not run.log
     assert {title: account.rows for title, account in run.accounts.by_record.items()} == {"O events": 1, "X events": 2}
     assert looked_at < len(large) // 10

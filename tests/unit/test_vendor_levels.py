@@ -10,8 +10,8 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
-import duckdb
 import pytest
+from stores import query
 from vendor_recording import T0, Recording, Task, as_level_2, made_up, timeline, write_csv, write_folder, write_kernels
 
 from traceconv.cli import app
@@ -32,10 +32,10 @@ KINDS = {
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 
 
-def stored(folder: Path, out: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
+def stored(folder: Path, out: Path) -> tuple[IngestedRun, Path]:
     run = ingest([out], folder / "trace.duckdb")[0]
     assert all(account.balanced for account in run.accounts.by_record.values())
-    return run, duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+    return run, folder / "trace.duckdb"
 
 
 def recorded(level: int, seed: int, devices: tuple[int, ...], steps: int = 2) -> Recording:
@@ -60,11 +60,10 @@ def test_each_kernel_is_one_task(kind: tuple[int, bool, bool, tuple[int, ...]], 
     run, store = stored(tmp_path, out)
     assert not run.lossy
     assert run.accounts["kernel_details records"].paired == len(recording.rows)
-    with store:
-        tasks = store.execute("SELECT name, start_ns, dur_ns, stream_id, device_id FROM task").fetchall()
-        shown = store.execute("SELECT op_type, core_type, sum(count), sum(total_ns) FROM op_statistic GROUP BY ALL")
-        assert sorted(shown.fetchall()) == by_type(recording.rows)
-        steps = store.execute("SELECT DISTINCT step_id, step_source FROM step ORDER BY ALL").fetchall()
+    tasks = query(store, "SELECT name, start_ns, dur_ns, stream_id, device_id FROM task")
+    shown = query(store, "SELECT op_type, core_type, sum(count), sum(total_ns) FROM op_statistic GROUP BY ALL")
+    assert sorted(shown) == by_type(recording.rows)
+    steps = query(store, "SELECT DISTINCT step_id, step_source FROM step ORDER BY ALL")
     assert steps == [(1, "annotation"), (2, "annotation")]
     device = {None: 0} if not device_id else {}
     assert Counter((*task[:4], device.get(task[4], task[4])) for task in tasks) == Counter(
@@ -87,10 +86,9 @@ def test_a_row_that_only_one_file_has_is_one_task(
     run, store = stored(tmp_path, out)
     account = run.accounts["kernel_details records"]
     assert (account.paired, account.rows, account.lost) == (len(rows) - 1, 1, 0)
-    with store:
-        assert store.execute("SELECT count(*), sum(dur_ns) FROM task").fetchall() == [
-            (len(recording.tasks), sum(task.dur_ns for task in recording.tasks))
-        ]
+    assert query(store, "SELECT count(*), sum(dur_ns) FROM task") == [
+        (len(recording.tasks), sum(task.dur_ns for task in recording.tasks))
+    ]
 
 
 def one_moment(*durs: int) -> list[Task]:
@@ -119,12 +117,11 @@ def test_kernels_that_begin_at_once_are_distinguished_by_other_columns(
     account = run.accounts["kernel_details records"]
     assert (account.paired, account.rows, account.lost) == (paired, fresh, unclear)
     assert run.lossy == bool(unclear)
-    with store:
-        assert store.execute("SELECT count(*) FROM task").fetchall() == [(len(of_timeline) + fresh,)]
-        query = "SELECT event_count, severity FROM import_log WHERE code = 'unclear_record'"
-        assert store.execute(query).fetchall() == [(unclear, "data_loss")] * bool(unclear)
-        typed = "SELECT count(*) FROM task JOIN op USING (run_id, op_id) WHERE op_type_source = 'recorded'"
-        assert store.execute(typed).fetchall() == [(paired + fresh,)] if not unclear else True
+    assert query(store, "SELECT count(*) FROM task") == [(len(of_timeline) + fresh,)]
+    logged = "SELECT event_count, severity FROM import_log WHERE code = 'unclear_record'"
+    assert query(store, logged) == [(unclear, "data_loss")] * bool(unclear)
+    typed = "SELECT count(*) FROM task JOIN op USING (run_id, op_id) WHERE op_type_source = 'recorded'"
+    assert query(store, typed) == [(paired + fresh,)] if not unclear else True
 
 
 def test_very_many_records_of_one_moment_are_not_paired_one_by_one(tmp_path: Path) -> None:
@@ -133,8 +130,7 @@ def test_very_many_records_of_one_moment_are_not_paired_one_by_one(tmp_path: Pat
     write_kernels(out / "kernel_details.csv", many, 0)
     run, store = stored(tmp_path, out)
     assert run.accounts["kernel_details records"].lost == 3000
-    with store:
-        assert store.execute("SELECT count(*) FROM task").fetchall() == [(3000,)]
+    assert query(store, "SELECT count(*) FROM task") == [(3000,)]
 
 
 def test_values_missing_at_a_low_level_stay_those_of_the_timeline(tmp_path: Path) -> None:
@@ -145,12 +141,11 @@ def test_values_missing_at_a_low_level_stay_those_of_the_timeline(tmp_path: Path
     ]
     out = write_folder(tmp_path, Recording(rows), 0)
     _, store = stored(tmp_path, out)
-    with store:
-        query = (
-            "SELECT t.name, kind, kind_source, op_type, op_type_source FROM task AS t "
-            "LEFT JOIN op USING (run_id, op_id) ORDER BY start_ns"
-        )
-        first, second = store.execute(query).fetchall()
+    sql = (
+        "SELECT t.name, kind, kind_source, op_type, op_type_source FROM task AS t "
+        "LEFT JOIN op USING (run_id, op_id) ORDER BY start_ns"
+    )
+    first, second = query(store, sql)
     assert first[:3] == ("MEM_WAIT_VALUE", "sync", "name")
     assert second == ("write_y", "compute", "recorded", "Write", "recorded")
 
@@ -165,23 +160,21 @@ def test_steps_that_only_the_table_has_are_added(level: int, with_timeline: bool
     else:
         (out / "trace_view.json").unlink()
     _, store = stored(tmp_path, out)
-    with store:
-        steps = store.execute(
-            "SELECT step_id, device_id, iteration, step_source, start_ns, end_ns FROM step ORDER BY ALL"
-        )
-        expected = []
-        for step in (1, 2):
-            for device in (0, 1):
-                own = [row for row in recording.rows if (row.step, row.device) == (step, device)]
-                bounds = min(row.start_ns for row in own), max(row.end_ns for row in own)
-                expected.append((step, device, step, "csv", *bounds))
-        assert steps.fetchall() == expected
-        counted = store.execute(
-            "SELECT step_id, count(*), sum(dur_ns) FROM task WHERE kind IN ('compute', 'collective') "
-            "GROUP BY ALL ORDER BY ALL"
-        ).fetchall()
-        logged = "SELECT event_count FROM import_log WHERE message LIKE '%steps that only this file has%'"
-        assert store.execute(logged).fetchall() == [(4,)]
+    steps = query(store, "SELECT step_id, device_id, iteration, step_source, start_ns, end_ns FROM step ORDER BY ALL")
+    expected = []
+    for step in (1, 2):
+        for device in (0, 1):
+            own = [row for row in recording.rows if (row.step, row.device) == (step, device)]
+            bounds = min(row.start_ns for row in own), max(row.end_ns for row in own)
+            expected.append((step, device, step, "csv", *bounds))
+    assert steps == expected
+    counted = query(
+        store,
+        "SELECT step_id, count(*), sum(dur_ns) FROM task WHERE kind IN ('compute', 'collective') "
+        "GROUP BY ALL ORDER BY ALL",
+    )
+    logged = "SELECT event_count FROM import_log WHERE message LIKE '%steps that only this file has%'"
+    assert query(store, logged) == [(4,)]
     rows = [[row for row in recording.rows if row.step == step] for step in (1, 2)]
     assert counted == [(step, len(own), sum(row.dur_ns for row in own)) for step, own in enumerate(rows, 1)]
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
+from stores import query
 
 from traceconv.pipeline.ingest import ingest
 
@@ -80,20 +80,18 @@ def write(folder: Path, rows: list[dict[str, Any]], unit: str | None) -> Path:
     return folder
 
 
-def stored(folder: Path, tmp_path: Path) -> duckdb.DuckDBPyConnection:
+def stored(folder: Path, tmp_path: Path) -> Path:
     ingest([folder], tmp_path / "trace.duckdb")
-    return duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True)
+    return tmp_path / "trace.duckdb"
 
 
 @pytest.mark.parametrize("unit", ["MB", "KB"])
 @pytest.mark.parametrize("seed", range(4))
 def test_memory_allocated_before_the_recording_counts(seed: int, unit: str, tmp_path: Path) -> None:
     rows, moments = simulated(seed, unit, None)
-    with stored(write(tmp_path, rows, unit), tmp_path) as store:
-        usage = store.execute("SELECT device_id, pool, ts_ns, used_bytes, reserved_bytes FROM memory_usage").fetchall()
-        peaks = store.execute(
-            "SELECT device_id, pool, peak_used_bytes, peak_ns, reserved_bytes FROM memory_peak"
-        ).fetchall()
+    store = stored(write(tmp_path, rows, unit), tmp_path)
+    usage = query(store, "SELECT device_id, pool, ts_ns, used_bytes, reserved_bytes FROM memory_usage")
+    peaks = query(store, "SELECT device_id, pool, peak_used_bytes, peak_ns, reserved_bytes FROM memory_peak")
     levels = {(device, pool, ns): (used, reserved) for device, pool, ns, used, reserved in usage}
     for (device, pool), found in moments.items():
         assert [(ns, *levels[device, pool, ns]) for ns, _, _ in found] == found
@@ -110,24 +108,20 @@ def test_rounded_totals_add_no_blocks(tmp_path: Path) -> None:
     rows, moments = simulated(1, "MB", 3)
     exact, _ = simulated(1, "MB", None)
     (tmp_path / "exact").mkdir()
-    with stored(write(tmp_path, rows, "MB"), tmp_path) as store:
-        peaks = store.execute(
-            "SELECT device_id, pool, peak_used_bytes FROM memory_peak WHERE level = 'pool'"
-        ).fetchall()
-        count = store.execute("SELECT count(*) FROM memory WHERE op_id IS NULL").fetchall()
-    with stored(write(tmp_path / "exact", exact, "MB"), tmp_path / "exact") as store:
-        assert count == store.execute("SELECT count(*) FROM memory WHERE op_id IS NULL").fetchall()
+    store = stored(write(tmp_path, rows, "MB"), tmp_path)
+    peaks = query(store, "SELECT device_id, pool, peak_used_bytes FROM memory_peak WHERE level = 'pool'")
+    count = query(store, "SELECT count(*) FROM memory WHERE op_id IS NULL")
+    store = stored(write(tmp_path / "exact", exact, "MB"), tmp_path / "exact")
+    assert count == query(store, "SELECT count(*) FROM memory WHERE op_id IS NULL")
     for device, pool, peak in peaks:
         assert abs(peak - max(total for _, total, _ in moments[device, pool])) < 2 * 1049
 
 
 def test_without_totals_only_blocks_count(tmp_path: Path) -> None:
     rows, _ = simulated(2, "MB", None)
-    with stored(write(tmp_path, rows, None), tmp_path) as store:
-        assert store.execute("SELECT count(*), count(*) FILTER (kind = 'segment') FROM memory").fetchall() == [
-            (len(rows), 0)
-        ]
-        assert store.execute("SELECT DISTINCT reserved_bytes FROM memory_peak").fetchall() == [(None,)]
+    store = stored(write(tmp_path, rows, None), tmp_path)
+    assert query(store, "SELECT count(*), count(*) FILTER (kind = 'segment') FROM memory") == [(len(rows), 0)]
+    assert query(store, "SELECT DISTINCT reserved_bytes FROM memory_peak") == [(None,)]
 
 
 def test_counters_of_one_name_in_two_files_are_distinguished(tmp_path: Path) -> None:
@@ -139,11 +133,11 @@ def test_counters_of_one_name_in_two_files_are_distinguished(tmp_path: Path) -> 
     (folder / "npu_module_mem.csv").write_text(
         "Component,Timestamp(us),Total Reserved(MB),Device\nAPP,1736408883576247.350\t,7,NPU:1\n"
     )
-    with stored(folder, tmp_path) as store:
-        tracks = store.execute(
-            "SELECT k.name, k.device_id, c.value_int FROM track AS k JOIN counter AS c USING (run_id, track_id) "
-            "ORDER BY 1"
-        ).fetchall()
+    store = stored(folder, tmp_path)
+    tracks = query(
+        store,
+        "SELECT k.name, k.device_id, c.value_int FROM track AS k JOIN counter AS c USING (run_id, track_id) ORDER BY 1",
+    )
     assert tracks == [
         ("APP (memory_record)", 1, 5),
         ("APP (npu_module_mem)", 1, 7),

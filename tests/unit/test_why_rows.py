@@ -11,6 +11,7 @@ from typing import Any
 import nsys_builder as nsys
 import pytest
 import zstandard
+from ingest_checks import taken
 from test_vendor_folders import msprof_folder, torch_npu_folder
 from why_checks import check_store, values_in
 
@@ -154,14 +155,12 @@ def test_a_task_is_shown_with_the_table_that_completed_it(tmp_path: Path) -> Non
 
 
 def test_an_operator_of_a_static_profile_is_shown_with_its_times(tmp_path: Path) -> None:
-    path, store = tmp_path / "profile.json", tmp_path / "trace.duckdb"
     times = {"start": 0.001, "kern": 0.0015, "end": 0.002}
     document = {
         "graph_exec": {"operator": {"7": {"name": "conv", "type": "Conv"}}, "var": {}, "comp_seq": []},
         "profiler": {"device": {"7": {"gpu0:0": times}}, "opr_footprint": {"7": {"memory": 12}}},
     }
-    path.write_text(json.dumps(document))
-    ingest([path], store, reader="megengine_static")
+    _, store = taken(document, tmp_path, "profile.json", reader="megengine_static")
     found = answer_of(store, "SELECT min(id) FROM slice", "slice")
     assert [piece.where for piece in found.evidence] == [
         "profiler/device/7/gpu0:0", "profiler/opr_footprint/7", "graph_exec/operator/7",
@@ -180,11 +179,9 @@ def test_fractional_weights_are_traced_to_their_sample(tmp_path: Path) -> None:
             "weights": [1.4] * 7,
         }
     ]
-    path = tmp_path / "profile.speedscope.json"
-    path.write_text(json.dumps(scope))
-    ingest([path], tmp_path / "trace.duckdb")
+    _, store = taken(scope, tmp_path, "profile.speedscope.json")
     # Five times 1.4 is 7. If each weight were rounded, the slice would begin at 5, and no sample begins at 7.
-    answer = answer_of(tmp_path / "trace.duckdb", "SELECT id FROM slice WHERE name = 'f' AND start_ns = 7", "slice")
+    answer = answer_of(store, "SELECT id FROM slice WHERE name = 'f' AND start_ns = 7", "slice")
     assert [(piece.where, piece.data) for piece in answer.evidence] == [
         ("profiles/0/samples, number 5", b"[1]"),
         ("profiles/0/weights, number 5", b"1.4"),
@@ -200,13 +197,11 @@ def test_samples_shorter_than_a_nanosecond_are_distinguished(tmp_path: Path) -> 
         {"type": "sampled", "name": "b", "unit": "nanoseconds", "startValue": 5, "endValue": 9,
          "samples": samples, "weights": [0.1] * 6 + [2]},
     ]  # fmt: skip
-    path = tmp_path / "profile.speedscope.json"
-    path.write_text(json.dumps(scope))
-    ingest([path], tmp_path / "trace.duckdb")
-    with open_store(tmp_path / "trace.duckdb") as connection:
+    _, store = taken(scope, tmp_path, "profile.speedscope.json")
+    with open_store(store) as connection:
         sql = "SELECT s.id, s.name FROM slice s JOIN track t USING (run_id, track_id) WHERE t.name = 'b' ORDER BY s.id"
         rows = connection.execute(sql).fetchall()
-        found = [why(connection, tmp_path / "trace.duckdb", "slice", str(id_)).evidence[0] for id_, _ in rows]
+        found = [why(connection, store, "slice", str(id_)).evidence[0] for id_, _ in rows]
     # In the order in which the slices begin. All but the last begin and end at 5 or 6 ns.
     firsts = [("main", 0), ("f", 1), ("main", 2), ("f", 2), ("f", 3), ("main", 4), ("f", 6)]
     assert [name for _, name in rows] == [name for name, _ in firsts]

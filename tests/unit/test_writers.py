@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-
-from traceconv.pipeline.ingest import ingest
+from ingest_checks import taken
 
 
 def stored(trace: Any, folder: Path) -> duckdb.DuckDBPyConnection:
-    (folder / "trace.json").write_text(json.dumps(trace))
-    [run] = ingest([folder / "trace.json"], folder / "trace.duckdb")
+    run, store = taken(trace, folder)
     assert not run.log
-    return duckdb.connect(str(folder / "trace.duckdb"), read_only=True)
+    return duckdb.connect(str(store), read_only=True)
 
 
 def slice_of(name: str, ts: int, dur: int, pid: int = 1, tid: int = 1, **more: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from unittest import mock
 
 import xplane_builder as xb
 import zstandard
+from ingest_checks import taken
 from perfetto_builder import message
 from stores import query
 
@@ -144,13 +145,11 @@ def test_slices_stay_nested_when_picoseconds_are_rounded(tmp_path: Path) -> None
 
 
 def test_strange_values(tmp_path: Path) -> None:
-    store, path = tmp_path / "a.duckdb", tmp_path / "a.pb"
     lines = [
         xb.line(1, "a", 2**63 - 1, xb.event(1, 5000, 1000), xb.event(1, -5000, 1000), xb.event(1, 0, 2**63 - 1)),
         xb.line(2, "b", 0, xb.event(1, 0, -7000), xb.event(9, 0, 1000, xb.stat(8, 4, 1)), message((1, 1), (5, 3))),
     ]
-    path.write_bytes(xb.space(xb.plane("/host:CPU", *lines, events=xb.names("f", "g"))))
-    [run] = ingest([path], store)
+    run, store = taken(xb.space(xb.plane("/host:CPU", *lines, events=xb.names("f", "g"))), tmp_path, "a.pb")
     assert run.accounts["X events"].lost == 2
     log = {(entry.code.text, entry.event_count) for entry in run.log}
     assert {("no_time", 1), ("bad_duration", 1), ("backward", 1), ("missing_text", 2)} <= log
@@ -173,7 +172,7 @@ def test_every_event_before_the_end_of_a_truncated_file_is_read(tmp_path: Path) 
     whole, _ = read(tmp_path / "a.pb", SMALL)
     ends = [batch.byte_offset + batch.byte_count for batch in whole if batch.byte_offset and batch.byte_count]
     counts = set()
-    for size in range(1, len(SMALL)):
+    for size in range(1, len(SMALL), 3):
         batches, request = read(tmp_path / "a.pb", SMALL[:size])
         count = len(events(batches))
         counts.add(count)
@@ -234,8 +233,6 @@ def test_a_recording_is_read_from_its_xspace(tmp_path: Path) -> None:
 
 
 def test_a_space_without_events(tmp_path: Path) -> None:
-    path = tmp_path / "a.pb"
-    path.write_bytes(xb.space(xb.plane("/host:CPU"), xb.plane("/host:metadata")))
-    [run] = ingest([path], tmp_path / "a.duckdb")
+    run, store = taken(xb.space(xb.plane("/host:CPU"), xb.plane("/host:metadata")), tmp_path, "a.pb")
     assert run.record_count == 0
-    assert query(tmp_path / "a.duckdb", "FROM process") == []
+    assert query(store, "FROM process") == []
