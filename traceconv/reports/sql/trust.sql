@@ -9,7 +9,7 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; unclear_launches: tasks whose launching call is unknown, because several calls of a process, or calls of several processes in one trace, have the same correlation IDs, or without those another number of calls has the External id; unlinked_launches: tasks to which a flow leads from a call, but whose launch is unknown, because one of the two has no correlation ID; shared_streams: tasks of streams that several processes of one trace have with equal numbers, as in traces of several ranks merged into one file: they count as one stream and one device; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream, and are not part of it as tasks inside it that weren't launched are; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it that differ in more than numbers (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, and parts of steps before the first or after the last one, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
+-- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; unclear_launches: tasks whose launching call is unknown, because several calls of a process, or calls of several processes in one trace, have the same correlation IDs, or without those another number of calls has the External id; unlinked_launches: tasks to which a flow leads from a call, but whose launch is unknown, because one of the two has no correlation ID or they have different ones; shared_streams: tasks of streams that several processes of one trace have with equal numbers, as in traces of several ranks merged into one file: they count as one stream and one device; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream, and are not part of it as tasks inside it that weren't launched are; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it that differ in more than numbers (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, parts of steps before the first or after the last one, and missing numbers of steps between which something ran, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
 -- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches or steps; NULL for other findings." }
 -- count = { type = "BIGINT", unit = "count", doc = "Calls, tasks, steps, holes or events concerned." }
 -- total_count = { type = "BIGINT", unit = "count", doc = "Those examined; NULL if unknown." }
@@ -53,6 +53,14 @@ WITH called_word AS MATERIALIZED (
   FROM task AS t
   WHERE t.correlation_id IS NOT NULL AND t.submit_ns IS NULL AND t.start_ns IS NOT NULL
     AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
+    -- Tasks with several calls are unclear, as are those of runs whose calls have no IDs.
+    AND NOT EXISTS (
+      FROM called_word AS c
+      WHERE c.run_id = t.run_id AND c.word = t.correlation_id >> 6
+        AND c.bits & (1::UBIGINT << (t.correlation_id & 63)::UBIGINT) > 0
+    )
+    AND (t.run_id IN (SELECT run_id FROM called_word)
+         OR t.run_id NOT IN (SELECT run_id FROM import_log WHERE code = 'unclear_launch'))
 ), item AS (
   -- Complete launches matter in runs with others only.
   SELECT a.run_id, l.finding, a.start_ns, coalesce(TRY(a.start_ns + a.dur_ns), a.start_ns) AS end_ns,
@@ -94,7 +102,7 @@ WITH called_word AS MATERIALIZED (
   JOIN flow AS f ON f.run_id = w.run_id AND f.dst_id = w.id AND f.kind = 'launch'
   JOIN api AS a ON a.run_id = f.run_id AND a.id = f.src_id
   WHERE w.submit_ns IS NULL AND w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
-    AND (w.correlation_id IS NULL OR a.correlation_id IS NULL)
+    AND (w.correlation_id = a.correlation_id) IS NOT TRUE
   GROUP BY w.run_id
 ), shared AS (
   SELECT k.run_id, k.device_id, k.stream_id
@@ -261,12 +269,14 @@ WITH called_word AS MATERIALIZED (
 ), sized AS (
   SELECT b.*, coalesce(o.events, 0) AS events, row_number() OVER (PARTITION BY b.run_id ORDER BY b.start_ns) AS number,
          count(*) OVER (PARTITION BY b.run_id) AS steps,
+         lead(b.step_id) OVER (PARTITION BY b.run_id ORDER BY b.start_ns) AS next_id,
+         lead(b.start_ns) OVER (PARTITION BY b.run_id ORDER BY b.start_ns) AS next_ns,
          quantile_disc(coalesce(o.events, 0), 0.5) OVER (PARTITION BY b.run_id) AS usual
   FROM bound AS b
   LEFT JOIN of_step AS o ON o.run_id = b.run_id AND o.step_id = b.step_id
 ), regular AS (
   -- Runs in which at least half of the steps have the same number of events, within 1 %.
-  SELECT run_id, any_value(usual) AS usual, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+  SELECT run_id, any_value(usual) AS usual, min(step_id) AS first_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns
   FROM sized
   GROUP BY run_id
   HAVING any_value(usual) > 0 AND 2 * count(*) FILTER (WHERE abs(events - usual) * 100 <= usual) >= greatest(count(*), 4)
@@ -278,13 +288,21 @@ WITH called_word AS MATERIALIZED (
   SEMI JOIN regular AS g ON g.run_id = s.run_id
   WHERE NOT s.is_cut AND s.events * 10 < s.usual * 9
   UNION ALL
-  -- What is left of a step whose own event is lost.
+  -- What is left of a step whose own event is lost. Warm-ups are as much as a step, before the first number.
   SELECT g.run_id, CASE WHEN e.ts_ns < g.start_ns THEN 'start' ELSE 'end' END AS place, 1
   FROM outside AS e
   JOIN regular AS g ON g.run_id = e.run_id
   WHERE e.ts_ns < g.start_ns OR e.ts_ns >= g.end_ns
   GROUP BY g.run_id, g.usual, place
-  HAVING count(*) * 10 >= g.usual
+  HAVING count(*) * 10 >= g.usual AND (place = 'end' OR any_value(g.first_id) > 1 OR count(*) * 10 < g.usual * 9)
+  UNION ALL
+  SELECT s.run_id, 'middle', s.next_id - s.step_id - 1
+  FROM sized AS s
+  JOIN regular AS g ON g.run_id = s.run_id
+  JOIN outside AS e ON e.run_id = s.run_id AND e.ts_ns >= s.end_ns AND e.ts_ns < s.next_ns
+  WHERE s.next_id > s.step_id + 1
+  GROUP BY s.run_id, s.step_id, s.next_id, g.usual
+  HAVING count(*) * 2 >= g.usual
 ), last_call AS (
   SELECT run_id, max(last_ns) AS start_ns FROM called_word GROUP BY run_id
 ), quiet AS (
