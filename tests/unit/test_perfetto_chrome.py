@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import perfetto_builder as pb
+import pytest
 from ingest_checks import taken
 from stores import query
+
+from traceconv.pipeline.inspect import inspect_trace
 
 EVENTS = pb.process(1, 7, "Browser") + pb.begin(1000, 1, "a") + pb.end(2000, 1)
 
@@ -37,6 +40,15 @@ def test_metadata_is_kept_in_the_options(tmp_path: Path) -> None:
         "nothing": None,
         "more": '{"a":1}',
     }
+
+
+@pytest.mark.parametrize(("discarded", "codes"), [(0, []), (2, ["missing_records"])])
+def test_what_buffers_discarded_is_missing(discarded: int, codes: list[str], tmp_path: Path) -> None:
+    early = pb.packet((35, pb.message((1, pb.message((18, 99))))))
+    last = pb.packet((35, pb.message(*((1, pb.message((2, 9), (18, count))) for count in (0, discarded)))))
+    run, _ = taken(EVENTS + early + last, tmp_path, "full.pftrace")
+    assert [entry.code.text for entry in run.log] == codes
+    assert [entry.code.text for entry in inspect_trace(tmp_path / "full.pftrace", "perfetto_proto").log] == codes
 
 
 def test_legacy_events_are_a_loss(tmp_path: Path) -> None:

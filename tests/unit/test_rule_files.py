@@ -181,7 +181,9 @@ _FULL = {"ph": "M", "cat": "__metadata", "name": "trace_buffer_overflowed", "pid
     [
         ([], {"viztracer_metadata": {"overflow": True}}, True),
         ([], {"viztracer_metadata": {"overflow": False}}, False),
-        ([], {"viztracer_metadata": {"overflow": 1}}, False),
+        ([], {"viztracer_metadata": {"overflow": "no"}}, False),
+        ([], {"metadata": {"trace_processor_stats": {"traced_buf": [{"chunks_discarded": 0}]}}}, False),
+        ([], {"metadata": {"trace_processor_stats": {"traced_buf": [{}, {"chunks_discarded": 2}]}}}, True),
         ([], {"viztracer_metadata": [True]}, False),
         ([{**_FULL, "args": {"overflowed_at_ts": 1}}], {}, True),
         ([{**_FULL, "ph": "i"}], {}, False),

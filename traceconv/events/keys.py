@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -22,3 +22,13 @@ def value_at(keys: Mapping[str, bytes], key: str, *steps: str) -> object:
     for step in steps:
         found = found.get(step) if isinstance(found, dict) else None
     return found
+
+
+def values_at(keys: Mapping[str, bytes], path: str) -> Iterator[object]:
+    """Yield the values at a path of keys separated by dots; of a list, those of each item."""
+    key, *steps = path.split(".")
+    found = [value_at(keys, key)]
+    for step in steps:
+        items = (item for value in found for item in (value if isinstance(value, list) else [value]))
+        found = [item[step] for item in items if isinstance(item, dict) and step in item]
+    yield from found

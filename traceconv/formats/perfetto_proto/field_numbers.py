@@ -16,6 +16,7 @@ SEQUENCE: Final = 10
 TRACK_EVENT: Final = 11
 INTERNED: Final = 12
 FLAGS: Final = 13
+TRACE_STATS: Final = 35
 CLEARED: Final = 41
 DROPPED: Final = 42
 PROCESS_DESCRIPTOR: Final = 43
@@ -50,14 +51,16 @@ READ = {
     EXTENSIONS: "extension descriptors",
     MODULE_SYMBOLS: "module symbols",
     TRANSLATIONS: "translation tables",
+    TRACE_STATS: "trace stats",
     PACKED: "compressed packets",
     PACKED_ZSTD: "compressed packets",
 }
+#: What a buffer lost: fields of TraceStats.BufferStats.
+BUFFER_LOSSES = {"chunks_overwritten": 3, "chunks_discarded": 18, "trace_writer_packet_loss": 19}
 #: Packets about the recording, without events.
 ABOUT = {
     33: "trace config",
     34: "ftrace stats",
-    35: "trace stats",
     36: "synchronization markers",
     45: "system info",
     46: "triggers",

@@ -55,6 +55,8 @@ class PerfettoReader(FileReader):
         self._with_first: set[int] = set()
         self._chrome: dict[str, object] = {}
         self._chrome_bytes = 0
+        #: What the buffers lost in total, from the last statistics of the recording.
+        self._lost: dict[str, int] | None = None
         #: What an export of ours added to its timestamps.
         self._shift_ns: int | None = None
         #: Headers of our exports. Traces that were joined have several.
@@ -86,7 +88,9 @@ class PerfettoReader(FileReader):
         self._decompressed_bytes = self._position = 0
         clocks = self._trace.clocks
         readings = {} if clocks.first is None else {_name(one.clock): one.ns for one in clocks.first.readings}
-        about = {"trace_clock": _name(clocks.trace_clock), "clocks": readings}
+        about: dict[str, object] = {"trace_clock": _name(clocks.trace_clock), "clocks": readings}
+        if self._lost is not None:
+            about["buffers"] = self._lost
         self.keys["perfetto"] = json.dumps(about).encode()
         if self._shift_ns is not None:
             self.keys["traceconv"] = json.dumps({SHIFT: self._shift_ns}).encode()
@@ -106,6 +110,7 @@ class PerfettoReader(FileReader):
             pb.TRANSLATIONS: self._trace.translations.take_table,
             pb.MODULE_SYMBOLS: self._trace.translations.take_symbols,
             pb.CLOCK_SNAPSHOT: lambda *place: self._trace.clocks.add(parse_snapshot(*place)),
+            pb.TRACE_STATS: self._take_stats,
             pb.CHROME_EVENTS: self._take_shift,
             pb.OWN: self._take_header,
         }
@@ -130,6 +135,15 @@ class PerfettoReader(FileReader):
                 takers[number](data, at, at + size)
             except WireError:
                 continue  # counted in the second pass
+
+    def _take_stats(self, data: bytes, start: int, end: int) -> None:
+        if end - start > _MAX_METADATA_BYTES:
+            return
+        lost = dict.fromkeys(pb.BUFFER_LOSSES, 0)
+        for buffer in Message(data, start, end).messages(1):
+            for name, number in pb.BUFFER_LOSSES.items():
+                lost[name] += buffer.number(number) or 0
+        self._lost = lost
 
     def _take_shift(self, data: bytes, start: int, end: int) -> None:
         if self._shift_ns is None and end - start <= _MAX_METADATA_BYTES:

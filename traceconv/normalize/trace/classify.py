@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
 from traceconv.events.items import Items
-from traceconv.events.keys import value_at
+from traceconv.events.keys import values_at
 from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.distinct import distinct_of
 
@@ -124,6 +124,13 @@ class HostArg(NamedTuple):
     name: str | None = None
 
 
+_BUFFERS = ("perfetto.buffers", "metadata.trace_processor_stats.traced_buf")
+#: What Perfetto's buffers lost, in its own traces and in those that its tools convert to JSON, such as Chrome's.
+_OVERFLOW_KEYS = tuple(
+    f"{buffers}.{lost}"
+    for buffers in _BUFFERS
+    for lost in ("chunks_discarded", "chunks_overwritten", "trace_writer_packet_loss")
+)
 #: For slices without a rule.
 DEFAULT = Rule("range", set={"kind": "annotation"})
 
@@ -140,7 +147,8 @@ class RuleSet:
     hosts         args that contain the name of the host; the first that any row has is used
     launch_arg    arg that a task and the call that launched it share, for files whose calls have no correlation IDs
     event_limit   the writer omits the last complete events of JSON that has more than this number, or a multiple
-    overflow_key  path of a key outside the events, such as `about.overflow`, which is true if the writer dropped events
+    overflow_keys paths of keys outside the events, such as `about.overflow`: if a value is true, or a number above 0,
+                  the writer dropped events
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -159,15 +167,16 @@ class RuleSet:
     instants: frozenset[str] = frozenset()
     event_limit: int | None = None
     launch_arg: str | None = None
-    overflow_key: str | None = None
+    overflow_keys: tuple[str, ...] = ()
 
     def missing_events(self, complete_events: int, keys: Mapping[str, bytes]) -> str | None:
         """Return what is missing if the writer dropped events, or kept as many complete events as it ever does.
 
         keys  the file's other keys; XLA's profiler keeps all events in protobuf
         """
-        if self.overflow_key is not None and value_at(keys, *self.overflow_key.split(".")) is True:
-            return f"the writer dropped events because its buffer was full ({self.overflow_key} is true)"
+        for path in (*_OVERFLOW_KEYS, *self.overflow_keys):
+            if any(isinstance(value, int) and value > 0 for value in values_at(keys, path)):
+                return f"the writer dropped events because its buffer was full ({path})"
         if self.event_limit is None or not complete_events or complete_events % self.event_limit or "xplane" in keys:
             return None
         return f"{complete_events:,} complete events, a limit of the writer: later ones are missing"

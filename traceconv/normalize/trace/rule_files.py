@@ -32,7 +32,8 @@ how instants mark the ends of steps (`[step_ends]`, with the fields of `StepEnds
 which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), which arg shows it in
 files without correlation IDs (`launch_arg`), which complete events are instants, whatever their duration (`instants`, a
 list of categories), which args contain the name of the host (`[[host]]`, with the fields of `HostArg`), how many
-complete events it keeps (`event_limit`), and which key outside the events is true if it dropped some (`overflow_key`).
+complete events it keeps (`event_limit`), and which keys outside the events show that it dropped some
+(`overflow_keys`).
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 }
 _OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _INTEGER, "i64": _INTEGER, "bool": _BOOLEAN}
 _FILE_KEYS = {
-    **dict.fromkeys(("title", "device_kind", "launch_arg", "overflow_key"), _TEXT),
-    **dict.fromkeys(("launch_flows", "op_types", "instants"), _TEXTS),
+    **dict.fromkeys(("title", "device_kind", "launch_arg"), _TEXT),
+    **dict.fromkeys(("launch_flows", "op_types", "instants", "overflow_keys"), _TEXTS),
     **dict.fromkeys(("detect", "memory", "step_ends"), _TABLE),
     "items": _ITEMS,
     **dict.fromkeys(("priority", "event_limit"), _INTEGER),
@@ -176,7 +177,7 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
             frozenset(raw.get("instants", ())),
             _event_limit(raw, where),
             raw.get("launch_arg"),
-            raw.get("overflow_key"),
+            tuple(raw.get("overflow_keys", ())),
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error
