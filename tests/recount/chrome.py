@@ -318,7 +318,7 @@ def _pair(begun: list[tuple[int, int, Event, Slice]], ended: list[tuple[int, int
     for begin in begun:
         ts_ns, place, event, one = begin
         end_ns, end = ends.get(place + 1, (0, None))
-        if neighbors and end is not None and end_ns >= ts_ns and end.get("name") in (None, event.get("name")):
+        if neighbors and end is not None and end_ns >= ts_ns and end.get("name") in (None, "", event.get("name")):
             _close(one, *ends.pop(place + 1))
         else:
             left.append(begin)
@@ -330,7 +330,7 @@ def _pair(begun: list[tuple[int, int, Event, Slice]], ended: list[tuple[int, int
             continue
         name = event.get("name")
         for begin in reversed(stack):
-            if name is None or begin.name == name:
+            if not name or begin.name == name:
                 _close(begin, ts_ns, event)
                 stack.remove(begin)
                 break

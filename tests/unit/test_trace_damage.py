@@ -43,6 +43,7 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
         (f"[{A.replace('2}', '-2}')}]", ["a"], ["backward"]),
         (f"[{A.replace('1.5', '1e300')},{A}]", ["a"], ["no_time"]),
         ('[{"ph":"B","name":"a","ts":1},{"ph":"E","name":"z","ts":2}]', ["a"], ["end_without_begin", "unfinished"]),
+        ('[{"ph":"B","name":"a","ts":1},{"ph":"E","name":"","ts":2}]', ["a"], []),
         (f"\ufeff[{A}]\0\0", ["a"], ["padding"]),
         (f"[{A},{B.replace('X', 'XX')}]", ["a", "b"], ["fine_time", "long_phase"]),
         (

@@ -191,4 +191,4 @@ def _columns(events: EventBatch, at: Places, rows: Int64, dur_known: Mask) -> li
 
 
 def _name_hash(name: str | None) -> int:
-    return 0 if name is None else hash(name) or 1
+    return hash(name) or 1 if name else 0  # an empty name is no name, as in Perfetto
