@@ -83,7 +83,7 @@ KEPT = {
     "unit/test_static_profile.py::test_memory_is_that_of_a_recorded_run": 2,
     "unit/test_step_slices.py::test_slices_of_an_iteration_define_the_times_of_its_step": 5,
     "unit/test_store_database.py::test_a_hostile_store_is_refused_in_one_line": 6,
-    "unit/test_table_waits.py::test_waits_of_each_device_depend_neither_on_the_order_nor_on_the_batches": 3,
+    "unit/test_op_summary_waits.py::test_waits_of_each_device_depend_neither_on_the_order_nor_on_the_batches": 3,
     "unit/test_template_cache.py::test_damage_in_the_cache_does_no_harm": 1,
     "unit/test_trace_damage.py::test_characters_between_events_lose_no_event": 8,
     "unit/test_trace_damage.py::test_malformed_text_is_read_and_reported": 8,

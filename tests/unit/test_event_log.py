@@ -226,7 +226,6 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
         recorder = Recorder(folder)
         host = live_host(recorder, (1, 2, 3), ("channel", "worker", "device"), PROCESS.clock, CaptureIds())
         log = ranges.RangeLog(host, Device(reference_npu(), DeviceClock(0, 0, 10**9, 0)), CaptureIds())
-        monkeypatch.setattr(EventLog, "module_targets", lambda self, *of: (self.module_target(*of),))
         change = log.modules(host.channel, Run({}, {}, 7, 0, [], span_id=99))
         handed: list[int] = []
         dispatch = host.dispatcher(7)

@@ -23,7 +23,7 @@ from traceconv.normalize.npulog.raw_log import RawLogNormalizer, TableRows
 from traceconv.pipeline.derived_rows import add_unfinished_steps
 from traceconv.pipeline.result import Observer
 from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, Source, no_usable_events, path_text
-from traceconv.pipeline.task_waits import set_stream_waits, settle_table_waits
+from traceconv.pipeline.task_waits import set_stream_waits, settle_op_summary_waits
 
 #: A table, with its number because it may come more than once, and a batch of its rows.
 _Batch: TypeAlias = "tuple[tuple[int, str], pa.RecordBatch]"
@@ -67,7 +67,7 @@ class CaptureRecording:
             overlaps = set_stream_waits(target, device_id, streams)
             message = f"task: device {device_id}: starts before the previous task on its stream ends"
             log.count(Code.OVERLAP, message, overlaps)
-        settle_table_waits(target, normalizer.table_waits)
+        settle_op_summary_waits(target, normalizer.op_summary_waits)
         if (capture.manifest_problem or "").startswith("missing"):
             for device_id, stream_id, last_ns in normalizer.last_times:
                 after = "" if facts.start_ns is None else f", {last_ns - facts.start_ns} ns after the start of the run"

@@ -33,16 +33,15 @@ from traceconv.normalize.trace.own_columns import NotAsWritten
 from traceconv.normalize.trace.own_export import OwnExport, header_of
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
-from traceconv.pipeline.derived_rows import (
-    drop_unclear_launches,
-    find_launches,
-    find_repeated_launches,
-    settle_reduces,
-    size_collectives,
-)
+from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
 from traceconv.pipeline.recorded_identity import host_and_rank
 from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, Source, not_a_trace
-from traceconv.pipeline.task_waits import set_table_waits, settle_table_waits
+from traceconv.pipeline.task_launches import (
+    drop_unclear_launch_flows,
+    find_launches_by_arg,
+    find_repeated_launches,
+)
+from traceconv.pipeline.task_waits import set_op_summary_waits, settle_op_summary_waits
 from traceconv.pipeline.trace_memory import insert_blocks
 
 #: Turns events into rows: takes all batches, whose times any thread may parse before, then yields the tables.
@@ -249,19 +248,19 @@ class _AnyTrace:
         if self._has_allocations and second.rules.memory is not None:
             insert_blocks(target, second.rules.memory)
         if second.launch_arg is not None and {"api", "task"} <= self._tables:
-            unclear = find_launches(target, second.launch_arg)
+            unclear = find_launches_by_arg(target, second.launch_arg)
             message = f"tasks whose {second.launch_arg} occurs in another number of calls: their launch is unknown"
             self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
         if second.unclear_launches:
             unclear = second.unclear_launches - find_repeated_launches(target)
             message = "tasks whose correlation ID is used by several calls or processes: their launch is unknown"
             self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
-            drop_unclear_launches(target)
+            drop_unclear_launch_flows(target)
         if self._has_reduces:
             settle_reduces(target)
-            set_table_waits(target)
+            set_op_summary_waits(target)
         else:
-            settle_table_waits(target, second.table_waits)
+            settle_op_summary_waits(target, second.op_summary_waits)
         if self._has_reduces or self._has_collectives:
             target.writer.at_commit(size_collectives, target.run_id)
 

@@ -257,7 +257,7 @@ class EventLog:
         """Log the end of a range."""
 
     def module_targets(self, thread_id: int, step_id: int) -> tuple[ModuleTarget, ...]:
-        """Return where C appends the records of modules on a thread in a run that is part of a step."""
+        """Return where C appends the records of modules on a thread in a run of a step; none: they are not selected."""
         return ()
 
     # Host

@@ -421,8 +421,8 @@ class SessionLog(EventLog):
                 capture.recorder.range_begin(begin, parent)
 
     def module_targets(self, thread_id: int, step_id: int) -> tuple[ModuleTarget, ...]:
-        targets = (capture.recorder.module_target(thread_id, step_id) for capture in self._process.recording)
-        return tuple(target for target in targets if target is not None)
+        found = (capture.recorder.module_targets(thread_id, step_id) for capture in self._process.recording)
+        return tuple(itertools.chain.from_iterable(found))
 
     def on_task(self, device_id: int, stream_id: int, start: int, end: int) -> None:
         self._process.stream_spans.add_task(device_id, stream_id, start, end, self._process.captures)

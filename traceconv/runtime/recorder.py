@@ -416,16 +416,15 @@ class Recorder(EventLog):
                 _END_APART if apart else _END, kind_value, 0, NONE32, NONE32, NONE32,
             ))  # fmt: skip
 
-    def module_target(self, thread_id: int, step_id: int) -> ModuleTarget | None:
-        """Return where C appends the records of modules on a thread; None if they are not selected."""
+    def module_targets(self, thread_id: int, step_id: int) -> tuple[ModuleTarget, ...]:
         kind, step_id = self._range_kinds.get("module"), step_id if self.selection.steps else NONE32
         if kind is None:
-            return None
+            return ()
         known = self._modules.get(thread_id)
         if known is None:
             end = _pack_range(0, 0, 0, 0, 0, 0, 0, thread_id, NONE32, _END, kind, 0, NONE32, NONE32, NONE32)
             known = self._modules[thread_id] = {}, partial(self._add_modules, thread_id, kind), end
-        return self._ranges, *known, self.selection.inferences, step_id
+        return ((self._ranges, *known, self.selection.inferences, step_id),)
 
     def _add_modules(self, thread_id: int, kind: int, paths: tuple[str, ...]) -> bytes:
         """Return the begins of modules that are entered together, without what differs from run to run."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from traceconv.schema import tables
 from traceconv.schema.ddl import create_table, quote_identifier, sql_type
 from traceconv.schema.model import SCHEMA_VERSION, Column
-from traceconv.store.table_waits import table_waits
+from traceconv.store.wait_sql import op_summary_waits
 
 
 class Migration(NamedTuple):
@@ -47,7 +47,7 @@ MIGRATIONS: Mapping[int, Migration] = {
         fill=(
             # In version 5, wait_ns was the gap on the task's stream.
             "UPDATE task SET stream_wait_ns = wait_ns",
-            table_waits("true"),
+            op_summary_waits("true"),
             f"UPDATE task SET kind_source = 'recorded' WHERE kind IS NOT NULL AND {_OWN}",  # noqa: S608 - our own words
             f"UPDATE op SET op_type_source = 'recorded' WHERE op_type IS NOT NULL AND {_OWN}",  # noqa: S608
             # A step without an iteration belongs to a truncated recording and has no marks.

@@ -26,10 +26,10 @@ from traceconv.normalize.npulog.slices import (
     slice_columns,
     timed,
 )
+from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch
 from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.sort.stable_order import stable_order
-from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.track_gaps import track_gaps
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema import record
@@ -108,7 +108,7 @@ class TaskPass:
         self.rows_by_task = SpillIndex(("id",))
         #: Streams with tasks that were not logged in the order of their start: `stream_wait_ns` must be recomputed.
         self.unordered: set[int] = set()
-        self.table_waits = TableWaits()
+        self.op_summary_waits = OpSummaryWaits()
         #: Stream → the last start or end of a task on it, on the run's clock.
         self.last_ns: dict[int, int] = {}
         self._last_start: dict[int, int] = {}
@@ -184,7 +184,7 @@ class TaskPass:
             **launch,
             "start_ns": start_ns,
             "dur_ns": dur,
-            "wait_ns": self._table_waits(op_ids, starts["task_type"], ids, start_ns, end_ns, dur_unknown),
+            "wait_ns": self._op_summary_waits(op_ids, starts["task_type"], ids, start_ns, end_ns, dur_unknown),
             "stream_wait_ns": self._waits(starts["stream_id"], start_ns, end_ns, dur_unknown),
             "depth": np.zeros(len(starts), np.int32),
             "self_ns": dur,
@@ -246,7 +246,7 @@ class TaskPass:
             "call_ns": Nullable(launch["call_ns"], ~found | (launch["call_ns"] < 0)),
         }
 
-    def _table_waits(
+    def _op_summary_waits(
         self, op_ids: Nullable, task_type: NDArray[np.uint8], ids: Int64, start_ns: Int64, end_ns: Int64, endless: Mask
     ) -> Nullable:
         """Return the wait of each row of op_summary, i.e. of ops and collectives; NULL for other tasks."""
@@ -254,7 +254,7 @@ class TaskPass:
         is_row |= ~op_ids.mask
         rows = np.flatnonzero(is_row)
         wait, unknown = np.zeros(len(ids), np.int64), np.ones(len(ids), np.bool_)
-        wait[rows], unknown[rows] = self.table_waits.take(ids[rows], start_ns[rows], end_ns[rows], endless[rows])
+        wait[rows], unknown[rows] = self.op_summary_waits.take(ids[rows], start_ns[rows], end_ns[rows], endless[rows])
         return Nullable(wait, unknown)
 
     def _waits(self, stream: NDArray[np.uint32], start_ns: Int64, end_ns: Int64, end_unknown: Mask) -> Nullable:

@@ -23,8 +23,8 @@ from traceconv.normalize.npulog.context import RunContext
 from traceconv.normalize.npulog.device_passes import TaskPass
 from traceconv.normalize.npulog.slices import json_object, json_object_of
 from traceconv.normalize.npulog.wall_clock import WallClock
+from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.rows import row_batch, rows_from_tuples
-from traceconv.normalize.table_waits import TableWaits
 from traceconv.schema.dtypes import RecordArray
 from traceconv.wire.text import TextCollector
 
@@ -94,9 +94,9 @@ class RawLogNormalizer:
         return {device_id: frozenset(tasks.unordered) for device_id, tasks in self._tasks.items() if tasks.unordered}
 
     @property
-    def table_waits(self) -> Mapping[int | None, TableWaits]:
+    def op_summary_waits(self) -> Mapping[int | None, OpSummaryWaits]:
         """device_id → corrections of waits of rows that were already yielded."""
-        return {device_id: tasks.table_waits for device_id, tasks in self._tasks.items()}
+        return {device_id: tasks.op_summary_waits for device_id, tasks in self._tasks.items()}
 
     @property
     def last_times(self) -> Iterator[tuple[int, int, int]]:

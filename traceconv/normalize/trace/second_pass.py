@@ -13,11 +13,11 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Code
 from traceconv.base.prefetch import prefetch
 from traceconv.base.workers import AtOnce, Workers
+from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.rows import row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.placed_rows import PlacedRows
 from traceconv.normalize.sort.spool import Spool
-from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
 from traceconv.normalize.trace.classify import Classifier, identifying_words, rules_of
 from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NESTED_DTYPE, CompleteNester
@@ -164,7 +164,7 @@ class SecondPass:
         slices.find_steps()
         shared = self._of_tasks & self._of_others
         if shared.any():
-            slices.correct_waits(shared)
+            slices.correct_gaps(shared)
         for name in ("range", "api", "task"):
             yield name, slices.batches(name)
         yield "marker", _table_rows("marker", first.markers)
@@ -178,9 +178,9 @@ class SecondPass:
         yield "track", first.tracks.track_rows()
 
     @property
-    def table_waits(self) -> dict[int | None, TableWaits]:
+    def op_summary_waits(self) -> dict[int | None, OpSummaryWaits]:
         """Corrections of the tasks' waits, by device, once all tables were read."""
-        return self._slices.table_waits
+        return self._slices.op_summary_waits
 
     @property
     def launch_arg(self) -> str | None:

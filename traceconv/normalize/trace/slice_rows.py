@@ -15,9 +15,9 @@ from traceconv.base.int64 import Int64, Mask, differences
 from traceconv.base.integers import parse_int64
 from traceconv.base.prefetch import prefetch
 from traceconv.normalize.memory_budget import NumberedRows
+from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.sort.spool import Spool
-from traceconv.normalize.table_waits import TableWaits
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.args import has_none, merged
 from traceconv.normalize.trace.binary import codes_of
@@ -27,10 +27,10 @@ from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNFINISHED, UN
 from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.launches import Launches
+from traceconv.normalize.trace.shared_track_gaps import SharedTrackGaps
 from traceconv.normalize.trace.signature import SIGNATURE_COLUMNS, signature
 from traceconv.normalize.trace.step_ends import EndedSteps
 from traceconv.normalize.trace.steps import Mark, Steps
-from traceconv.normalize.trace.task_waits import TaskWaits
 from traceconv.schema import table as table_schema
 from traceconv.schema.dtypes import RecordArray
 
@@ -58,7 +58,7 @@ class SliceRows:
         self._ops = NumberedRows(first.budget, "op", Op)
         self._devices: set[int] = set()
         #: By device; None: tasks whose device is unknown.
-        self.table_waits: dict[int | None, TableWaits] = {}
+        self.op_summary_waits: dict[int | None, OpSummaryWaits] = {}
         self._arg_readers: dict[int, ArgColumns] = {}
         self._signature_readers: dict[str, ArgColumns] = {}
 
@@ -156,16 +156,16 @@ class SliceRows:
         process = self._tracks.process_id_of(track)
         return Mark(step, start, start + dur, track, process, model, (number, place), rule.times, args)
 
-    def correct_waits(self, shared: Mask) -> None:
+    def correct_gaps(self, shared: Mask) -> None:
         """Recompute the gaps of tasks on tracks that they share with other slices. `shared`: by track_id."""
-        with closing(TaskWaits()) as waits:
+        with closing(SharedTrackGaps()) as gaps:
             for tasks, _ in self._spilled_for("task", "id", "row", "track_id", "start_ns", "dur_ns"):
                 batch = tasks.take(pa.array(np.flatnonzero(shared[tasks.column("track_id").to_numpy()])))
                 row, ids, track, start = (
                     batch.column(name).to_numpy() for name in ("row", "id", "track_id", "start_ns")
                 )
-                waits.add(row, ids, track, start, *_durations(batch, self._nested.take(row)))
-            waits.put(self._nested)
+                gaps.add(row, ids, track, start, *_durations(batch, self._nested.take(row)))
+            gaps.put(self._nested)
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one table."""
@@ -238,7 +238,7 @@ class SliceRows:
             self._add_launches(columns, tracks, start, steps, np.arange(count), of_api=True)
         else:
             self._task(columns, batch, codes, nested, filled, start, count)
-            columns["wait_ns"] = self._table_waits(columns, start, start + dur_ns, no_dur)
+            columns["wait_ns"] = self._op_summary_waits(columns, start, start + dur_ns, no_dur)
         return columns
 
     def _with_ends(self, batch: pa.RecordBatch, nested: RecordArray) -> pa.RecordBatch:
@@ -395,7 +395,7 @@ class SliceRows:
         columns["op_id"] = self._op_ids(batch, codes, filled)
         self._note_devices(batch, filled, steps)
 
-    def _table_waits(self, columns: Mapping[str, ColumnData], start: Int64, end: Int64, endless: Mask) -> Nullable:
+    def _op_summary_waits(self, columns: Mapping[str, ColumnData], start: Int64, end: Int64, endless: Mask) -> Nullable:
         """Return the wait of each row of op_summary, i.e. of ops and collectives; NULL for other tasks."""
         ids, op_ids, kind = columns["id"], columns["op_id"], columns.get("kind")
         assert isinstance(ids, pa.Array) and isinstance(op_ids, Nullable)
@@ -406,7 +406,7 @@ class SliceRows:
         device, known = _known(columns.get("device_id"), len(start))
         firsts, number = distinct_rows(device, known)
         for place, first in enumerate(firsts.tolist()):
-            waits = self.table_waits.setdefault(int(device[first]) if known[first] else None, TableWaits())
+            waits = self.op_summary_waits.setdefault(int(device[first]) if known[first] else None, OpSummaryWaits())
             rows = np.flatnonzero(is_row & (number == place))
             wait[rows], unknown[rows] = waits.take(ids.to_numpy()[rows], start[rows], end[rows], endless[rows])
         return Nullable(wait, unknown)

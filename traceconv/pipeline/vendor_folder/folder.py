@@ -22,7 +22,7 @@ from traceconv.normalize.trace.second_pass import SecondPass
 from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
-from traceconv.pipeline.task_waits import set_table_waits
+from traceconv.pipeline.task_waits import set_op_summary_waits
 from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder import communication
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_device_steps, settle_one_device
@@ -98,7 +98,7 @@ class FolderRecording:
         settle_one_device(target)
         settle_device_steps(target)
         settle_reduces(target)
-        set_table_waits(target)
+        set_op_summary_waits(target)
         target.writer.at_commit(size_collectives, target.run_id)
         facts = _facts(folder, run)
         for file, why in folder.left:

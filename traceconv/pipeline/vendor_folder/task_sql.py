@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from traceconv.normalize.trace.classify import OP_COLUMNS
 from traceconv.pipeline.run_sql import RunSql
-from traceconv.pipeline.task_waits import stream_waits
 from traceconv.schema import table
+from traceconv.store.wait_sql import stream_waits
 
 #: Start times of one task in two files differ by less: microseconds since 1970 in a double have an error of 0.25 µs.
 NEAR_NS = 1000

@@ -13,8 +13,8 @@ from stores import query
 from vendor_recording import made_up, timeline
 
 from traceconv.formats.chrome_json import parser
-from traceconv.normalize import table_waits
-from traceconv.normalize.table_waits import TableWaits
+from traceconv.normalize import op_summary_waits
+from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.trace import spill
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.writer import StoreWriter
@@ -39,13 +39,13 @@ def test_waits_of_tasks_in_the_order_of_their_ends_follow_the_order_of_starts(
 ) -> None:
     """For any batches. A task that begins before all retained rows is reported as late."""
     rng = random.Random(seed)
-    monkeypatch.setattr(table_waits, "_KEPT", kept := rng.choice((3, 20, 4096)))
+    monkeypatch.setattr(op_summary_waits, "_KEPT", kept := rng.choice((3, 20, 4096)))
     rows: list[Row] = []
     for number in range(300):
         start = number * 10 + rng.randrange(30)
         rows.append((number, start, start + rng.choice((0, 3, 9, 200)), rng.random() < 0.02))
     rows.sort(key=lambda row: (row[2], row[0]))
-    waits, found = TableWaits(), {}
+    waits, found = OpSummaryWaits(), {}
     while rows[len(found) :]:
         part = rows[len(found) : len(found) + rng.randrange(1, 40)]
         ids, starts, ends = (np.array([row[place] for row in part], np.int64) for place in range(3))
@@ -96,7 +96,7 @@ def test_waits_of_each_device_depend_neither_on_the_order_nor_on_the_batches(
     """Ordered rows are written once; waits of rows in another order are corrected."""
     rng = random.Random(seed)
     lateness = (0, 40, 3000)[seed % 3]
-    monkeypatch.setattr(table_waits, "_KEPT", 30)
+    monkeypatch.setattr(op_summary_waits, "_KEPT", 30)
     monkeypatch.setattr(parser, "CHUNK_BYTES", rng.randrange(500, 5000))
     monkeypatch.setattr(parser, "_BATCH_BYTES", 500)
     monkeypatch.setattr(spill, "_BATCH_ROWS", 1)

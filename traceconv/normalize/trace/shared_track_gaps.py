@@ -1,4 +1,4 @@
-"""Wait times of tasks on tracks that also have other slices.
+"""Gaps between tasks on tracks that also have other slices.
 
 Nesting computes the gap from a slice to the previous slice on its track, whatever that is. PyTorch puts annotations
 (`gpu_user_annotation`) on the streams themselves, onnxruntime its kernels inside of its calls: on such tracks the gaps
@@ -23,7 +23,7 @@ _DTYPE = np.dtype(
 _GAP_DTYPE = np.dtype([("row", "<i8"), ("gap_ns", "<i8")])
 
 
-class TaskWaits:
+class SharedTrackGaps:
     """Takes the tasks of shared tracks, in any order; then `put` overwrites their gaps."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _DTYPE = np.dtype(
 )
 
 
-class TableWaits:
+class OpSummaryWaits:
     """Takes the rows of one device, batch by batch. `changed`: ID → wait, None: unknown."""
 
     def __init__(self) -> None:
