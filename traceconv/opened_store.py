@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import html
-import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, overload
 
 from traceconv.base.arguments import PathLike, check, checked, optional_path, paths_of, warn_of_loss
-from traceconv.base.errors import StoreError, TraceconvError, UsageError, printable, suggestion
+from traceconv.base.errors import TraceconvError, UsageError, printable, suggestion
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,22 +41,18 @@ class Store:
 
     def __init__(self, *paths: PathLike, db: PathLike | None = None, cache: bool = True) -> None:
         from traceconv.pipeline.trace_store import store_of
-        from traceconv.reports.current_store import open_current_store
+        from traceconv.reports.shared_connection import SharedConnection
 
         found = paths_of("open_store", paths) if paths else []
         with ExitStack() as made:
             store = made.enter_context(store_of(found, optional_path(db), cache=cache))
             self.path = store.path
-            self.connection: duckdb.DuckDBPyConnection = open_current_store(self.path)
+            self._shared = SharedConnection(self.path, ", ".join(map(str, found)) if store.made else str(self.path))
             # A temporary store is removed when this one is closed or deleted.
             self._made = made.pop_all()
         self._is_made = store.made
-        self._name = ", ".join(map(str, found)) if store.made else str(self.path)
         #: As on the command line, reports on several files are on all runs.
         self._default_run = "all" if store.made and len(found) > 1 else None
-        self._cursors: dict[int, duckdb.DuckDBPyConnection] = {}
-        self._lock = threading.Lock()
-        self._closed = False
         for line in (*store.losses, *store.notes):
             warn_of_loss(line)
 
@@ -69,15 +64,13 @@ class Store:
 
     def close(self) -> None:
         """Close the file. Running reads, also those in other threads, end with a StoreError."""
-        from traceconv.store.database import close_in_use
-
-        with self._lock:
-            self._closed = True
-            cursors = list(self._cursors.values())
-            self._cursors.clear()
-        close_in_use(cursors)
-        self.connection.close()
+        self._shared.close()
         self._made.close()
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's connection to the store."""
+        return self._shared.connection
 
     @checked
     def report(
@@ -204,16 +197,16 @@ class Store:
         if not sql.strip():
             raise UsageError("a query must be a statement that returns rows")
         with ExitStack() as on_error:
-            cursor = self._open_cursor()
-            on_error.callback(self._close_cursor, cursor)
-            with self._check_closed(), explained(sql):
+            cursor = self._shared.open_cursor()
+            on_error.callback(self._shared.close_cursor, cursor)
+            with self._shared.checking_closed(), explained(sql):
                 relation = cursor.sql(check_statement(cursor, sql))
             if relation is None:
                 raise UsageError("a query must be a statement that returns rows")
             relation = with_64_bits(relation)
             on_error.pop_all()
         # The cursor stays open until the relation is deleted or the store is closed.
-        weakref.finalize(relation, self._cursors.pop, id(cursor), None)
+        weakref.finalize(relation, self._shared.cursors.pop, id(cursor), None)
         return relation
 
     def runs(self) -> RunRows:
@@ -265,74 +258,30 @@ class Store:
     @contextmanager
     def _released(self) -> Iterator[None]:
         """Close the file while it is changed."""
-        from traceconv.reports.current_store import open_current_store
-
-        if self._closed:
-            raise StoreError(f"{printable(self._name)} is closed: open it again")
+        self._shared.check_open()
         if self._is_made:
             raise UsageError(
-                f"{printable(self._name)} has no store of its own, so changes would be lost: ingest it first"
+                f"{printable(self._shared.name)} has no store of its own, so changes would be lost: ingest it first"
             )
-        self.close()
-        try:
+        with self._shared.released():
             yield
-        finally:
-            self.connection = open_current_store(self.path)
-            self._closed = False
 
     def __repr__(self) -> str:
         try:
-            return f"{printable(self._name)}\n{self.runs()!r}"
+            return f"{printable(self._shared.name)}\n{self.runs()!r}"
         except TraceconvError as error:
-            return f"<store {printable(self._name)}: {error}>"
+            return f"<store {printable(self._shared.name)}: {error}>"
 
     def _repr_html_(self) -> str:
         from traceconv.reports.result import html_table
 
         try:
-            return html_table(printable(self._name), *self.runs().shown())
+            return html_table(printable(self._shared.name), *self.runs().shown())
         except TraceconvError:
             return f"<pre>{html.escape(repr(self))}</pre>"
 
-    def _open_cursor(self) -> duckdb.DuckDBPyConnection:
-        from traceconv.store.database import new_cursor
-
-        with self._lock:
-            if self._closed:
-                raise StoreError(f"{printable(self._name)} is closed: open it again")
-            cursor = new_cursor(self.connection)
-            self._cursors[id(cursor)] = cursor
-        return cursor
-
-    @contextmanager
-    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        from traceconv.reports.run import reading
-
-        cursor = self._open_cursor()
-        try:
-            with self._check_closed(), reading():
-                yield cursor
-        finally:
-            self._close_cursor(cursor)
-
-    def _close_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Close a cursor, unless `close` has removed it to close it itself."""
-        if self._cursors.pop(id(cursor), None) is not None:
-            cursor.close()
-
-    @contextmanager
-    def _check_closed(self) -> Iterator[None]:
-        """Raise StoreError if the block fails because the store was closed."""
-        import duckdb
-
-        connection = self.connection
-        try:
-            yield
-        except (duckdb.Error, TraceconvError, KeyboardInterrupt) as error:
-            by_user = isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, duckdb.Error)
-            if by_user or (not self._closed and self.connection is connection):
-                raise
-            raise StoreError(f"{printable(self._name)} was closed before all rows were read") from error
+    def _cursor(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        return self._shared.cursor()
 
     @checked
     def advise(

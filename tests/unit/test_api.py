@@ -72,7 +72,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_one(store: Path) -> None:
         for match, sql in (("no_table", "FROM no_table"), ("must be a statement that returns rows", "")):
             with pytest.raises(UsageError, match=match):
                 opened.query(sql)
-        assert not opened._cursors
+        assert not opened._shared.cursors
     with pytest.raises(StoreError, match="does not exist"):
         traceconv.open_store(store.with_name("other.duckdb"))
 
