@@ -19,7 +19,8 @@ from runtime_reader import Capture
 import traceconv
 from traceconv.cli.app import run
 from traceconv.runtime.bfloat16 import BF16
-from traceconv.runtime.control import LOGGED_TRIPS, ControlFlow, Flow
+from traceconv.runtime.control import LOGGED_TRIPS, ControlFlow
+from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.cost import task_ticks
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.session import CompiledModel, compile_model
@@ -384,7 +385,7 @@ def test_a_trip_costs_what_its_own_shapes_cost() -> None:
 
 
 def test_unboundedly_many_shapes_are_estimated_by_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traceconv.runtime.control._MAX_VARIANTS", 4)
+    monkeypatch.setattr("traceconv.runtime.control_bodies._MAX_VARIANTS", 4)
     inputs = {"x": normal(1, 64), "n": np.array(9)}
     found = compiled(GROWING, {"x": inputs["x"], "n": np.array(1)})
     values, flow = flows_of(found, inputs)

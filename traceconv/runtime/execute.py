@@ -8,7 +8,8 @@ import numpy as np
 
 from traceconv.base.errors import ModelError, printable
 from traceconv.runtime.bfloat16 import BF16, narrowed, widened
-from traceconv.runtime.control import ControlFlow, Flow
+from traceconv.runtime.control import ControlFlow
+from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.graph import DTYPES, Array, Node
 from traceconv.runtime.kernels import Kernel, KernelCompiler
 from traceconv.runtime.lower import Program

@@ -18,7 +18,7 @@ from traceconv.base.errors import ModelError, UsageError, printable, suggestion
 from traceconv.runtime import op_cache
 from traceconv.runtime.bfloat16 import tensor_of
 from traceconv.runtime.clock import DeviceClock
-from traceconv.runtime.control import Flow
+from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import DTYPES, Tensor
 from traceconv.runtime.inputs import random_inputs

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from traceconv.base.errors import OutputError, UsageError, option, printable
 from traceconv.runtime.clock import LiveClock
-from traceconv.runtime.control import Flow
+from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import CaptureIds
 from traceconv.runtime.graph import Array

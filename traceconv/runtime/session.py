@@ -13,7 +13,8 @@ import numpy as np
 from traceconv.base.errors import InputError, TraceconvError, printable
 from traceconv.runtime.bfloat16 import BF16
 from traceconv.runtime.clock import HostThread, Random
-from traceconv.runtime.control import Flow, lower_with_control
+from traceconv.runtime.control import lower_with_control
+from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import NONE32, CaptureIds
 from traceconv.runtime.execute import Executor

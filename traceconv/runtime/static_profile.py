@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from traceconv.runtime.control import Assumption, ControlFlow, lower_with_control
+from traceconv.runtime.control import ControlFlow, lower_with_control
+from traceconv.runtime.control_estimate import Assumption
 from traceconv.runtime.cost import ceil_div, task_ticks
 from traceconv.runtime.graph import Tensor
 from traceconv.runtime.load import load_graph
