@@ -8,34 +8,28 @@ from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from traceconv.base.arrays import NDArray
-from traceconv.base.int64 import Int64, Mask, differences
-from traceconv.base.integers import parse_int64
+from traceconv.base.int64 import Int64, Mask
 from traceconv.base.prefetch import prefetch
 from traceconv.normalize.memory_budget import NumberedRows
 from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.sort.spool import Spool
-from traceconv.normalize.trace.arg_columns import ArgColumns
-from traceconv.normalize.trace.args import has_none, merged
 from traceconv.normalize.trace.binary import codes_of
-from traceconv.normalize.trace.classify import DEFAULT, OP_COLUMNS, Op, Rule, RuleSet
-from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Numbers, Rows, Values, new_column, same
-from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNFINISHED, UNKNOWN
+from traceconv.normalize.trace.classify import DEFAULT, OP_COLUMNS, Op, RuleSet
+from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNKNOWN
 from traceconv.normalize.trace.distinct import distinct_rows
+from traceconv.normalize.trace.end_events import durations, with_ends
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.launches import Launches
+from traceconv.normalize.trace.rule_columns import RuleColumns, dictionary_of
 from traceconv.normalize.trace.shared_track_gaps import SharedTrackGaps
-from traceconv.normalize.trace.signature import SIGNATURE_COLUMNS, signature
 from traceconv.normalize.trace.step_ends import EndedSteps
-from traceconv.normalize.trace.steps import Mark, Steps
-from traceconv.schema import table as table_schema
+from traceconv.normalize.trace.step_slices import StepFinder
+from traceconv.normalize.trace.steps import Steps
 from traceconv.schema.dtypes import RecordArray
 
-#: A step number with more digits does not fit its column: such a slice is not a step.
-_STEP_DIGITS = 18
 #: Of a task.
 _LAUNCH_COLUMNS = ("submit_ns", "api_id", "call_ns")
 _SHAPES = attrgetter(*OP_COLUMNS[1:])
@@ -51,7 +45,7 @@ class SliceRows:
         self._tracks = first.tracks
         self._nested = nested
         self._codes = codes
-        self._fills = rules.filled_columns
+        self._rule_columns = RuleColumns(self._rules, rules.filled_columns, first.tracks)
         self._steps: Steps | EndedSteps = Steps()
         self.launches = Launches(first.tracks.process_id_of)
         self._step_devices: set[tuple[int, int | None]] = set()
@@ -59,8 +53,6 @@ class SliceRows:
         self._devices: set[int] = set()
         #: By device; None: tasks whose device is unknown.
         self.op_summary_waits: dict[int | None, OpSummaryWaits] = {}
-        self._arg_readers: dict[int, ArgColumns] = {}
-        self._signature_readers: dict[str, ArgColumns] = {}
 
     def close(self) -> None:
         """Free the disk space."""
@@ -72,89 +64,9 @@ class SliceRows:
 
     def find_steps(self) -> None:
         """Find the slices that are steps, or the markers that end them; other slices are then assigned to them."""
-        if self._set.step_ends is not None and (ends := self._step_ends(self._set.step_ends.name)):
-            thread = self._set.step_ends.thread
-            self._tracks.load(np.array(list(ends)))
-            self._steps = EndedSteps(
-                ends,
-                self._first_starts(ends),
-                self._tracks.process_id_of,
-                lambda track: self._tracks.names_of(track)[1] == thread,
-            )
-            return
-        numbers = [number for number, rule in enumerate(self._rules) if rule.step]
-        if not numbers:
-            return
-        marks: list[Mark] = []
-        for first_row, count, read in self._first.slices.parts():
-            codes = self._rule_codes(first_row, count)
-            present = [number for number in numbers if np.any(codes == number)]
-            batch = read() if present else None
-            for number in present:
-                for row, step in self._step_numbers(batch, np.flatnonzero(codes == number), self._rules[number]):
-                    mark = self._mark(batch, row, number, step)
-                    marks += [mark] if mark is not None else []
-        self._steps = Steps(marks, self._first.time_places)
-
-    def _step_ends(self, name: str) -> dict[int, Int64]:
-        """Return the sorted times of the markers with this name on each track."""
-        found: dict[int, list[Int64]] = {}
-        for _, batch in self._first.markers.batches():
-            rows = np.flatnonzero(pc.equal(batch.column("name"), name).fill_null(False).to_numpy(zero_copy_only=False))
-            marks = batch.take(pa.array(rows))
-            tracks, times = marks.column("track_id"), marks.column("ts_ns")
-            known = np.flatnonzero(times.is_valid().to_numpy(zero_copy_only=False))
-            track, ns = tracks.to_numpy(zero_copy_only=False)[known], times.fill_null(0).to_numpy()[known]
-            for one in np.unique(track).tolist():
-                found.setdefault(int(one), []).append(ns[track == one])
-        return {track: np.sort(np.concatenate(parts)) for track, parts in found.items()}
-
-    def _first_starts(self, wanted: Mapping[int, object]) -> dict[int, int]:
-        """Return the start of the first slice of each of these tracks."""
-        found: dict[int, int] = {}
-        for _, batch in self._first.slices.batches("track_id", "start_ns"):
-            track, start = batch.column("track_id").to_numpy(), batch.column("start_ns").to_numpy()
-            for one in wanted:
-                own = start[track == one]
-                if len(own):
-                    found[one] = min(found.get(one, int(own[0])), int(own.min()))
-        return found
-
-    @staticmethod
-    def _step_numbers(batch: pa.RecordBatch, rows: Int64, rule: Rule) -> Iterator[tuple[int, int]]:
-        """Yield those of the rows that have a step number, and the number."""
-        if rule.step_arg is not None:
-            reader = ArgColumns({"step": (rule.step_arg,)}, ("step",))
-            [(_, found)] = reader.read(batch.column("args"), rows)
-            assert isinstance(found, Numbers)
-            usable = ~found.null & (found.values >= 0) & (found.values < 10**_STEP_DIGITS)
-            yield from zip(rows[usable].tolist(), found.values[usable].tolist(), strict=True)
-        elif rule.name is not None:
-            for row in rows.tolist():
-                match = rule.name.fullmatch(batch.column("name")[row].as_py() or "")
-                if match is not None and len(match["step"]) <= _STEP_DIGITS:
-                    yield row, int(match["step"])
-
-    def _mark(self, batch: pa.RecordBatch, row: int, number: int, step: int) -> Mark | None:
-        """Return the step that a slice marks; None if its end is unknown."""
-        rule = self._rules[number]
-        place = batch.column("row")[row].as_py()
-        dur = batch.column("dur_ns")[row].as_py()
-        args = batch.column("args")[row].as_py()
-        if dur is None:
-            nested = self._nested.read(place, 1)[0]
-            ended = nested["link"] >= 0 and nested["kind"] != UNFINISHED
-            dur = int(nested["dur_ns"]) if ended else None  # the end of its begin
-            if dur is not None and rule.times:
-                args = self._with_ends(batch.slice(row, 1), self._nested.read(place, 1)).column("args")[0].as_py()
-        if dur is None:
-            return None
-        track = batch.column("track_id")[row].as_py()
-        start = batch.column("start_ns")[row].as_py()
-        named = rule.named(*self._tracks.names_of(track)) or {}
-        model = parse_int64(named.get("model_id"))
-        process = self._tracks.process_id_of(track)
-        return Mark(step, start, start + dur, track, process, model, (number, place), rule.times, args)
+        finder, ends = StepFinder(self._first, self._rules, self._nested, self._rule_codes), self._set.step_ends
+        ended = finder.ended(ends) if ends is not None else None
+        self._steps = finder.marked() if ended is None else ended
 
     def correct_gaps(self, shared: Mask) -> None:
         """Recompute the gaps of tasks on tracks that they share with other slices. `shared`: by track_id."""
@@ -164,7 +76,7 @@ class SliceRows:
                 row, ids, track, start = (
                     batch.column(name).to_numpy() for name in ("row", "id", "track_id", "start_ns")
                 )
-                gaps.add(row, ids, track, start, *_durations(batch, self._nested.take(row)))
+                gaps.add(row, ids, track, start, *durations(batch, self._nested.take(row)))
             gaps.put(self._nested)
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
@@ -203,8 +115,8 @@ class SliceRows:
         self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16], nested: RecordArray
     ) -> dict[str, ColumnData]:
         count = batch.num_rows
-        batch = self._with_ends(batch, nested)
-        dur_ns, no_dur = _durations(batch, nested)
+        batch = with_ends(self._first, batch, nested)
+        dur_ns, no_dur = durations(batch, nested)
         start = batch.column("start_ns").to_numpy()
         parent, self_ns = (np.ascontiguousarray(nested[name]) for name in ("parent_id", "self_ns"))
         columns: dict[str, ColumnData] = {
@@ -222,7 +134,7 @@ class SliceRows:
         if table != "task":
             columns["thread_start_ns"] = batch.column("thread_start_ns")
             columns["thread_dur_ns"] = batch.column("thread_dur_ns")
-        filled = self._rule_columns(table, batch, codes)
+        filled = self._rule_columns.of_batch(table, batch, codes)
         columns.update({name: column for name, column in filled.items() if name not in OP_COLUMNS})
         if table == "range":
             steps, _ = self._steps_at(batch, start, tasks=False)
@@ -240,96 +152,6 @@ class SliceRows:
             self._task(columns, batch, codes, nested, filled, start, count)
             columns["wait_ns"] = self._op_summary_waits(columns, start, start + dur_ns, no_dur)
         return columns
-
-    def _with_ends(self, batch: pa.RecordBatch, nested: RecordArray) -> pa.RecordBatch:
-        """Return the slices with what their end events add."""
-        links = np.ascontiguousarray(nested["link"])
-        paired = np.flatnonzero(links >= 0)
-        found = self._first.ends.find(links[paired]) if len(paired) else []
-        if not any(len(places) for places, _ in found):
-            return batch
-        args, durs = batch.column("args"), batch.column("thread_dur_ns")
-        for places, ends in found:
-            rows, of_begin = pa.array(paired[places]), np.zeros(batch.num_rows, np.bool_)
-            of_begin[paired[places]] = True
-            with_end = merged(args.take(rows), ends.column(2), in_depth=self._first.merges_in_depth)
-            args = pc.replace_with_mask(args, pa.array(of_begin), with_end)
-            starts = batch.column("thread_start_ns").take(rows)
-            took, beyond = differences(ends.column(1).fill_null(0).to_numpy(), starts.fill_null(0).to_numpy())
-            unknown = pc.or_(pc.or_(ends.column(1).is_null(), starts.is_null()), pa.array(beyond))
-            took = pc.if_else(unknown, None, pa.array(took))
-            durs = pc.replace_with_mask(durs, pa.array(of_begin), pc.coalesce(took, durs.take(rows)))
-        names = batch.schema.names
-        arrays = list(batch.columns)
-        arrays[names.index("args")] = args
-        arrays[names.index("thread_dur_ns")] = durs
-        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-    # -- columns that rules define --
-
-    def _rule_columns(self, table: str, batch: pa.RecordBatch, codes: NDArray[np.int16]) -> dict[str, ColumnData]:
-        """Return the columns that the rules of these rows take from names and args."""
-        types = {column.name: column.type for column in table_schema(table).columns}
-        types.update({name: "str" for name in OP_COLUMNS if table == "task"})
-        count = batch.num_rows
-        # All batches of a table have the same columns, whatever their rules.
-        columns = {name: new_column(types[name], count) for name in self._fills[table]}
-        if "name" in columns:
-            names = _dictionary(batch.column("name"))
-            columns["name"].put(None, Values(codes_of(names), names.dictionary.to_pylist()))
-        tracks = batch.column("track_id").to_numpy()
-        for number in np.unique(codes).tolist():
-            rule = self._rules[number]
-            rows = np.flatnonzero(codes == number)
-            own = None if len(rows) == count else rows
-            for column, value in rule.set.items():
-                columns[column].put(own, same(value, len(rows)))
-            if rule.set_if_no_args:
-                bare = rows[has_none(batch.column("args").take(pa.array(rows)))]
-                for column, value in rule.set_if_no_args.items():
-                    columns[column].put(bare, same(value, len(bare)))
-            if table == "task":
-                columns["kind_source"].put(own, same("name" if rule.name else "recorded", len(rows)))
-            for column, values in self._from_names(rule, tracks[rows]):
-                columns[column].put(own, values)
-            for column, values in _from_own_names(rule, batch.column("name"), rows):
-                columns[column].put(own, values)
-            if rule.signature is not None:
-                for column, values in self._signatures(rule.signature, batch.column("args"), own):
-                    columns[column].put(own, values)
-            if rule.args:
-                for column, given in self._arg_columns(number, types).read(batch.column("args"), own):
-                    columns[column].put(own, given)
-        return {name: column.column() for name, column in columns.items()}
-
-    def _from_names(self, rule: Rule, tracks: NDArray[np.int32]) -> Iterator[tuple[str, Values]]:
-        """Yield the columns from the names of the tracks' processes and threads."""
-        groups = rule.track_groups
-        if not groups:
-            return
-        distinct, codes = np.unique(tracks, return_inverse=True)
-        self._tracks.load(distinct)
-        named = [rule.named(*self._tracks.names_of(track)) or {} for track in distinct.tolist()]
-        for group in groups:
-            yield group, Values(codes.astype(np.int32), [one.get(group) for one in named])
-
-    def _arg_columns(self, number: int, types: Mapping[str, str]) -> ArgColumns:
-        """Return the reader of the args of a rule's events."""
-        found = self._arg_readers.get(number)
-        if found is None:
-            fields = self._rules[number].args
-            numbers = {column for column in fields if types[column] in NUMBER_TYPES}
-            found = self._arg_readers[number] = ArgColumns(fields, numbers)
-        return found
-
-    def _signatures(self, key: str, args: pa.Array, rows: Rows) -> Iterator[tuple[str, Values]]:
-        """Yield shapes and types of inputs and outputs."""
-        reader = self._signature_readers.setdefault(key, ArgColumns({key: (key,)}, ()))
-        for _, texts in reader.read(args, rows):
-            assert isinstance(texts, Values)  # not requested as a number
-            found = [signature(text) if isinstance(text, str) else {} for text in texts.distinct]
-            for column in SIGNATURE_COLUMNS:
-                yield column, Values(texts.codes, [one.get(column) for one in found])
 
     def _steps_at(self, batch: pa.RecordBatch, start: Int64, *, tasks: bool) -> tuple[Nullable, Mask]:
         return self._steps.at(batch.column("track_id").to_numpy(), start, self._tracks.process_id_of, tasks=tasks)
@@ -418,7 +240,7 @@ class SliceRows:
         ids = np.zeros(count, np.int64)
         if len(rows):
             columns = (batch.column("name"), *(filled[column] for column in OP_COLUMNS))
-            texts = [_dictionary(column) for column in columns]
+            texts = [dictionary_of(column) for column in columns]
             of_texts = [codes_of(column)[rows] for column in texts]
             firsts, number = distinct_rows(*of_texts)
             keys = zip(*(_texts(column, own[firsts]) for column, own in zip(texts, of_texts, strict=True)), strict=True)
@@ -469,33 +291,6 @@ class SliceRows:
         return rows_from_tuples("device", ("device_id", "kind", "name"), rows)
 
 
-def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iterator[tuple[str, Values]]:
-    """Yield the columns from the names of events. If that replaces the name, the event's own name is kept."""
-    groups = rule.name_groups
-    if rule.name is None or not groups:
-        return
-    coded = _dictionary(names)
-    texts = coded.dictionary.to_pylist()
-    used, codes = np.unique(codes_of(coded, len(texts))[rows], return_inverse=True)
-    own = [*texts, None]
-    found = [rule.name.fullmatch(own[code] or "") for code in used.tolist()]
-    for group in groups:
-        yield group, Values(codes.astype(np.int32), [match and match[group] for match in found])
-    if "name" in groups:
-        yield "source_name", Values(codes.astype(np.int32), [own[code] for code in used.tolist()])
-
-
-def _durations(batch: pa.RecordBatch, nested: RecordArray) -> tuple[Int64, Mask]:
-    """Return the durations of slices, and which are unknown."""
-    dur = batch.column("dur_ns")
-    paired = nested["link"] >= 0
-    unknown = nested["kind"] == UNFINISHED
-    if dur.null_count:
-        unknown |= dur.is_null().to_numpy(zero_copy_only=False) & ~paired
-        dur = dur.fill_null(0)
-    return np.where(paired, nested["dur_ns"], dur.to_numpy()), unknown
-
-
 def _known(column: ColumnData | None, count: int) -> tuple[Int64, Int64]:
     """Return numbers, 0 for NULL, and whether each is known (1)."""
     if not isinstance(column, Nullable):
@@ -513,7 +308,3 @@ def _texts(column: pa.DictionaryArray, codes: NDArray[np.int32]) -> list[str | N
         return texts.take(pa.array(codes, mask=codes < 0)).to_pylist()  # type: ignore[no-any-return]
     known = [*texts.to_pylist(), None]
     return [known[code] for code in codes.tolist()]
-
-
-def _dictionary(column: pa.Array) -> pa.Array:
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
