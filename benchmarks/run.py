@@ -259,7 +259,8 @@ class Bench:
             self._add(f"report {name}, top 20", seconds, f"{seconds:.3f} s ({million})", "≤ 0.5 s", met)
         for name, reason in asked["failed"].items():
             self._add(f"report {name}, top 20", math.nan, f"failed: {reason}", "≤ 0.5 s", met=False)
-        total = sum(asked["seconds"].values())
+        # Other orders and windows have names of several words.
+        total = sum(seconds for name, seconds in asked["seconds"].items() if " " not in name)
         self._add("all reports, top 20", total, f"{total:.2f} s ({million})", ratio=self._yardstick().seconds / total)
 
     def _analyse(self, store: Path, tasks: int) -> None:

@@ -18,22 +18,25 @@ from traceconv.store.documented_sql import OrderTerm
 _GROUPS = ("PipeUtilization", "Memory")
 _COLUMNS = {
     "op_summary": (
-        "metric_group", "aic_mac_ratio", "op_name",
+        "metric_group", "aic_mac_ratio", "op_name", "aic_mac_time_ns", "aicore_time_ns", "aic_l1_read_gib_per_s",
     ),
     "launch": ("queue_length", "certain"),
 }  # fmt: skip
 
 
-@pytest.fixture
-def store(make_store: Callable[..., Path]) -> Path:
+@pytest.fixture(params=(False, True), ids=("devices", "device"))
+def store(request: pytest.FixtureRequest, make_store: Callable[..., Path]) -> Path:
+    """Tasks of several devices, with values of vendors, or of one without."""
     rng = random.Random(1)
+    devices = (0,) if request.param else (0, 1, None)
+    values = () if request.param else ('{"aic_mac_ratio": "NaN", "aic_mac_time_ns": 3}',)
 
     def some(*values: object) -> object:
         return rng.choice(values)
 
     tasks = [
         {
-            "id": place, "device_id": some(0, 1, None), "stream_id": 0, "name": "t", "op_id": some(1, 2, 3, None),
+            "id": place, "device_id": some(*devices), "stream_id": 0, "name": "t", "op_id": some(1, 2, 3, None),
             "kind": some("kernel", "collective"), "start_ns": some(place, place * 2, 40, None),
             "dur_ns": some(1, 2, None), "submit_ns": some(place // 2, None), "api_id": some(1, None),
             "block_count": some(1, 2, None),
@@ -48,7 +51,7 @@ def store(make_store: Callable[..., Path]) -> Path:
             {
                 "id": place, "metric_group": group, "aic_total_cycles": some(0, 4, 8, 8, None),
                 "aic_mac_cycles": some(0, 4, None), "aic_l1_read_bytes": some(64, 128, None),
-                "vendor_values": some('{"aic_mac_ratio": "NaN"}', None),
+                "vendor_values": some(*values, None),
             }
             for group in _GROUPS
             for place in range(90) if rng.random() < 0.8

@@ -75,12 +75,18 @@ def define_part(connection: duckdb.DuckDBPyConnection, report: Report, columns: 
 
 
 def define_known_part(
-    connection: duckdb.DuckDBPyConnection, report: Report, columns: Set[str], known: str, groups: Set[str]
+    connection: duckdb.DuckDBPyConnection,
+    report: Report,
+    columns: Set[str],
+    known: str,
+    groups: Mapping[str, bool],
+    device: Mapping[str, int | None],
 ) -> tuple[str, bool] | None:
     """Create such a macro for a single run, without the rows in which a column is NULL because its join finds no row.
 
     known   the column
-    groups  metric groups of that run: counters of others are NULL
+    groups  metric groups of that run, and whether they have vendor_values: counters of others are NULL
+    device  columns of the device, if it is the same for all tasks of the run
 
     Returns its name, and whether the column needs the joined table only. None if the column doesn't come from one
     optional join.
@@ -88,10 +94,17 @@ def define_known_part(
     query = report.joined
     if query is None:
         return None
-    items = _needed(query, columns)
+    constants: dict[str, str] = {}
+    if query.place in views() and (view := views()[query.place].joined):
+        for name in view.columns_of("device") & device.keys():
+            constants[rf"{query.alias}\.{name}"] = f"{'NULL' if device[name] is None else device[name]}::BIGINT"
     for join in query.joins:
-        if join.group and join.group not in groups:
-            items = {name: re.sub(rf"\b{join.alias}\.\w+", "NULL", item) for name, item in items.items()}
+        if join.group and not groups.get(join.group):
+            column = "vendor_values" if join.group in groups else r"\w+"
+            constants[rf"{join.alias}\.{column}"] = "NULL"
+    items = _needed(query, columns)
+    for column, value in constants.items():
+        items = {name: re.sub(rf"\b{column}\b", value, item) for name, item in items.items()}
     sources = _aliases(items[known])
     joined = sources & {join.alias for join in query.joins}
     if len(joined) != 1:
@@ -113,22 +126,23 @@ def _aliases(sql: str) -> set[str]:
     return set(re.findall(r"\b(\w+)\.\w", sql))
 
 
-def _assembled(query: JoinedQuery, items: Mapping[str, str], inner: Set[str] = frozenset()) -> str:
+def _assembled(query: JoinedQuery, items: Mapping[str, str], inner: Set[str] | None = None) -> str:
     """Return a query with these items, without the joins that they don't need.
 
     DuckDB would make all joins, because it doesn't know that they find at most one row. In a query of a single run,
-    those of `inner` must find one.
+    for which `inner` is not None, those of `inner` must find one.
     """
     rest = [query.where]
+    # The single run's ID is not a part of the key: DuckDB joins on one number faster.
+    run = f"{query.alias}.run_id" if inner is None else "run"
     for join in reversed(query.joins):
         if join.alias in _aliases("\n".join([*items.values(), *rest])):
-            # The single run's ID is not a part of the key: DuckDB joins on one number faster.
-            kind, run = ("JOIN", "run") if join.alias in inner else ("LEFT JOIN", f"{query.alias}.run_id")
+            kind = "JOIN" if join.alias in (inner or ()) else "LEFT JOIN"
             rest.insert(0, f"{kind} {join.place} AS {join.alias} ON {join.alias}.run_id = {run}{join.condition}")
     place = query.place
     if place in views() and (view := views()[place].joined):
         used = re.findall(rf"\b{query.alias}\.(\w+)", "\n".join([*items.values(), *rest]))
-        place = f"(\n{_assembled(view, _needed(view, set(used)))}\n)"
+        place = f"(\n{_assembled(view, _needed(view, set(used)), None if inner is None else frozenset())}\n)"
     return "\n".join([f"SELECT {', '.join(items.values())}", f"FROM {place} AS {query.alias}", *rest])
 
 

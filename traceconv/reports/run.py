@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,9 @@ from traceconv.store.memory_limit import sorted_on_disk
 BATCH_ROWS = 4096
 #: Up to this many rows, the rows are picked before their columns are computed: see `_picked`.
 _PICK_LIMIT = 10_000
-#: IDs of tasks in a range that is joined at once: the most that DuckDB joins by an array instead of a hash table. And
-#: the number of ranges.
-_ID_RANGE, _ID_RANGES = 1 << 20, 256
+#: IDs of tasks in a range that is joined at once: the most that DuckDB joins by an array instead of a hash table; the
+#: number of ranges; and of those in a statement, which keep all threads busy.
+_ID_RANGE, _ID_RANGES, _RANGES_AT_ONCE = 1 << 20, 256, 4
 #: Runs that an error lists.
 _LISTED_RUNS = 8
 #: The column that a parameter filters in tables of single tasks (none: the time that orders the report), and how.
@@ -237,10 +237,16 @@ def chosen_runs(
     return run_ids, None
 
 
-def recorded_groups(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> frozenset[str]:
-    """Return the recorded counter groups of some runs, of all if there are none. Raises StoreError."""
-    sql = f"SELECT DISTINCT metric_group FROM task_pmu WHERE metric_group IS NOT NULL AND {_in_runs(run_ids)}"  # noqa: S608 - integers
-    return frozenset(str(group) for batch in fetch(connection, sql, []) for (group,) in batch)
+def recorded_groups(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[str, bool]:
+    """Return the recorded counter groups of some runs, of all if there are none, and whether they have vendor_values.
+
+    Raises StoreError.
+    """
+    sql = (
+        "SELECT metric_group, count(vendor_values) > 0 FROM task_pmu "  # noqa: S608 - integers
+        f"WHERE metric_group IS NOT NULL AND {_in_runs(run_ids)} GROUP BY metric_group"
+    )
+    return {str(group): bool(has_values) for batch in fetch(connection, sql, []) for group, has_values in batch}
 
 
 def run_origins(connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> dict[int, int]:
@@ -396,33 +402,50 @@ def _first_known(connection: duckdb.DuckDBPyConnection, question: Question) -> l
     """
     report, terms, top = question.report, _picking_order(question), question.top or 0
     column, run_id = report.column(terms[0].column), int(question.parameters["run"])
-    groups = recorded_groups(connection, [run_id]) if column.group else frozenset()
+    groups = recorded_groups(connection, [run_id]) if column.group else {}
     if column.group and column.group != "any" and column.group not in groups:
         return []
-    columns = [term.column for term in terms]
-    known = define_known_part(connection, report, {"id", *columns, *_filtered(question)}, column.name, groups)
+    columns = {"id", *(term.column for term in terms), *_filtered(question)}
+    device = _only_device(connection, run_id)
+    known = define_known_part(connection, report, columns, column.name, groups, device)
     if known is None:
         return None
     part, is_alone = known
-    ids = _ids_within_limit(connection, question, part, top) if is_alone else None
-    return _ids_in_ranges(connection, question, part, top, is_known=True) if ids is None else ids
+    if is_alone:
+        return _ids_within_limit(connection, question, part, top)
+    return _ids_in_ranges(connection, question, part, top, is_known=True)
 
 
-def _ids_within_limit(
-    connection: duckdb.DuckDBPyConnection, question: Question, part: str, top: int
-) -> list[int] | None:
-    """Return the IDs of the first rows of a macro whose first column comes from one joined table.
+def _only_device(connection: duckdb.DuckDBPyConnection, run_id: int) -> dict[str, int | None]:
+    """Return the numbers of the device that all tasks of a run are on; none if they are on several."""
+    [(low, high, unknown)] = connection.execute(
+        "SELECT min(device_id), max(device_id), count(*) - count(device_id) FROM task WHERE run_id = ?", [run_id]
+    ).fetchall()
+    if low is None or low != high or unknown:
+        return {}
+    row = connection.execute("FROM device WHERE run_id = ? AND device_id = ?", [run_id, low]).fetchone()
+    names = [name for name, *_ in connection.description or ()]
+    return {name: value for name, value in zip(names, row or (), strict=False) if isinstance(value, int | None)}
 
-    The last of the first rows in a range of IDs limits that column: DuckDB filters its table before the join. None if
-    that range has too few rows.
+
+def _ids_within_limit(connection: duckdb.DuckDBPyConnection, question: Question, part: str, top: int) -> list[int]:
+    """Return the IDs of the first rows of a macro whose first column, which must be known, comes from one joined table.
+
+    The last of the first rows in a few ranges of IDs limits that column: DuckDB filters its table before the join.
     """
     terms, run_id = _picking_order(question), int(question.parameters["run"])
     name, better = quote_identifier(terms[0].column), ">" if terms[0].descending else "<"
-    first = _rows_within(connection, question, part, _id_ranges(connection, run_id)[0], top)
-    if len(first) < top or first[-1][0] is None:
-        return None
-    value, *others = first[-1]
-    rows = _rows_within(connection, question, part, None, top, f"{name} {better} ?", [value])
+    first: list[Row] = []
+    for ids in _id_ranges(connection, run_id):
+        first += [row for row in _rows_within(connection, question, part, [ids], top) if row[0] is not None]
+        if len(first) >= top:
+            break
+    first = _in_order(first, terms)[:top]
+    if len(first) < top:
+        return _ids(first)
+    last: Sequence[Any] = first[-1]
+    value, *others = last
+    rows = _rows_within(connection, question, part, [], top, f"{name} {better} ?", [value])
     if len(rows) < top:
         # Many rows may have the same value, but few of them come before the last one: bounds of their IDs filter both
         # sides of the join.
@@ -431,8 +454,8 @@ def _ids_within_limit(
         sql = f"SELECT min(id), max(id) FROM {_call(question, source)} WHERE {rest}"  # noqa: S608 - names from our own headers
         [(low, high)] = connection.execute(sql, [*question.parameters.values(), *limits]).fetchall()
         same = f"{name} = ? AND {rest}"
-        rows += _rows_within(connection, question, part, (low, high), top, same, [value, *limits])
-    return [id_ for *_, id_ in rows[:top]]
+        rows += _rows_within(connection, question, part, [(low, high)], top, same, [value, *limits])
+    return _ids(rows[:top])
 
 
 def _up_to(terms: Sequence[OrderTerm], values: Sequence[Any]) -> tuple[str, list[Value]]:
@@ -452,20 +475,27 @@ def _rows_within(
     connection: duckdb.DuckDBPyConnection,
     question: Question,
     part: str,
-    ids: tuple[int, int] | None,
+    ranges: Sequence[tuple[int, int]],
     top: int,
     condition: str = "true",
     limits: Sequence[Value] = (),
 ) -> list[Sequence[Any]]:
-    """Return the values that order the first rows of a macro within bounds of their IDs, and their IDs."""
+    """Return the values that order the first rows of a macro, of which the last is their ID.
+
+    ranges  bounds of these IDs; none: all
+    """
     terms = _picking_order(question)
     chosen, values = _filter_conditions(connection, question)
-    bounds = f"id BETWEEN {ids[0]:d} AND {ids[1]:d}" if ids else "true"
     names = ", ".join(quote_identifier(term.column) for term in terms)
-    where, order = _where([*chosen, bounds, condition]), _sql_order(terms)
-    sql = f"SELECT {names}, id FROM {_call(question, part)}{where} ORDER BY {order} LIMIT {top:d}"  # noqa: S608 - names from our own headers
-    batches = fetch(connection, sql, [*question.parameters.values(), *values, *limits])
-    return [row for batch in batches for row in batch]
+    bounds = [f"id BETWEEN {low:d} AND {high:d}" for low, high in ranges] or ["true"]
+    rows = " UNION ALL ".join(
+        f"SELECT {names} FROM {_call(question, part)}{_where([*chosen, bound, condition])}"  # noqa: S608 - names from our own headers
+        for bound in bounds
+    )
+    sql = f"FROM ({rows}) ORDER BY {_sql_order(terms)} LIMIT {top:d}"
+    with _joins_as_written(connection):
+        batches = fetch(connection, sql, [*question.parameters.values(), *values, *limits] * len(bounds))
+        return [row for batch in batches for row in batch]
 
 
 def _ids_in_ranges(
@@ -474,10 +504,26 @@ def _ids_in_ranges(
     """Return the IDs of the first rows of a macro, of those with a known value of the first column if `is_known`."""
     terms = _picking_order(question)
     rows: list[Row] = []
-    for ids in _id_ranges(connection, int(question.parameters["run"])):
-        rows += _rows_within(connection, question, part, ids, top)
+    ranges = _id_ranges(connection, int(question.parameters["run"]))
+    for place in range(0, len(ranges), _RANGES_AT_ONCE):
+        rows += _rows_within(connection, question, part, ranges[place : place + _RANGES_AT_ONCE], top)
         rows = _in_order([row for row in rows if row[0] is not None or not is_known], terms)[:top]
+    return _ids(rows)
+
+
+def _ids(rows: Sequence[Row]) -> list[int]:
     return [id_ for *_, id_ in rows if isinstance(id_, int)]
+
+
+@contextmanager
+def _joins_as_written(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Join tables as they are written: the second one, of which fewer rows or columns are read, is the hash table."""
+    connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+    try:
+        yield
+    finally:
+        with suppress(duckdb.ConnectionException):  # closed by another thread
+            connection.execute("RESET disabled_optimizers")
 
 
 def _in_order(rows: list[Row], terms: Sequence[OrderTerm]) -> list[Row]:

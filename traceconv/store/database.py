@@ -176,7 +176,7 @@ def lock_down(
     fixed_memory  its memory limit can't be changed either, which `sorted_on_disk` needs
     """
     if not fixed_memory:
-        connection.execute("SET allowed_configs = ['memory_limit']")
+        connection.execute("SET allowed_configs = ['memory_limit', 'disabled_optimizers']")
     if writable is not None:
         connection.execute(f"SET allowed_paths = [{quote_text(str(writable.absolute()))}]")
     connection.execute("SET enable_external_access = false")

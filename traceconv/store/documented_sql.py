@@ -117,6 +117,11 @@ class JoinedQuery:
     joins: tuple[OptionalJoin, ...]
     where: str
 
+    def columns_of(self, place: str) -> set[str]:
+        """Return the columns that are those of the same name of a joined table."""
+        aliases = [join.alias for join in self.joins if join.place == place]
+        return {name for name, item in self.items.items() if item.strip() in [f"{alias}.{name}" for alias in aliases]}
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentedSql:

@@ -22,22 +22,23 @@
 -- peak_count = { type = "BIGINT", unit = "count", doc = "Number of those in use when the device used the most memory." }
 -- peak_bytes = { type = "BIGINT", unit = "byte", doc = "Sum of the sizes of these." }
 -- peak_percent = { type = "DOUBLE", unit = "percent", doc = "100 peak_bytes / the sum of peak_bytes over the rows of the device; NULL if that is 0." }
-WITH live AS (
-  SELECT run_id, block_id FROM memory_live(run := run, device := device, from_ns := from_ns, to_ns := to_ns)
-), placed AS (
+WITH placed AS (
   SELECT m.run_id, m.device_id, coalesce(o.name, a.range_name) AS allocated_by,
-         CASE WHEN by_module THEN coalesce(o.scope_path, a.module_name) END AS module_name, m.size_bytes,
-         l.block_id IS NOT NULL AS is_live
+         CASE WHEN by_module THEN coalesce(o.scope_path, a.module_name) END AS module_name, m.size_bytes, false AS is_live
   FROM memory AS m
   LEFT JOIN op AS o ON o.run_id = m.run_id AND o.op_id = m.op_id
   LEFT JOIN allocating_range AS a ON a.run_id = m.run_id AND a.block_id = m.block_id
-  LEFT JOIN live AS l ON l.run_id = m.run_id AND l.block_id = m.block_id
   WHERE m.kind IS DISTINCT FROM 'segment' AND (run IS NULL OR m.run_id = run) AND (device IS NULL OR m.device_id = device)
     AND (to_ns IS NULL OR m.alloc_ns IS NULL OR m.alloc_ns < to_ns)
     AND (from_ns IS NULL OR m.free_ns IS NULL OR m.free_ns > from_ns OR m.free_ns < m.alloc_ns)
+  UNION ALL
+  -- The few blocks at the peak, again: joined with all blocks, these would become the hash table.
+  SELECT run_id, device_id, allocated_by, CASE WHEN by_module THEN module_name END, size_bytes, true
+  FROM memory_live(run := run, device := device, from_ns := from_ns, to_ns := to_ns)
 ), summed AS (
-  SELECT run_id, device_id, allocated_by, module_name, count(*) AS block_count, sum(size_bytes) AS allocated,
-         max(size_bytes) AS largest_bytes, count(CASE WHEN is_live THEN 1 END) AS peak_count,
+  SELECT run_id, device_id, allocated_by, module_name, count(CASE WHEN NOT is_live THEN 1 END) AS block_count,
+         sum(CASE WHEN NOT is_live THEN size_bytes END) AS allocated, max(size_bytes) AS largest_bytes,
+         count(CASE WHEN is_live THEN 1 END) AS peak_count,
          coalesce(sum(CASE WHEN is_live THEN size_bytes END), 0) AS peak
   FROM placed
   GROUP BY run_id, device_id, allocated_by, module_name

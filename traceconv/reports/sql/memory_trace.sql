@@ -29,9 +29,10 @@
 WITH executed AS (
   SELECT m.run_id, m.id, m.device_id, t.op_id, t.name, m.step_id, m.at_ns, m.used_bytes, m.reserved_bytes,
          m.used_change_bytes
-  FROM task_memory AS m
-  JOIN task AS t ON t.run_id = m.run_id AND t.id = m.id
-  WHERE (run IS NULL OR m.run_id = run) AND (device IS NULL OR m.device_id = device)
+  FROM task AS t
+  -- DuckDB joins on one number faster.
+  JOIN task_memory AS m ON m.id = t.id AND (run IS NOT NULL OR m.run_id = t.run_id)
+  WHERE (run IS NULL OR (m.run_id = run AND t.run_id = run)) AND (device IS NULL OR m.device_id = device)
 ), alone AS (
   SELECT r.run_id
   FROM run AS r
