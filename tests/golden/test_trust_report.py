@@ -28,7 +28,7 @@ Trace = dict[str, Any]
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces/pytorch/resnet18.pt.trace.json.gz"
 REAL = SHARED / "real"
 #: Findings in real traces, all explained: kernels of a B200 start while the one before ends (programmatic dependent
-#: launch), as rocprofv3's do on their queue; copies of collectives overlap on their stream, and the clock of that
+#: launch), as those of JAX and rocprofv3 do; copies of collectives overlap on their stream, and the clock of that
 #: device is ahead of the host's. All events of Triton's example are in the first 0.4 s of its step, which lasts 13 s.
 #: The flows of msprof-analyze's example lead from calls with other connection IDs than those of their tasks.
 EXPECTED: dict[str, list[Finding]] = {
@@ -43,6 +43,7 @@ EXPECTED: dict[str, list[Finding]] = {
     "ascend/msprof_analyze_trace_view.json": [("unlinked_launches", None, 274)],
     "mindspore/msprof_0_2_1.json": [],
     "tensorflow/timeline_gpu_03_merged.json": [],
+    "jax/te_fused_attn.xplane.pb": [("overlapping_tasks", None, 6)],
     "rocm/rocprofv3_908_results.json.gz": [("overlapping_tasks", None, 1275)],
 }
 #: Categories of tasks, also in older traces.
@@ -165,6 +166,17 @@ def test_launches_that_are_unclear_are_not_lost(tmp_path: Path) -> None:
     second["ts"] = ns(kernel) + float(kernel["dur"])
     planted.trace["traceEvents"].append(second)
     assert planted.found(tmp_path) == [("unclear_launches", None, 1)]
+
+
+def test_lost_calls_of_tasks_that_have_a_launch_time_are_found(make_store: MakeStore) -> None:
+    task = {"track_id": 1, "dur_ns": 5, "name": "x"}
+    tasks = [{**task, "id": n, "correlation_id": n, "start_ns": 10 * n, "submit_ns": 10 * n} for n in range(1, 4)]
+    calls = [{"id": n, "track_id": 2, "correlation_id": n, "start_ns": 10 * n, "name": "y"} for n in (1, 3)]
+    for call in calls:
+        tasks[call["id"] - 1]["api_id"] = call["id"]
+    with open_store(make_store(task=tasks, api=calls)) as connection:
+        rows = connection.execute("SELECT finding, place, count, total_count, affected_ns FROM trust").fetchall()
+    assert rows == [("lost_launches", "middle", 1, 3, 5)]
 
 
 def test_lost_copies_are_found(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ WITH called_word AS MATERIALIZED (
 ), unlaunched AS MATERIALIZED (
   SELECT t.run_id, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
   FROM task AS t
-  WHERE t.correlation_id IS NOT NULL AND t.submit_ns IS NULL AND t.start_ns IS NOT NULL
+  WHERE t.correlation_id IS NOT NULL AND t.api_id IS NULL AND t.start_ns IS NOT NULL
     AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
     -- Tasks with several calls are unclear, as are those of runs whose calls have no IDs.
     AND NOT EXISTS (
@@ -75,7 +75,7 @@ WITH called_word AS MATERIALIZED (
   SELECT w.run_id, 'lost_launches', w.start_ns, w.start_ns, true
   FROM task AS w
   WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
-    AND w.submit_ns IS NOT NULL AND w.start_ns IS NOT NULL AND w.run_id IN (SELECT u.run_id FROM unlaunched AS u)
+    AND w.api_id IS NOT NULL AND w.start_ns IS NOT NULL AND w.run_id IN (SELECT u.run_id FROM unlaunched AS u)
 ), placed AS (
   SELECT run_id, finding, start_ns, end_ns, complete,
          -- With FILTER instead of CASE, the windows would take quadratic time.
