@@ -109,6 +109,8 @@ class _Builder:
         self.vertices = ordered(self.starts, self.ends, self.lines, parents, slices.low_ns, slices.high_ns)
         self.place = self.vertices.place
         self._edges: list[tuple[Int64, Int64, int]] = []
+        #: Pairs of threads, of which the first hands work to the second.
+        self._handing: list[list[int]] = []
 
     def add(self, sources: Int64, targets: Int64, kind: int) -> None:
         """Add edges between starts or ends of slices, without those that point backwards."""
@@ -202,6 +204,8 @@ class _Builder:
         same = self.host["line"][top[np.minimum(begins, len(top) - 1)]] == self.host["line"][top]
         first[top] = np.where(same, top[np.minimum(begins, len(top) - 1)], top)
         self.add(sources, first[launched], QUEUE)
+        handed = sources >= 0
+        self._handing = np.unique(self.lines[np.stack((sources[handed], launched[handed]))], axis=1).T.tolist()
 
     def _events(self) -> None:
         """A wait on a stream without a record of its event waited for the last one recorded meanwhile, if there is one.
@@ -275,6 +279,13 @@ class _Builder:
             at = np.searchsorted(ends, returns) - 1
             found = (at >= 0) & (self.lines[syncs] != line)
             self.add_vertices(ends[at[found]], returns[found], JOIN)
+        # So what that thread does next was handed to it after the call.
+        for line, woken_line in self._handing:
+            own, other = (np.flatnonzero(self._threads == one) for one in (line, woken_line))
+            after = np.unique(np.searchsorted(other, returns[self.lines[syncs] == line]))
+            starts = other[after[after < len(other)]]
+            starts = starts[~self.vertices.is_end[starts]]
+            self.add_vertices(own[np.searchsorted(own, starts) - 1], starts, JOIN)
 
     def _recorded_events(self, records: Columns) -> None:
         """CUDA's waits: the next task of the waiting stream follows what was launched before the event's record."""
