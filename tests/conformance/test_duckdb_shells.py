@@ -77,12 +77,22 @@ def ask(shell: Path, store: Path, sql: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(done.stdout)))
 
 
-def test_reports_as_view_and_as_macro(shell: Path, store: Path) -> None:
-    assert len(ask(shell, store, "FROM op_statistic")) == 2
-    ((run, *_, ratio),) = ask(shell, store, "FROM op_statistic(run := 1)")
-    assert (run, ratio) == ("1", "100.0")
-    summary = "SELECT dur_ns, aicore_time_ns, aic_mac_ratio FROM op_summary WHERE op_id IS NOT NULL AND dur_ns > 5"
-    assert ask(shell, store, summary) == [[str(2**60 + 1), "3", "0.5"]]
+def test_tables_reports_and_comments(shell: Path, store: Path) -> None:
+    """All in one process: a shell takes longer to start than to answer."""
+    comment = "SELECT comment FROM duckdb_columns() WHERE table_name = '{}' AND column_name = 'dur_ns'"
+    statements = [
+        "DESCRIBE SELECT id FROM task",
+        "SELECT (SELECT count(*) FROM op_statistic), count(*) FROM slice",
+        "FROM op_statistic(run := 1)",
+        "SELECT dur_ns, aicore_time_ns, aic_mac_ratio FROM op_summary WHERE op_id IS NOT NULL AND dur_ns > 5",
+        *(comment.format(name) for name in ("task", "op_summary")),
+        "SELECT comment FROM duckdb_views() WHERE view_name = 'op_statistic'",
+    ]
+    column, counts, (run, *_, ratio), summary, *comments = ask(shell, store, "; ".join(statements))
+    assert (column[:2], counts, run, ratio) == (["id", "BIGINT"], ["2", "6"], "1", "100.0")
+    assert summary == [str(2**60 + 1), "3", "0.5"]
+    assert [text[: len("[ns] Duration")] for (text,) in comments[:2]] == ["[ns] Duration"] * 2
+    assert comments[2][0].startswith("Operators by type.")
 
 
 def test_every_report_has_the_same_rows_as_in_the_installed_duckdb(shell: Path, store: Path) -> None:
@@ -95,7 +105,6 @@ def test_every_report_has_the_same_rows_as_in_the_installed_duckdb(shell: Path, 
         for name, report in reports().items()
     ]
     ours = [query(store, sql) for sql in statements]
-    # All in one process: a shell takes longer to start than to run a report.
     separated = [
         part for name, sql in zip(reports(), statements, strict=True) for part in (f"SELECT '{name}' AS report", sql)
     ]
@@ -105,14 +114,3 @@ def test_every_report_has_the_same_rows_as_in_the_installed_duckdb(shell: Path, 
         theirs = [["" if v == "NULL" else v for v in rows.pop(0)] for _ in expected]
         assert theirs == [["" if v is None else v for v in row] for row in expected], name
     assert rows == []
-
-
-def test_tables_and_comments_exist(shell: Path, store: Path) -> None:
-    assert ask(shell, store, "DESCRIBE task")[1][:2] == ["id", "BIGINT"]
-    assert ask(shell, store, "SELECT count(*) FROM slice") == [["6"]]
-    column = "SELECT comment FROM duckdb_columns() WHERE table_name = '{}' AND column_name = 'dur_ns'"
-    for place in ("task", "op_summary"):
-        ((comment,),) = ask(shell, store, column.format(place))
-        assert comment.startswith("[ns] Duration")
-    ((comment,),) = ask(shell, store, "SELECT comment FROM duckdb_views() WHERE view_name = 'op_statistic'")
-    assert comment.startswith("Operators by type.")
