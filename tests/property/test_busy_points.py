@@ -110,6 +110,9 @@ def rows_with_tasks(
             first = min(t["start_ns"] for t in ran) if start is None else start
             last = max(t["start_ns"] + t["dur_ns"] for t in ran) if end is None else end
             assert (row["start_ns"], row["end_ns"], row["busy_ns"] + row["idle_ns"]) == (first, last, last - first)
+        if report == "breakdown":
+            parts = [min(t["start_ns"] + t["dur_ns"], high) - max(t["start_ns"], low) for t in ran]
+            assert row["sum_ns"] == sum(parts)
         yield dict(row), by_key[key]
     assert shown == {key for key, mine in by_key.items() if in_window(mine, low, high)}
 

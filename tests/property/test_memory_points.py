@@ -17,6 +17,8 @@ from traceconv.store import memory_tables
 MakeStore = Callable[..., Path]
 Rows = list[dict[str, Any]]
 END = 100
+#: Few, so that some blocks are freed when others are allocated.
+TIMES = range(0, END, 4)
 TOO_MUCH = 2**62
 
 
@@ -25,8 +27,8 @@ def random_blocks(draw: random.Random) -> Rows:
         {
             "block_id": n, "run_id": draw.choice([1, 1, 2]), "device_id": draw.choice([0, 0, 1]),
             "pool": draw.choice(["a", "b", None]), "kind": draw.choice(["block", "block", "segment"]),
-            "size_bytes": draw.randrange(9), "alloc_ns": (alloc := draw.choice([None, *[draw.randrange(END)] * 5])),
-            "free_ns": draw.choice([None, draw.randrange(END), (alloc or 0) + draw.randrange(9)]),
+            "size_bytes": draw.randrange(9), "alloc_ns": (alloc := draw.choice([None, *[draw.choice(TIMES)] * 5])),
+            "free_ns": draw.choice([None, draw.choice(TIMES), (alloc or 0) + draw.randrange(9)]),
         }
         for n in range(draw.choice([20, 90]))
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from traceconv.base.errors import InputError, StoreError, UsageError
 from traceconv.store.database import open_store
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """A store with two runs; the second has one operator of 500 ns."""
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two runs; the second has one operator of 500 ns. No test changes it."""
+    tmp_path = tmp_path_factory.mktemp("store")
     for number, end in ((1, 1_010), (2, 1_050)):
         builder = CaptureBuilder(tmp_path / f"capture{number}")
         builder.add("op", name="conv", op_type="Conv2D", op_index=0)
@@ -107,10 +109,11 @@ def test_import_loads_nothing_heavy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-@pytest.fixture
-def many(make_store: Callable[..., Path]) -> Path:
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with more rows than are fetched at once, and with names that would like to be HTML."""
-    path = make_store(
+    path = build_store(
+        tmp_path_factory.mktemp("many") / "many.duckdb",
         run=[{"run_id": 1, "label": "<b>one</b>", "start_ns": 0, "end_ns": 2_000_000}],
         op=[{"op_id": 1, "name": "<script>", "op_type": "<img src=x>"}],
         track=[{"track_id": 1, "kind": "stream", "stream_id": 1}],
@@ -210,8 +213,9 @@ def test_after_each_use_the_next_call_works(many: Path, use: Callable[[traceconv
         assert store.query("SELECT count(*) FROM task").fetchall() == [(TASKS,)]
 
 
-def test_closing_a_store_ends_its_running_queries(many: Path) -> None:
-    store = traceconv.open_store(many)
+def test_closing_a_store_ends_its_running_queries(many: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copy(many, tmp_path))
+    store = traceconv.open_store(copy)
     report = store.report("task-time")
     rows, relation = iter(report), store.query("FROM task")
     next(rows)
@@ -226,7 +230,7 @@ def test_closing_a_store_ends_its_running_queries(many: Path) -> None:
     assert "is closed" in report._repr_html_()
     assert "is closed" in repr(store)
     # Nothing holds the file any longer.
-    with open_store(many, read_only=False) as connection:
+    with open_store(copy, read_only=False) as connection:
         connection.execute("DELETE FROM task WHERE id > 5")
     del relation
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 
+import duckdb
 import pytest
+from store_builder import build_store
 
 from traceconv.reports.catalog import define_part, reports
 from traceconv.schema import tables
@@ -108,18 +109,25 @@ def test_a_query_whose_joins_are_not_found_is_refused(old: str, new: str) -> Non
         parse("tasks", JOINED.replace(old, new))
 
 
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    with open_store(build_store(tmp_path_factory.mktemp("empty") / "s.duckdb")) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("name", list(reports()))
-def test_a_report_has_the_columns_and_parameters_of_its_header(name: str, make_store: Callable[..., Path]) -> None:
+def test_a_report_has_the_columns_and_parameters_of_its_header(
+    name: str, connection: duckdb.DuckDBPyConnection
+) -> None:
     report = reports()[name]
     described = [(column.name, column.type) for column in report.columns]
-    with open_store(make_store()) as connection:
-        assert [row[:2] for row in connection.execute(f"DESCRIBE {name}").fetchall()] == described
-        given = ", ".join(f"{parameter.name} := 1" for parameter in report.parameters)
-        assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {name}({given})").fetchall()] == described
-        for column in described if report.joined else ():
-            part = define_part(connection, report, {"run_id", "id", column[0]})
-            wanted = [one for one in described if one[0] in {"run_id", "id", column[0]}]
-            assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {part}({given})").fetchall()] == wanted
+    assert [row[:2] for row in connection.execute(f"DESCRIBE {name}").fetchall()] == described
+    given = ", ".join(f"{parameter.name} := 1" for parameter in report.parameters)
+    assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {name}({given})").fetchall()] == described
+    for column in described if report.joined else ():
+        part = define_part(connection, report, {"run_id", "id", column[0]})
+        wanted = [one for one in described if one[0] in {"run_id", "id", column[0]}]
+        assert [row[:2] for row in connection.execute(f"DESCRIBE FROM {part}({given})").fetchall()] == wanted
 
 
 def test_headers_name_existing_tables_and_parameters() -> None:

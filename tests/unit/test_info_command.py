@@ -187,27 +187,6 @@ def test_a_store(capfd: pytest.CaptureFixture[str], tmp_path: Path, capture: Pat
     assert "a capture of the NPU runtime: intact" in out
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "does not exist"),
-        ("text.txt", "is not a raw log or a known trace format"),
-        ("empty", "is empty; specify"),
-        ("false.duckdb", "can't open"),
-    ],
-)
-def test_other_files_are_one_line_errors(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, message: str
-) -> None:
-    (tmp_path / "text.txt").write_text("hello")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "false.duckdb").write_bytes(bytes(8) + b"DUCK" + bytes(100))
-    code, out, err = info(capfd, tmp_path / name)
-    assert (code, out) == (1, "")
-    assert message in err
-    assert err.count("\n") == 1
-
-
 def test_control_characters_in_logs_are_escaped(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     builder = CaptureBuilder(tmp_path / "PROF_1")
     builder.add("capture", model_name="\x1b[2J\x07", writer="a\nb", epoch_ns=-(1 << 63))

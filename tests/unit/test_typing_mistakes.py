@@ -116,6 +116,10 @@ MISTAKES = {
     # a path
     "ingest nothere.json": ("nothere.json does not exist", 1),
     "dump nothere": ("nothere does not exist", 1),
+    "info nothere": ("nothere does not exist", 1),
+    "info text.txt": ("text.txt is not a raw log or a known trace format", 1),
+    "info nothing": ("nothing is empty; specify", 1),
+    "info false.duckdb": ("can't open false.duckdb", 1),
     "record resnet5 -o r": ("Did you mean 'resnet50'", 1),
     "record nothere.onnx -o r": ("no such model file", 1),
     "record mini_resnet -o r --input nothere.npz": ("nothere.npz can't be read", 1),
@@ -145,6 +149,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mistakes")
     shutil.copytree(SAMPLE, folder / "raw")
     (folder / "raw.json").write_text('{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1}]}')
+    (folder / "text.txt").write_text("hello")
+    (folder / "nothing").mkdir()
+    (folder / "false.duckdb").write_bytes(bytes(8) + b"DUCK" + bytes(100))
     assert run(["ingest", str(folder / "raw"), "--db", str(folder / "trace.duckdb")]) == 0
     return folder
 
