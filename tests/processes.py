@@ -10,12 +10,16 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import pytest
+
+#: The command, however it is installed.
+TRACECONV = [sys.executable, "-m", "traceconv"]
 
 
 def heed_interrupts() -> None:

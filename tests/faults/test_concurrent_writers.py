@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
+from processes import TRACECONV
 from stores import query
 
 from traceconv.base.errors import StoreError
@@ -98,7 +99,7 @@ def test_a_waiting_ingest_reports_it_and_can_be_stopped(tmp_path: Path) -> None:
     store, folder = tmp_path / "s.duckdb", capture(tmp_path / "PROF_1", 1)
     with StoreWriter(store, report_statements):
         waiting = subprocess.Popen(
-            [sys.executable, "-m", "traceconv", "ingest", str(folder), "--db", str(store)],
+            [*TRACECONV, "ingest", str(folder), "--db", str(store)],
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,

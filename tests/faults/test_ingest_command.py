@@ -16,13 +16,11 @@ import numpy as np
 import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import all_rows
-from processes import heed_interrupts, wait_until
+from processes import TRACECONV, heed_interrupts, wait_until
 from stores import query
 
 from traceconv.cli.app import run
 from traceconv.wire.log_writer import CaptureWriter, new_records
-
-PROGRAM = [sys.executable, "-c", "from traceconv.cli.app import main; main()", "ingest"]
 
 
 def capture(folder: Path, seed: int = 1) -> Path:
@@ -72,7 +70,7 @@ def nothing_left(folder: Path, *names: str) -> None:
 
 
 def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
-    command = [*PROGRAM, *(str(argument) for argument in arguments)]
+    command = [*TRACECONV, "ingest", *(str(argument) for argument in arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
 

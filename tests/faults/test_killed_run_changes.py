@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ingest_checks import all_rows
+from processes import TRACECONV
 from trace_files import write_trace
 
 from traceconv.cli.app import run
@@ -87,7 +88,7 @@ def test_a_kill_at_any_time_leaves_the_old_or_the_new_store(tmp_path: Path, what
     for name, seeds in (("s", (1, 2)), ("other", (3,))):
         for seed in seeds:
             ingest([write_trace(folder / f"{seed}.json", seed=seed, count=10_000)], folder / f"{name}.duckdb")
-    old, command = all_rows(folder / "s.duckdb"), [sys.executable, "-m", "traceconv"]
+    old, command = all_rows(folder / "s.duckdb"), TRACECONV
     new, took = _changed(folder, tmp_path / "new", command, what, lambda process: process.wait() and None)
     assert new != old
     chance = random.Random(what)

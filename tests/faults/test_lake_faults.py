@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ingest_checks import all_rows
+from processes import TRACECONV
 from trace_files import write_trace
 
 import traceconv
@@ -65,7 +66,7 @@ def test_a_killed_ingest_into_a_lake(store: Path, tmp_path: Path) -> None:
     words = ["lake", "ingest", *files, "--into", str(tmp_path / "lake")]
     done = subprocess.run([sys.executable, "-c", _KILLED, "publish_entry", "2", *words], check=False)
     assert done.returncode == -signal.SIGKILL
-    again = subprocess.run([sys.executable, "-m", "traceconv", *words], check=True, stderr=subprocess.PIPE, text=True)
+    again = subprocess.run([*TRACECONV, *words], check=True, stderr=subprocess.PIPE, text=True)
     assert [line.split()[1] for line in again.stderr.splitlines() if " run " in line] == ["is", "ingested", "ingested"]
     ingest([tmp_path / "lake"], tmp_path / "back.duckdb")
     assert all_rows(tmp_path / "back.duckdb") == all_rows(store)
@@ -73,7 +74,7 @@ def test_a_killed_ingest_into_a_lake(store: Path, tmp_path: Path) -> None:
 
 def test_writers_at_once(store: Path, tmp_path: Path) -> None:
     """Each run is in the lake once, with the files of one of them."""
-    command = [sys.executable, "-m", "traceconv", "export", "parquet", "--db", str(store), "-o", str(tmp_path / "lake")]
+    command = [*TRACECONV, "export", "parquet", "--db", str(store), "-o", str(tmp_path / "lake")]
     writers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     assert [(one.communicate()[1].count("Traceback"), one.returncode) for one in writers] == [(0, 0)] * 3
     assert len(list((tmp_path / "lake" / "task").rglob("*.parquet"))) <= 3

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 from capture_builder import CaptureBuilder
 from ingest_checks import all_rows, check_accounting
-from processes import heed_interrupts
+from processes import TRACECONV, heed_interrupts
 from stores import query
 from trace_files import events, write_trace
 
@@ -31,7 +30,6 @@ from traceconv.pipeline.result import IngestedRun, NothingUsable, Observer
 from traceconv.store.writer import StoreWriter
 
 RUNS = "SELECT run_id, label, rank, group_label FROM run ORDER BY run_id"
-PROGRAM = [sys.executable, "-c", "from traceconv.cli.app import main; main()", "ingest"]
 
 
 def capture(folder: Path) -> Path:
@@ -404,7 +402,7 @@ def test_ctrl_c_during_the_commit_is_ignored(tmp_path: Path, monkeypatch: pytest
 
 def test_ctrl_c_while_a_trace_is_read_from_a_pipe(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [*PROGRAM, "-", "--db", str(tmp_path / "s.duckdb")],
+        [*TRACECONV, "ingest", "-", "--db", str(tmp_path / "s.duckdb")],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=heed_interrupts,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from ingest_checks import all_rows
+from processes import TRACECONV
 
 import traceconv
 from benchmarks.fleet import Fleet
@@ -85,7 +85,7 @@ def test_only_errors_of_spark_are_shown(tmp_path: Path) -> None:
         "local[1]",
     ]
     # A process of its own, since one starts Java once.
-    done = subprocess.run([sys.executable, "-m", "traceconv", *words], capture_output=True, text=True, check=True)
+    done = subprocess.run([*TRACECONV, *words], capture_output=True, text=True, check=True)
     # Java writes this line before it reads any configuration.
     lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")]
     assert [line for line in lines if "log level" in line or "WARN" in line] == []

@@ -7,11 +7,11 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import TRACECONV
 
 from traceconv.base.errors import OutputError
 from traceconv.export.output import open_output
@@ -28,7 +28,7 @@ def store(make_store: MakeStore) -> Path:
 
 
 def run_export(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-c", "from traceconv.cli.app import main; main()", "export", "chrome", *arguments]
+    command = [*TRACECONV, "export", "chrome", *arguments]
     return subprocess.run(command, capture_output="stdout" not in options, check=False, **options)  # type: ignore[call-overload, no-any-return]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import TRACECONV
 
 from traceconv.cli.app import run
 from traceconv.formats import plugins
@@ -41,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(site: Path, folder: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
     environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{Path(__file__).parents[2]}"}
-    command = [sys.executable, "-m", "traceconv", *arguments]
+    command = [*TRACECONV, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout, done.stderr

@@ -6,11 +6,11 @@ import gzip
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from processes import TRACECONV
 
 from traceconv.cli.app import run as run_command
 from traceconv.pipeline import trace_store
@@ -165,7 +165,7 @@ def test_without_a_usable_cache(
 
 def test_several_processes_at_once_and_standard_input(cache: Path, tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.json.gz", 500)
-    command = [sys.executable, "-c", "from traceconv.cli.app import main; main()", "query", SQL, "--format", "csv"]
+    command = [*TRACECONV, "query", SQL, "--format", "csv"]
     running = [
         subprocess.Popen([*command, str(trace)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
     ]

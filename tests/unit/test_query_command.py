@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
 import pytest
+from processes import TRACECONV
 from store_builder import build_store
 
 from traceconv.cli.app import run as run_command
@@ -76,9 +76,8 @@ def test_many_rows_are_read_in_batches(capfd: pytest.CaptureFixture[str], store:
 
 def test_closed_pipe_is_not_an_error(store: Path) -> None:
     sql = "SELECT range AS n FROM range(1000000)"
-    command = [sys.executable, "-c", "from traceconv.cli.app import main; main()"]
-    arguments = ["query", sql, "--format", "csv", "--db", str(store)]
-    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    command = [*TRACECONV, "query", sql, "--format", "csv", "--db", str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"n\n"
         process.stdout.close()

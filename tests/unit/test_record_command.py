@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import onnx
 import pytest
 import runtime_invariants
 from onnx_models import ModelBuilder
-from processes import heed_interrupts, wait_until
+from processes import TRACECONV, heed_interrupts, wait_until
 from runtime_reader import Capture
 
 from traceconv.base.errors import OutputError
@@ -161,8 +160,7 @@ def test_file_size_limit_is_an_error(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    program = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "200"]
+    command = [*TRACECONV, "record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "200"]
     done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1 and "can't write" in done.stderr
@@ -172,8 +170,7 @@ def test_file_size_limit_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted_recording_keeps_its_records(ending: signal.Signals, tmp_path: Path) -> None:
-    program = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "1000000"]
+    command = [*TRACECONV, "record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "1000000"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import TRACECONV
 
-PROGRAM = "import sys; from traceconv.cli.app import run; sys.exit(run(sys.argv[1:]))"
 SHARED = ["--warmup", "1", "--deterministic", "--seed", "9", "--devices", "2", "--truth"]
 RUNS = ["mini_quantized", "-n", "3", "--streams", "3", "--aic-metrics", "Memory"]
 #: With what draws, sums and exchanges: batches and their shifts, gradients, collectives, an optimizer's state.
@@ -19,7 +18,7 @@ TRAINING = ["mini_resnet", "--train", "--steps", "2", "--batch", "4", "--optimiz
 def made(folder: Path, words: list[str], **environment: str) -> dict[str, bytes]:
     folder.mkdir()
     subprocess.run(
-        [sys.executable, "-c", PROGRAM, "record", *words, *SHARED, "-o", "raw"],
+        [*TRACECONV, "record", *words, *SHARED, "-o", "raw"],
         cwd=folder,
         env={**os.environ, **environment},
         check=True,

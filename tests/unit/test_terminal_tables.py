@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-from processes import in_terminal
+from processes import TRACECONV, in_terminal
 from store_builder import build_store
 
 from traceconv.cli.app import run as run_command
 
-PROGRAM = [sys.executable, "-c", "from traceconv.cli.app import main; main()"]
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, at::detail::Array<char*, 3> >(int)"
 SGEMM = "void implicit_convolve_sgemm<float, float, {}, 6, 7, 3, 3, 5, 1, false>(int, int, int, float const*, float*)"
 NAMES = [
@@ -41,7 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shown(store: Path, *arguments: str, width: int = 80, **env: str) -> tuple[list[str], list[str]]:
     """The lines of a report in a terminal, and those of its diagnostics."""
-    text = in_terminal([*PROGRAM, "report", *arguments, "--db", str(store)], width=width, env=env)
+    text = in_terminal([*TRACECONV, "report", *arguments, "--db", str(store)], width=width, env=env)
     table, _, notes = text.partition("traceconv: ")
     return table.splitlines(), notes.replace("\n", "").splitlines()
 
@@ -87,7 +85,7 @@ def test_moments_have_the_unit_that_fits_the_last_one(store: Path) -> None:
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_without_colours(store: Path, env: dict[str, str]) -> None:
-    command = [*PROGRAM, "report", "op-statistic", "--db", str(store)]
+    command = [*TRACECONV, "report", "op-statistic", "--db", str(store)]
     assert in_terminal(command, env=env) == in_terminal(command)
 
 
