@@ -15,7 +15,7 @@ from test_graph_replays import LAYER, Trace, eager
 
 from benchmarks.chrome_json import write
 from traceconv.pipeline.ingest import ingest
-from traceconv.store import derived_tables, operator_tables, writer
+from traceconv.store import arrow_rows, derived_tables, operator_tables, writer
 
 SHAPED_BYTES = 100_000
 CAPTURE = Path(__file__).parents[2] / "sample_traces" / "mini_resnet"
@@ -34,6 +34,8 @@ def commit_each_step(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(operator_tables, "_JOINED_ROWS", 40)
     patch.setattr(operator_tables, "_PLACE_BITS", 4)
     patch.setattr(operator_tables, "_PART_ROWS", 64)
+    # Several inserts.
+    patch.setattr(arrow_rows, "GROUP_ROWS", 16)
 
 
 @dataclass

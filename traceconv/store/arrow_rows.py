@@ -5,8 +5,10 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
-#: DuckDB's threads take a batch each.
-_BATCH_ROWS = 1 << 14
+from traceconv.store.database import GROUP_ROWS
+
+#: Groups that are inserted at once, one by each of DuckDB's threads, and bytes of rows that don't wait for more.
+_GROUPS, _MOST_BYTES = 2, 32 << 20
 
 
 def execute_with(
@@ -31,6 +33,38 @@ def fetch_with(
     return result
 
 
+class GroupedInserts:
+    """Inserts rows in complete groups, as far as possible.
+
+    One of DuckDB's threads takes a batch. It compresses and stores a complete group, but copies other rows to where the
+    rows of all threads are collected, one thread at a time.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, statement: str, name: str) -> None:
+        """`statement`: reads rows from the view `name`."""
+        self._connection, self._statement, self._name = connection, statement, name
+        self._waiting: list[pa.Table] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Insert rows, or keep them for later."""
+        self._waiting.append(rows)
+        count = sum(table.num_rows for table in self._waiting)
+        if sum(table.nbytes for table in self._waiting) > _MOST_BYTES:
+            self._insert(count)
+        elif complete := count - count % (_GROUPS * GROUP_ROWS):
+            self._insert(complete)
+
+    def end(self) -> None:
+        """Insert the rest."""
+        self._insert(sum(table.num_rows for table in self._waiting))
+
+    def _insert(self, count: int) -> None:
+        if count:
+            rows = pa.concat_tables(self._waiting)
+            self._waiting = [rows.slice(count)] if count < rows.num_rows else []
+            execute_with(self._connection, self._statement, self._name, rows.slice(0, count).combine_chunks())
+
+
 def _register(
     connection: duckdb.DuckDBPyConnection, name: str, rows: pa.RecordBatchReader | pa.RecordBatch | pa.Table
 ) -> None:
@@ -41,6 +75,6 @@ def _register(
     """
     if not isinstance(rows, pa.RecordBatchReader):
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        batches = table.to_batches(_BATCH_ROWS)
+        batches = table.to_batches(GROUP_ROWS)
         rows = pa.RecordBatchReader.from_batches(rows.schema, iter(batches))
     connection.register(name, rows)

@@ -24,10 +24,11 @@ from traceconv.store.catalogue import columns_of_tables, time_limit, wrong_in
 from traceconv.store.migrations import OLDEST_VERSION, older_names
 from traceconv.store.valid_files import file_state, is_known, remember_checked
 
-#: The oldest storage format with the features of a store, which all DuckDB versions from 1.2 read; and rows of a group.
-#: A thread that loads holds a group in memory, uncompressed: half of DuckDB's usual size lets two threads stay below
-#: their memory limit with long args, and leaves less to compress for the commit.
-STORAGE_OPTIONS = "STORAGE_VERSION 'v1.2.0', ROW_GROUP_SIZE 61440"
+#: Rows of a group. A thread that loads holds a group in memory, uncompressed: half of DuckDB's usual size lets two
+#: threads stay below their memory limit with long args, and leaves less to compress for the commit.
+GROUP_ROWS = 61_440
+#: The oldest storage format with the features of a store, which all DuckDB versions from 1.2 read.
+STORAGE_OPTIONS = f"STORAGE_VERSION 'v1.2.0', ROW_GROUP_SIZE {GROUP_ROWS}"
 
 #: Environment variable with the path of the store, and the default file name.
 STORE_VARIABLE = "TRACECONV_DB"

@@ -96,11 +96,15 @@ def _fill_in_thread(
     connection: duckdb.DuckDBPyConnection, runs: Sequence[int], *, has_totals: bool, paths: Lock
 ) -> list[_Rows]:
     """Insert gaps, collectives and totals, and paths, unless `paths` was acquired; return the rows of busy times."""
+    # A commit per statement would write the catalogue each time; one for all would keep dropped temporary tables.
+    connection.execute("BEGIN TRANSACTION")
     rows = _points(connection, runs)
+    connection.execute("COMMIT; BEGIN TRANSACTION")
     _fill_totals(connection, runs, has_totals=has_totals)
     if paths.acquire(blocking=False):
         link_tasks(connection, runs)
         fill_paths(connection, runs)
+    connection.execute("COMMIT")
     return rows
 
 

@@ -12,13 +12,13 @@ from traceconv.base.int64 import Int64, Mask
 from traceconv.base.integers import LARGEST
 from traceconv.normalize.enclosing_slices import OpenSlices, Probes, Slices
 from traceconv.normalize.sort.spool import Spool
-from traceconv.store.arrow_rows import execute_with, fetch_with
+from traceconv.store.arrow_rows import GroupedInserts, execute_with, fetch_with
 from traceconv.store.time_chunks import time_chunks
 
 #: A gap of a device; `known`: whether the device is.
 GAP = np.dtype([("run_id", "<i8"), ("device_id", "<i8"), ("start_ns", "<i8"), ("end_ns", "<i8"), ("known", "?")])
-#: Slices and gaps of a range of time, and gaps that are inserted at once.
-_CHUNK_ROWS, _INSERTED_ROWS = 100_000, 1 << 16
+#: Slices and gaps of a range of time.
+_CHUNK_ROWS = 100_000
 #: Shorter ranges and calls are not looked at.
 _SLICE_NS = 2500
 _LOADS, _SYNCS = "(?i)data_?loader|get_?next", "(?i)synchroni[sz]e"
@@ -120,15 +120,11 @@ def fill_gaps(connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: 
     has_threads = bool(connection.execute("FROM temp.gap_thread LIMIT 1").fetchall())
     threads = _Threads(connection, chosen) if has_threads else None
     times = (_TIMES.format(host=threads.host) if threads else "") + _GAP_TIMES
-    done: list[pa.Table] = []
+    inserts = GroupedInserts(connection, _INSERT, "gap_rows")
     for start, end in time_chunks(connection, times, _CHUNK_ROWS):
         rows = _next_tasks(connection, start, end, has_threads=has_threads)
-        done.append(threads.look(rows, start, end) if threads else _with_hosts(rows))
-        if sum(table.num_rows for table in done) >= _INSERTED_ROWS:
-            execute_with(connection, _INSERT, "gap_rows", pa.concat_tables(done))
-            done.clear()
-    if done:
-        execute_with(connection, _INSERT, "gap_rows", pa.concat_tables(done))
+        inserts.add(threads.look(rows, start, end) if threads else _with_hosts(rows))
+    inserts.end()
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
 

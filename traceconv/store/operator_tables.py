@@ -16,7 +16,7 @@ from traceconv.normalize.operators.distinct import CALL, OPERATOR_SCHEMA, Distin
 from traceconv.normalize.operators.registry import names_with_formula
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.trace.spill import SpilledRows
-from traceconv.store.arrow_rows import execute_with
+from traceconv.store.arrow_rows import GroupedInserts, execute_with
 from traceconv.store.catalogue import define
 from traceconv.store.path_tables import link_tasks
 
@@ -219,8 +219,6 @@ ORDER BY n.number
 _PART_ROWS = 1 << 14
 #: Rows that are joined at once. A join of all may exceed the memory limit, although DuckDB spills.
 _JOINED_ROWS = 1 << 17
-#: Operators that are inserted at once.
-_INSERTED_ROWS = 1 << 16
 #: Bits of an ID that don't matter for that.
 _PLACE_BITS = 16
 _TEMPORARY = (
@@ -269,8 +267,12 @@ def fill_operators(
         _create_in_parts(connection, "placed", _BY_CALL, _parts(connection, "api_id", "launched"))
         connection.execute(_BY_FLOW)
         used = np.zeros(count + 1, np.bool_)
+        inserts = GroupedInserts(connection, _INSERT_TASKS, "task_rows")
         for part in _parts(connection, "range_id", "placed"):
-            used[_insert_tasks(connection, _TASKS.format(**within, part=part))] = True
+            tasks = _tasks(connection, _TASKS.format(**within, part=part))
+            used[tasks.column("operator_id").to_numpy()] = True
+            inserts.add(tasks)
+        inserts.end()
         connection.execute("DROP TABLE temp.known_call; DROP TABLE temp.placed")
         step_done()
         _insert_operators(connection, operators, used)
@@ -342,22 +344,19 @@ def _number_calls(connection: duckdb.DuckDBPyConnection, operators: SpilledRows)
     return distinct.count
 
 
-def _insert_tasks(connection: duckdb.DuckDBPyConnection, tasks: str) -> Int64:
-    """Insert rows of task_operator; return their operators. All tasks of a call are in one part."""
-    rows = connection.sql(tasks).to_arrow_table()
-    if not rows.num_rows:
-        return np.zeros(0, np.int64)
-    operator_ids: Int64 = rows.column("operator_id").to_numpy()
+def _tasks(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    """Return rows for _INSERT_TASKS, of which all tasks of a call are in one part."""
+    rows = connection.sql(query).to_arrow_table()
     ranks, is_first = _within_calls(rows)
-    rows = (
+    return (
         rows.drop_columns("rank").append_column("rank", pa.array(ranks)).append_column("is_first", pa.array(is_first))
     )
-    execute_with(connection, _INSERT_TASKS, "task_rows", rows)
-    return operator_ids
 
 
 def _within_calls(tasks: pa.Table) -> tuple[Int64, Mask]:
     """Return the least rank of the tasks of a call on a device, and whether a task is the first of them."""
+    if not tasks.num_rows:
+        return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     ranks: Int64 = tasks.column("rank").to_numpy().copy()
     is_first = np.ones(len(ranks), np.bool_)
     devices = tasks.column("device_id").combine_chunks().dictionary_encode(null_encoding="encode").indices
@@ -392,21 +391,17 @@ def _insert_operators(connection: duckdb.DuckDBPyConnection, operators: SpilledR
         names.append(np.unique(batch.column("name").to_numpy()[wanted]))
     name_rows = pa.table({"name": pa.array(np.unique(np.concatenate(names)))})
     execute_with(connection, _CATEGORIES, "name_rows", name_rows)
-    waiting: list[pa.RecordBatch] = []
+    inserts = GroupedInserts(connection, "INSERT INTO operator BY NAME FROM operator_rows", "operator_rows")
     for _, batch in operators.batches():
         batch = batch.filter(pa.array(used[batch.column("operator_id").to_numpy()]))
         if batch.num_rows:
-            waiting.append(batch)
-        if sum(one.num_rows for one in waiting) >= _INSERTED_ROWS:
-            _insert_named(connection, pa.Table.from_batches(waiting))
-            waiting.clear()
-    if waiting:
-        _insert_named(connection, pa.Table.from_batches(waiting))
+            inserts.add(pa.Table.from_batches([_named(connection, batch)]))
+    inserts.end()
 
 
-def _insert_named(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
-    """Insert operators, whose names are numbers so far."""
-    numbers = rows.column("name").combine_chunks()
+def _named(connection: duckdb.DuckDBPyConnection, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return operators with their names and categories; so far, names are numbers."""
+    numbers = rows.column("name")
     bounds = pc.min_max(numbers).as_py()
     names = connection.sql(_NAMED.format(**bounds)).to_arrow_table().combine_chunks()
     places = pc.subtract(numbers, bounds["min"]).cast(pa.int32())
@@ -415,5 +410,4 @@ def _insert_named(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None
         for column in ("name", "category")
     ]
     rows = rows.set_column(2, "name", texts[0])
-    rows = rows.set_column(5, "category", pc.coalesce(rows.column("category"), texts[1]))
-    execute_with(connection, "INSERT INTO operator BY NAME FROM operator_rows", "operator_rows", rows)
+    return rows.set_column(5, "category", pc.coalesce(rows.column("category"), texts[1]))
