@@ -55,7 +55,7 @@ def kineto(one: Slice) -> Row:
         return Row("range", "host_op")
     if category == "python_function":
         return Row("range", "module" if _starts(name, "nn.Module: ") else "frame")
-    return _ANNOTATION
+    return Row("range", "summary") if category == "Trace" else _ANNOTATION
 
 
 def ascend(one: Slice) -> Row:

@@ -175,6 +175,8 @@ def test_flame_graphs_show_the_op_tree(make_store: MakeStore, tmp_path: Path) ->
          "parent_id": {1: 1, 2: 3}.get(depth)}
         for n, (name, (start, dur, depth)) in enumerate(spans.items(), 1)
     ]  # fmt: skip
+    whole = {"track_id": 2, "start_ns": 0, "dur_ns": 100, "depth": 0, "name": "PyTorch Profiler (0)", "kind": "summary"}
+    ranges.append({"id": 9, **whole})
     page = page_of(make_store(range=ranges), tmp_path)
     drawn = {title.split("\n")[0]: style for style, title in page.boxes}
     assert drawn == {

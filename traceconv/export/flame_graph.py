@@ -42,7 +42,7 @@ class Node:
 
 
 def device_and_host_nodes(connection: duckdb.DuckDBPyConnection, run_id: int) -> tuple[list[Node], list[Node]]:
-    """Return the nodes by the time of their tasks, and those by their own time on the host."""
+    """Return the nodes by the time of their tasks, and those by their own time on the host; without summaries."""
     define_report(connection, reports()["op_tree"])
     rows = connection.execute(
         "SELECT depth, name, kind, count, host_total_ns, host_self_ns, task_count, device_total_ns, device_self_ns "
@@ -50,8 +50,13 @@ def device_and_host_nodes(connection: duckdb.DuckDBPyConnection, run_id: int) ->
         [run_id],
     ).fetchall()
     device, host = [], []
+    is_summary = False
     for depth, name, kind, count, host_ns, host_self_ns, tasks, device_ns, device_self_ns in rows:
         shown = "(no range)" if name is None else str(name)
+        if not depth:
+            is_summary = kind == "summary"
+        if is_summary:
+            continue
         title = "&#10;".join((
             text(shown),
             f"host: {count:,} × in {_duration(host_ns)}, {_duration(host_self_ns)} of it themselves",
