@@ -392,6 +392,9 @@ class Store:
         self,
         *,
         op_type: str | None = None,
+        category: str | None = None,
+        launched_by: str | None = None,
+        host_range: str | None = None,
         speed_up: float | str | None = None,
         no_launch_cost: bool = False,
         overlap_communication: bool = False,
@@ -405,6 +408,9 @@ class Store:
         """Return how long steps would take if something were faster: `predicted_ns`, `measured_ns`, `replayed_ns`.
 
         op_type                ops of this type are faster; tasks of this name, if they have no op
+        category               kernels of this category are faster: gemm, attention, as in the report kernels
+        launched_by            tasks launched inside operators, modules or functions of this name are faster
+        host_range             ranges and calls of this name take less time on the host
         speed_up               how much faster: 2, 1.5
         no_launch_cost         calls that launch tasks take no time
         overlap_communication  nothing waits for collectives to move data
@@ -414,13 +420,15 @@ class Store:
         steps                  only these steps: "3-5", "3-" or "-5"
         from_ns, to_ns         a time window instead of steps: absolute ns, or "1.5ms" since the start of the run
 
-        `replayed_ns` is the replay of the unchanged trace. Raises UsageError for an unknown op type, run or step.
+        `replayed_ns` is the replay of the unchanged trace. Raises UsageError for an unknown name, run or step.
         """
         from traceconv.analysis.what_if import Change, parse_speed_up, what_if
         from traceconv.reports.run import RunChoice, given_steps, given_times, one_run
 
         factor = None if speed_up is None else parse_speed_up(speed_up)
-        change = Change(op_type, factor, no_launch_cost, overlap_communication, no_host_waits)
+        change = Change(
+            factor, op_type, category, launched_by, host_range, no_launch_cost, overlap_communication, no_host_waits
+        )
         change.check()
         window = given_steps(None if steps is None else str(steps))
         with self._cursor() as cursor:

@@ -46,8 +46,10 @@ def oracle(starts: Int64, ends: Int64, lines: Int64, parents: Int64) -> list[tup
         same = [place for place, row in enumerate(rows) if lines[row[1]] == lines[one]]
         if one < hosts:
             before = max((place for place in same if rows[place][1] < hosts), default=-1)
-            last = rows[before][1] if before >= 0 else -1
-            inside = int(parents[last]) if before >= 0 and rows[before][2] else last
+            # No time is inside a slice without a duration.
+            long = [place for place in same if rows[place][1] < hosts and starts[rows[place][1]] < ends[rows[place][1]]]
+            last = rows[max(long)][1] if long else -1
+            inside = int(parents[last]) if long and rows[max(long)][2] else last
             rows.append((key[0], one, is_end, before, HOST, inside))
         elif is_end:
             rows.append((key[0], one, 1, next(n for n, row in enumerate(rows) if row[1] == one), RUN, -1))

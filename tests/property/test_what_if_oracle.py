@@ -19,39 +19,56 @@ LATENCY_NS, GAP_NS, RETURN_NS, CHECK_NS = 500, 20, 300, 100
 STREAMS = 3
 
 
-def simulate(seed: int, faster: int = 1, call_ns: int = 200) -> tuple[dict[str, Rows], list[int]]:
+def simulate(
+    seed: int, faster: int = 1, call_ns: int = 200, faster_loads: int = 1
+) -> tuple[dict[str, Rows], list[int]]:
     """Rows of a program that launches tasks on streams and waits for them, and the durations of its steps.
 
-    Tasks called `slow` take 1 / faster of their time.
+    Tasks called sgemm, which are launched inside ranges called mm, take 1 / faster of their time; ranges called load,
+    with the read inside them, 1 / faster_loads.
     """
     chance = random.Random(seed)
-    rows: dict[str, Rows] = {"api": [], "task": [], "flow": [], "step": []}
+    rows: dict[str, Rows] = {"api": [], "range": [], "task": [], "flow": [], "step": []}
     now, ids, lengths = 1_000, iter(range(1, 10**6)), []
     free = dict.fromkeys(range(STREAMS), 0)
 
-    def call(name: str, end: int) -> int:
+    def slice_of(table: str, name: str, end: int, parents: tuple[int, ...] = (), start: int | None = None) -> int:
+        start = now if start is None else start
+        row = {"id": next(ids), "track_id": 1, "name": name, "start_ns": start, "dur_ns": end - start}
+        rows[table].append({**row, "depth": len(parents), "parent_id": parents[-1] if parents else None})
+        return int(row["id"])
+
+    def call(name: str, end: int, *parents: int) -> int:
         nonlocal now
-        number = next(ids)
-        of = {"id": number, "track_id": 1, "name": name, "depth": 0}
-        rows["api"].append({**of, "start_ns": now, "dur_ns": end - now})
+        number = slice_of("api", name, end, parents)
         now = end
         return number
+
+    def load(dur: int) -> None:
+        nonlocal now
+        whole, read = dur // faster_loads, dur // 2 // faster_loads
+        outer = slice_of("range", "load", now + whole)
+        slice_of("range", "read", now + read, (outer,))
+        now += whole
 
     for step in range(4):
         start, last = now, 0
         for _ in range(chance.randint(10, 25)):
-            stream, name = chance.randrange(STREAMS), chance.choice(["slow", "other"])
-            dur = chance.choice([50, 400, 1_600]) * (1 if name == "other" else 10) // (faster if name == "slow" else 1)
+            stream, is_slow = chance.randrange(STREAMS), chance.choice([True, False])
+            name = "sgemm" if is_slow else "other"
+            dur = chance.choice([50, 400, 1_600]) * 10 // faster if is_slow else chance.choice([50, 400, 1_600])
             submit, begin = now, max(now + LATENCY_NS, free[stream] + GAP_NS)
-            source = call("Launch", now + call_ns)
+            operator = [slice_of("range", "mm", now + call_ns)] if is_slow else []
+            source = call("Launch", now + call_ns, *operator)
             free[stream] = last = begin + dur
             row = {"id": next(ids), "track_id": 10 + stream, "stream_id": stream, "name": name, "kind": "compute"}
+            row["api_id"] = source
             rows["task"].append(
                 {**row, "depth": 0, "step_id": step, "start_ns": begin, "dur_ns": dur, "submit_ns": submit}
             )
             flow = {"flow_id": next(ids), "kind": "launch", "src_id": source, "dst_id": row["id"]}
             rows["flow"].append({**flow, "src_ns": submit, "dst_ns": begin})
-            now += chance.choice([0, 100, 1_000])
+            load(chance.choice([0, 100, 1_000]))
             if chance.random() < 0.1:
                 call("DeviceSynchronize", max(now + CHECK_NS, max(free.values()) + RETURN_NS))
         call("DeviceSynchronize", max(now + CHECK_NS, max(free.values()) + RETURN_NS))
@@ -76,9 +93,12 @@ def test_random_programs(group_slices: int, make_store: MakeStore, monkeypatch: 
         rows, measured = simulate(seed)
         with traceconv.open_store(make_store(track=tracks, **rows)) as store:
             for faster in (2, 5):
-                answer = store.what_if(op_type="slow", speed_up=faster)
+                answer = store.what_if(op_type="sgemm", speed_up=faster)
                 assert [step.replayed_ns for step in answer.steps] == measured
                 check(answer, simulate(seed, faster)[1])
+                assert store.what_if(category="gemm", speed_up=faster).steps == answer.steps
+                assert store.what_if(launched_by="mm", speed_up=faster).steps == answer.steps
+                check(store.what_if(host_range="load", speed_up=faster), simulate(seed, faster_loads=faster)[1])
             check(store.what_if(no_launch_cost=True), simulate(seed, call_ns=0)[1])
             path = store.critical_path(save=False)
         assert [step.dur_ns for step in path.steps] == measured

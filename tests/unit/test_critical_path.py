@@ -378,7 +378,8 @@ def test_the_commands(two_kernels: Path, tmp_path: Path, capfd: pytest.CaptureFi
     assert "critical path of a window of the run: 210 ns" in capfd.readouterr().out
     for arguments, words in (
         ([], "pass what would change"),
-        (["--op-type", "k11"], "need each other"),
+        (["--op-type", "k11"], "--speed-up needs one of"),
+        (["--op-type", "k", "--category", "gemm", "--speed-up", "2"], "--speed-up needs one of"),
         (["--op-type", "k11", "--speed-up", "0"], "needs a factor"),
         (["--op-type", "k11", "--speed-up", "fast"], "needs a factor"),
         (["--no-launch-cost", "--steps", "9-"], "has steps 5 to 5; --steps selects none"),

@@ -124,9 +124,7 @@ WITH kernel AS (
 SELECT row_number() OVER () AS kernel_id, op_id, name, kernel_label(kernel) AS label,
        kernel_category(kernel) AS category
 FROM (
-  -- As in the report kernels: the name of a C++ function tells more than its type.
-  SELECT k.op_id, k.name,
-         CASE WHEN short_name(o.name) <> o.name THEN o.name ELSE coalesce(o.op_type, o.name, k.name) END AS kernel
+  SELECT k.op_id, k.name, coalesce(kernel_name(o.name, o.op_type), k.name) AS kernel
   FROM kernel AS k
   LEFT JOIN op AS o ON o.run_id = $run AND o.op_id = k.op_id
 )

@@ -25,6 +25,10 @@ VERSION = 1
 SHOWN_OPS = 15
 _SHOWN_STEPS = 10
 _OP_WIDTH = 44
+_FASTER = {
+    "op_type": "{}", "category": "kernels of the category {}", "launched_by": "tasks launched by {}",
+    "host_range": "{} on the host",
+}  # fmt: skip
 
 
 def path_lines(path: CriticalPath, top: int = SHOWN_OPS) -> Iterator[str]:
@@ -137,8 +141,9 @@ def _described(steps: Sequence[Step]) -> str:
 
 
 def _changes(change: Change) -> Iterator[str]:
-    if change.op_type is not None and change.speed_up is not None:
-        yield f"{printable(change.op_type, 60)} {float(change.speed_up):g} times as fast"
+    if change.faster is not None and change.speed_up is not None:
+        by, name = change.faster
+        yield f"{_FASTER[by].format(printable(name, 60))} {float(change.speed_up):g} times as fast"
     if change.no_launch_cost:
         yield "launching calls that take no time"
     if change.overlap_communication:

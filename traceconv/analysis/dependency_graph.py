@@ -45,7 +45,8 @@ class Graph:
     times     [vertex] measured, in topological order
     slices    [vertex] the slice that starts or ends, in `ids`; is_end: [vertex] whether it ends
     kinds     [vertex] kind of the dependency on its line; edge_kinds: [edge]
-    inside    [vertex] for host slices, the innermost slice between the previous vertex of the thread and it; -1: none
+    inside    [vertex] for host slices, the innermost slice that takes the time since the one before on its thread;
+              -1: none
     delays    as measured, with the `cause` of each vertex (`Delays.fitted`)
     ids       [slice] host slices, then tasks, of which there are `task_count`
     task_kinds  [task] place in TASK_KINDS

@@ -25,7 +25,7 @@ class Vertices:
     place     [slice] vertex of its start; [count + slice] of its end; -1: outside of the window
     previous  [vertex] the vertex before on its line, -1: none; a task's end follows its start
     kinds     [vertex] kind of this dependency
-    inside    [vertex] for host slices, the innermost slice between the previous vertex and it; -1: none
+    inside    [vertex] for host slices, the innermost slice that takes the time since the previous vertex; -1: none
     """
 
     times: Int64
@@ -94,9 +94,10 @@ def _ordered(starts: Int64, ends: Int64, lines: Int64, parents: Int64, low_ns: i
     last_end = _latest(lines[slices], ~is_host & is_end)
     previous = np.where(is_host, last_host, np.where(is_end, place[slices], last_end))
     kinds = np.where(is_host, HOST, np.where(is_end, RUN, STREAM)).astype(np.int8)
-    before = slices[last_host]
-    after = np.where(is_end[last_host], parents[np.minimum(before, host_count - 1)] if host_count else -1, before)
-    return Vertices(times, slices, is_end, place, previous, kinds, np.where(is_host & (last_host >= 0), after, -1))
+    last_long = _latest(lines[slices], is_host & (starts < ends)[slices])
+    before = slices[last_long]
+    after = np.where(is_end[last_long], parents[np.minimum(before, host_count - 1)] if host_count else -1, before)
+    return Vertices(times, slices, is_end, place, previous, kinds, np.where(is_host & (last_long >= 0), after, -1))
 
 
 def _latest(lines: Int64, wanted: Mask) -> Int64:

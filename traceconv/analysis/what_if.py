@@ -17,10 +17,11 @@ from traceconv.analysis.contention import contention, divided, replays_of
 from traceconv.analysis.critical_path import Step, columns_of, find_steps, of_groups, vertices_at
 from traceconv.analysis.dependency_graph import Graph
 from traceconv.analysis.dependency_kinds import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS
+from traceconv.analysis.faster_slices import CHOICES, faster_slices
 from traceconv.analysis.replay import Delays
 from traceconv.analysis.slices import Columns
 from traceconv.base.display import TextDisplay
-from traceconv.base.errors import UsageError, option, printable, suggestion
+from traceconv.base.errors import UsageError, option, printable
 from traceconv.base.int64 import Int64, Mask
 from traceconv.store.database import new_cursor
 
@@ -30,44 +31,44 @@ _NEVER = -(2**61)
 _LATEST_NS = 2**62 + 2**61
 _MOST_SPEED = 1_000_000
 
-_OPS = """
-SELECT DISTINCT coalesce(o.op_type, t.name) AS op_type
-FROM task AS t
-LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
-WHERE t.run_id = {run} AND coalesce(o.op_type, t.name) IS NOT NULL
-"""
-_MATCHING = """
-SELECT t.id
-FROM task AS t
-LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
-WHERE t.run_id = $run AND coalesce(o.op_type, t.name) = $op_type
-ORDER BY t.id
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """What would be different.
 
-    op_type, speed_up      ops of this type (tasks of this name, if they have no op) take 1 / speed_up of their time
+    speed_up               what is chosen by one of the next four takes 1 / speed_up of its time
+    op_type                tasks of ops of this type, or of this name if they have no op
+    category               tasks of this category of kernels
+    launched_by            tasks that are launched inside ranges of this name
+    host_range             the host's time in ranges and calls of this name
     no_launch_cost         calls that launch tasks take no time
     overlap_communication  nothing waits for the time that collectives take
     no_host_waits          no call waits for the device
     """
 
-    op_type: str | None = None
     speed_up: Fraction | None = None
+    op_type: str | None = None
+    category: str | None = None
+    launched_by: str | None = None
+    host_range: str | None = None
     no_launch_cost: bool = False
     overlap_communication: bool = False
     no_host_waits: bool = False
 
+    @property
+    def faster(self) -> tuple[str, str] | None:
+        """What gets faster: how it is chosen, and the name."""
+        return next(((by, name) for by in CHOICES if (name := getattr(self, by)) is not None), None)
+
     def check(self) -> None:
-        """Raise UsageError if nothing changes, or half of a pair is given."""
-        if (self.op_type is None) != (self.speed_up is None):
-            raise UsageError(f"{option('--op-type')} and {option('--speed-up')} need each other")
+        """Raise UsageError if nothing changes, or if what gets faster, or how much, is not given or given twice."""
+        given = sum(getattr(self, by) is not None for by in CHOICES)
+        choices = ", ".join(option("--" + by.replace("_", "-")) for by in CHOICES)
+        if given != (self.speed_up is not None):
+            raise UsageError(f"{option('--speed-up')} needs one of {choices}, and each of them needs it")
         if self == Change():
             raise UsageError(
-                f"pass what would change: {option('--op-type')} with {option('--speed-up')}, "
+                f"pass what would change: {option('--speed-up')} with one of {choices}; "
                 f"{option('--no-launch-cost')}, {option('--overlap-communication')} or {option('--no-host-waits')}"
             )
 
@@ -166,20 +167,15 @@ def what_if(
 ) -> WhatIf:
     """Return the durations of a run's steps, or of a window, with a change.
 
-    Raises UsageError for an unknown op type or step.
+    Raises UsageError for an unknown name or step.
     """
     change.check()
     steps = find_steps(
         connection, run_id, device=device, first_step=first_step, last_step=last_step, from_ns=from_ns, to_ns=to_ns
     )
-    matching = np.empty(0, np.int64)
-    if change.op_type is not None:
-        rows = connection.execute(_MATCHING, {"run": run_id, "op_type": change.op_type}).fetchnumpy()
-        matching = np.asarray(rows["id"], np.int64)
-        if not len(matching):
-            known = [name for (name,) in connection.execute(_OPS.format(run=run_id)).fetchall()]
-            near = suggestion(change.op_type, known)
-            raise UsageError(f"the run has no op of type '{printable(change.op_type, 60)}'.{near}")
+    faster = np.empty(0, np.int64)
+    if change.faster is not None:
+        faster = faster_slices(connection, run_id, *change.faster)
 
     def read(sql: str) -> Columns:
         # Two threads replay, and query, while the next slices are loaded.
@@ -189,14 +185,14 @@ def what_if(
     def replay(graph: Graph, group: list[Step]) -> tuple[list[list[tuple[int, int]]], bool]:
         """Return the starts and ends of the steps without and with the change, and whether tasks compete."""
         shared = contention(read, run_id, graph)
-        is_matching = _tasks_among(graph, matching)
-        delays = changed_delays(graph, change, is_matching)
+        is_faster = _are_among(graph.ids, faster)
+        delays = changed_delays(graph, change, is_faster)
         if shared is None:
             replays = [graph.delays.times(graph.times), delays.times(graph.times)]
         else:
             changed = shared
             if change.speed_up is not None:
-                changed = shared.faster(is_matching[graph.slices[shared.ends]], change.speed_up)
+                changed = shared.faster(is_faster[graph.slices[shared.ends]], change.speed_up)
             replays = replays_of(graph.times, (graph.delays, shared), (delays, changed))
         return list(_spans(graph, group, replays)), shared is not None
 
@@ -213,29 +209,28 @@ def what_if(
     return WhatIf(run_id, change, tuple(found), measured_ns, replayed_ns, predicted_ns, shares_device)
 
 
-def _tasks_among(graph: Graph, ids: Int64) -> Mask:
-    """Return which slices are tasks with one of these IDs, in order: few of a run's are near those of a graph."""
-    found = np.zeros(len(graph.ids), bool)
-    tasks = graph.ids[graph.host_count :]
-    if len(tasks):
-        first, after = np.searchsorted(ids, tasks.min()), np.searchsorted(ids, tasks.max(), "right")
-        found[graph.host_count :] = np.isin(tasks, ids[first:after])
-    return found
+def _are_among(ids: Int64, wanted: Int64) -> Mask:
+    """Return which IDs are among others, which are in order: few of a run's are near those of a graph."""
+    if not len(ids):
+        return np.zeros(0, bool)
+    first, after = np.searchsorted(wanted, ids.min()), np.searchsorted(wanted, ids.max(), "right")
+    return np.isin(ids, wanted[first:after])
 
 
-def changed_delays(graph: Graph, change: Change, matching: Mask) -> Delays:
-    """Return the delays of a graph with a change; matching: [slice] whether it is of the op type."""
+def changed_delays(graph: Graph, change: Change, is_faster: Mask) -> Delays:
+    """Return the delays of a graph with a change; is_faster: [slice] whether it takes 1 / speed_up of its time."""
     delays = graph.delays
     delay_ns, edge_ns = delays.delay_ns.copy(), delays.edge_ns.copy()
     runs = graph.kinds == RUN
+    on_host = ((graph.kinds == HOST) | (graph.kinds == IDLE)) & (graph.inside >= 0)
     if change.speed_up is not None:
-        faster = runs & matching[graph.slices]
+        faster = runs & is_faster[graph.slices]
+        faster[on_host] = is_faster[graph.inside[on_host]]
         delay_ns[faster] = divided(delay_ns[faster], change.speed_up)
     if change.overlap_communication:
         tasks = np.concatenate((np.full(graph.host_count, -1), graph.task_kinds))
         delay_ns[runs & (tasks[graph.slices] == TASK_KINDS.index("collective"))] = 0
     if change.no_launch_cost:
-        on_host = ((graph.kinds == HOST) | (graph.kinds == IDLE)) & (graph.inside >= 0)
         launching = np.zeros(len(runs), bool)
         launching[on_host] = graph.launches[graph.inside[on_host]]
         delay_ns[launching] = 0

@@ -160,6 +160,18 @@ def what_if(
     op_type: str | None = typer.Option(
         None, "--op-type", metavar="TYPE", help="Ops of this type are faster; tasks of this name, if they have no op."
     ),
+    category: str | None = typer.Option(
+        None, "--category", help="Kernels of this category are faster: gemm, attention, as in the report kernels."
+    ),
+    launched_by: str | None = typer.Option(
+        None,
+        "--launched-by",
+        metavar="NAME",
+        help="Tasks launched inside operators, modules or functions of this name are faster.",
+    ),
+    host_range: str | None = typer.Option(
+        None, "--host-range", metavar="NAME", help="Ranges and calls of this name take less time on the host."
+    ),
     speed_up: str | None = typer.Option(None, "--speed-up", metavar="FACTOR", help="How much faster: 2, 1.5."),
     no_launch_cost: bool = typer.Option(False, "--no-launch-cost", help="Calls that launch tasks take no time."),
     overlap_communication: bool = typer.Option(
@@ -185,6 +197,8 @@ def what_if(
     \b
     Examples:
       traceconv analyze what-if --op-type MatMulV2 --speed-up 2
+      traceconv analyze what-if --category gemm --speed-up 1.5
+      traceconv analyze what-if --host-range DataLoader --speed-up 10
       traceconv analyze what-if --no-launch-cost
       traceconv analyze what-if --overlap-communication worker0.pt.trace.json.gz
     """
@@ -200,7 +214,9 @@ def what_if(
     chosen = options.row_format(form, output, ("table", "json"))
     window = given_steps(steps)
     factor = None if speed_up is None else parse_speed_up(speed_up)
-    change = Change(op_type, factor, no_launch_cost, overlap_communication, no_host_waits)
+    change = Change(
+        factor, op_type, category, launched_by, host_range, no_launch_cost, overlap_communication, no_host_waits
+    )
     change.check()
     with asked_store(db, paths or (), cache=cache) as store:
         with open_current_store(store) as connection, reading():

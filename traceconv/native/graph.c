@@ -127,8 +127,8 @@ typedef struct {
     int64_t low, high;
     Open *heap;
     size_t open;
-    /* [line] the last vertex of a host slice, and the last end of a task; -1: none. */
-    int64_t *last_host, *last_end;
+    /* [line] the last vertex of a host slice, the innermost host slice after it, and the last end of a task; -1: none. */
+    int64_t *last_host, *innermost, *last_end;
     size_t kept;
     int64_t *times, *slices, *place, *previous, *inside;
     int8_t *is_end, *kinds;
@@ -170,9 +170,11 @@ static void add_vertex(Sweep *sweep, size_t slice, int is_end, int64_t time)
     int64_t before, inside = -1;
     if (is_host) {
         before = sweep->last_host[line];
-        if (before >= 0)
-            inside = sweep->is_end[before] ? sweep->parents[sweep->slices[before]] : sweep->slices[before];
+        inside = sweep->innermost[line];
         sweep->last_host[line] = (int64_t)vertex;
+        /* Slices without a duration end after others start at the same time; no time is inside them. */
+        if (sweep->starts[slice] < sweep->ends[slice])
+            sweep->innermost[line] = is_end ? sweep->parents[slice] : (int64_t)slice;
     } else {
         before = is_end ? sweep->place[slice] : sweep->last_end[line];
         if (is_end)
@@ -243,12 +245,14 @@ PyObject *native_order(PyObject *module, PyObject *args)
     if (is_valid) {
         sweep.heap = malloc(((size_t)count + 1) * sizeof *sweep.heap);
         sweep.last_host = malloc(((size_t)lines + 1) * sizeof(int64_t));
+        sweep.innermost = malloc(((size_t)lines + 1) * sizeof(int64_t));
         sweep.last_end = malloc(((size_t)lines + 1) * sizeof(int64_t));
     }
-    int has_memory = sweep.heap != NULL && sweep.last_host != NULL && sweep.last_end != NULL;
+    int has_memory = sweep.heap != NULL && sweep.last_host != NULL && sweep.innermost != NULL && sweep.last_end != NULL;
     if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
         memset(sweep.last_host, 0xFF, ((size_t)lines + 1) * sizeof(int64_t));
+        memset(sweep.innermost, 0xFF, ((size_t)lines + 1) * sizeof(int64_t));
         memset(sweep.last_end, 0xFF, ((size_t)lines + 1) * sizeof(int64_t));
         memset(sweep.place, 0xFF, 2 * (size_t)count * sizeof(int64_t));
         is_ordered = order_all(&sweep);
@@ -256,6 +260,7 @@ PyObject *native_order(PyObject *module, PyObject *args)
     }
     free(sweep.heap);
     free(sweep.last_host);
+    free(sweep.innermost);
     free(sweep.last_end);
     release(all, ALL);
     if (is_valid && !has_memory)

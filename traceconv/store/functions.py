@@ -110,6 +110,15 @@ list_transform([{{'base': short_name(name), 'rest': substr(name, strpos(name, sh
     END, '') || '>', '') END)[1]
 """
 
+_KERNEL_NAME_DOC = (
+    "[text] Name of the kernel of an op: its own if that is a C++ function, which tells more than its type; else its "
+    "type, or its name without one."
+)
+_KERNEL_NAME = """
+kernel_name(name, op_type) AS
+CASE WHEN short_name(name) <> name OR op_type = name || '.kd' THEN name ELSE coalesce(op_type, name) END
+"""
+
 _UNNUMBERED_DOC = "[text] A label without the number that tells it from equal ones: add<Half>#2 becomes add<Half>."
 _UNNUMBERED = """
 unnumbered(label) AS
@@ -289,6 +298,7 @@ _FUNCTIONS: Mapping[str, tuple[str | Callable[[], str], str]] = {
     "gib_per_s": (_GIB_PER_S, _GIB_PER_S_DOC),
     "short_name": (_SHORT_NAME, _SHORT_NAME_DOC),
     "kernel_label": (_KERNEL_LABEL, _KERNEL_LABEL_DOC),
+    "kernel_name": (_KERNEL_NAME, _KERNEL_NAME_DOC),
     "unnumbered": (_UNNUMBERED, _UNNUMBERED_DOC),
     "kernel_category": (_kernel_category, _KERNEL_CATEGORY_DOC),
     "device_peak_flops": (_device_peak_flops, _DEVICE_PEAK_FLOPS_DOC),

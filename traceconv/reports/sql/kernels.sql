@@ -35,9 +35,7 @@
 -- p99_ns = { type = "BIGINT", unit = "ns", doc = "The shortest duration that at least 99 % of the executions don't exceed; NULL as min_ns." }
 -- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL as min_ns." }
 WITH named AS (
-  -- The name of a C++ function tells more than its type; other names are those of single ops of a model.
-  SELECT o.run_id, o.op_id, CASE WHEN short_name(o.name) <> o.name OR o.op_type = o.name || '.kd' THEN o.name ELSE coalesce(o.op_type, o.name) END AS kernel,
-         o.input_shapes, o.executions_per_task
+  SELECT o.run_id, o.op_id, kernel_name(o.name, o.op_type) AS kernel, o.input_shapes, o.executions_per_task
   FROM op AS o
   WHERE run IS NULL OR o.run_id = run
 ), grouped AS (

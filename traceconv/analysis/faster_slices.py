@@ -1,0 +1,107 @@
+"""Which tasks or host slices of a run a prediction makes faster."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+
+from traceconv.base.errors import UsageError, printable, suggestion
+from traceconv.base.int64 import Int64
+from traceconv.store.catalogue import define
+
+# Names are compared once per op, and tasks by numbers.
+_KERNELS = """
+WITH kernel AS (
+  SELECT DISTINCT op_id, kind, CASE WHEN op_id IS NULL THEN name END AS name
+  FROM task
+  WHERE run_id = $run
+), chosen AS (
+  SELECT k.*, {value} AS value
+  FROM kernel AS k
+  LEFT JOIN op AS o ON o.run_id = $run AND o.op_id = k.op_id
+)
+"""
+_OF_KERNELS = """
+SELECT t.id
+FROM task AS t
+JOIN chosen AS c ON c.op_id IS NOT DISTINCT FROM t.op_id AND c.kind IS NOT DISTINCT FROM t.kind
+  AND c.name IS NOT DISTINCT FROM CASE WHEN t.op_id IS NULL THEN t.name END
+WHERE t.run_id = $run AND c.value = $name
+ORDER BY t.id
+"""
+_OP_TYPE = _KERNELS.format(value="coalesce(o.op_type, k.name)")
+# As in the report kernels, where waits and events have none.
+_CATEGORY = _KERNELS.format(
+    value="CASE k.kind WHEN 'collective' THEN 'communication' WHEN 'copy' THEN 'memory' WHEN 'sync' THEN NULL "
+    "ELSE kernel_category(coalesce(kernel_name(o.name, o.op_type), k.name)) END"
+)
+# A slice is inside the last one that began before it, of those that reach further than all before them.
+_INSIDE = """
+WITH host AS (
+  SELECT s.id, s.track_id, s.depth, s.name, s.start_ns, s.start_ns + s.dur_ns AS end_ns
+  FROM (
+    SELECT id, track_id, depth, name, start_ns, dur_ns FROM range WHERE run_id = $run
+    UNION ALL
+    SELECT id, track_id, depth, name, start_ns, dur_ns FROM api WHERE run_id = $run
+  ) AS s
+  JOIN track AS k ON k.run_id = $run AND k.track_id = s.track_id AND k.kind = 'thread'
+  WHERE s.depth IS NOT NULL AND TRY(s.start_ns + s.dur_ns) IS NOT NULL
+), outer_named AS (
+  SELECT track_id, depth, start_ns, end_ns
+  FROM (
+    SELECT *, max(end_ns) OVER (
+      PARTITION BY track_id ORDER BY start_ns, depth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
+    FROM host
+    WHERE name = $name
+  )
+  WHERE reached_ns IS NULL OR end_ns > reached_ns
+), inside AS (
+  SELECT h.id
+  FROM host AS h
+  ASOF JOIN outer_named AS n ON n.track_id = h.track_id AND n.start_ns <= h.start_ns
+  WHERE h.end_ns <= n.end_ns AND h.depth >= n.depth
+)
+"""
+_HOST_SLICES = "SELECT id FROM inside ORDER BY id"
+# torch_npu queues its work: a flow leads from the operator to the task, which another thread launches.
+_LAUNCHED = """
+SELECT t.id
+FROM task AS t
+SEMI JOIN inside AS i ON i.id = t.api_id
+WHERE t.run_id = $run AND t.kind IS DISTINCT FROM 'sync'
+UNION
+SELECT t.id
+FROM launching_range AS t
+SEMI JOIN inside AS i ON i.id = t.range_id
+WHERE t.run_id = $run AND t.found_by = 'flow' AND t.kind IS DISTINCT FROM 'sync'
+ORDER BY id
+"""
+_RANGES = "SELECT DISTINCT name FROM range WHERE run_id = $run AND name IS NOT NULL"
+_CALLS = "SELECT DISTINCT name FROM api WHERE run_id = $run AND name IS NOT NULL"
+_VALUES = "SELECT DISTINCT value FROM chosen WHERE value IS NOT NULL"
+#: How slices are chosen → what has such a name, and the queries for their IDs and for all names.
+CHOICES = {
+    "op_type": ("op of type", _OP_TYPE + _OF_KERNELS, _OP_TYPE + _VALUES),
+    "category": ("kernel of the category", _CATEGORY + _OF_KERNELS, _CATEGORY + _VALUES),
+    "launched_by": ("task launched inside a range called", _INSIDE + _LAUNCHED, _RANGES),
+    "host_range": ("range or call on the host called", _INSIDE + _HOST_SLICES, f"{_RANGES} UNION {_CALLS}"),
+}
+
+
+def faster_slices(connection: duckdb.DuckDBPyConnection, run_id: int, by: str, name: str) -> Int64:
+    """Return the IDs of what gets faster, in order.
+
+    by  op_type: tasks of ops of this type, or of this name if they have no op; category: tasks of this category of
+        kernels; launched_by: tasks that are launched inside ranges of this name; host_range: ranges and calls of this
+        name, with those inside them
+
+    Raises UsageError if there are none.
+    """
+    what, matching, known = CHOICES[by]
+    define(connection, matching)
+    rows = connection.execute(matching, {"run": run_id, "name": name}).fetchnumpy()
+    ids = np.asarray(rows["id"], np.int64)
+    if not len(ids):
+        names = [one for (one,) in connection.execute(known, {"run": run_id}).fetchall() if one != name]
+        raise UsageError(f"the run has no {what} '{printable(name, 60)}'.{suggestion(name, names)}")
+    return ids
