@@ -42,9 +42,9 @@ def derived_rows(
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
     make_room  called before the tables of operators are filled, which need more memory than others
-    at_once    compute gaps, busy times, collectives and totals in a thread with a connection of its own, which commits
-               what it inserts. Whichever thread is free first fills paths. The transaction has no changes so far, and
-               nobody else sees the store
+    at_once    compute gaps and busy times in a thread with a connection of its own, which commits what it inserts.
+               Whichever thread is free first fills paths, and the other collectives and totals. The transaction has no
+               changes so far, and nobody else sees the store
 
     Rows may be inserted in between. Some tables are inserted at the end.
     """
@@ -53,9 +53,9 @@ def derived_rows(
         return
     filled = _FILLED.format(runs=", ".join(f"{run_id:d}" for run_id in runs))
     [(has_tasks, has_ranges, has_memory, has_flows, with_op)] = connection.execute(filled).fetchall()
-    paths, linked = Lock(), False  # whoever acquires it fills paths
+    paths, totals, linked = Lock(), Lock(), False  # whoever acquires one fills these tables
     has_totals = with_op >= _FEWEST_TOTALLED
-    beside = partial(_fill_in_thread, runs=runs, has_totals=has_totals, paths=paths)
+    beside = partial(_fill_in_thread, runs=runs, has_totals=has_totals, paths=paths, totals=totals)
     with in_thread(connection, beside) if at_once and has_tasks else nullcontext() as found:
         if found is None and has_tasks:
             yield from _points(connection, runs)
@@ -81,6 +81,8 @@ def derived_rows(
             make_room()
             fill_operators(connection, runs, step_done, linked=linked)
         connection.execute("DROP TABLE IF EXISTS temp.linked")
+        if (has_ranges or has_tasks) and totals.acquire(blocking=False):
+            _fill_totals(connection, runs, has_totals=has_totals)
         if found is not None:
             yield from found.result()
         step_done()  # from here on, the transaction sees what the thread has inserted
@@ -88,22 +90,21 @@ def derived_rows(
         from traceconv.store.replay_tables import fill_replays
 
         fill_replays(connection, runs)
-    if found is None and (has_ranges or has_tasks):
-        _fill_totals(connection, runs, has_totals=has_totals)
 
 
 def _fill_in_thread(
-    connection: duckdb.DuckDBPyConnection, runs: Sequence[int], *, has_totals: bool, paths: Lock
+    connection: duckdb.DuckDBPyConnection, runs: Sequence[int], *, has_totals: bool, paths: Lock, totals: Lock
 ) -> list[_Rows]:
-    """Insert gaps, collectives and totals, and paths, unless `paths` was acquired; return the rows of busy times."""
+    """Insert gaps, and paths, collectives and totals unless their locks were acquired; return rows of busy times."""
     # A commit per statement would write the catalogue each time; one for all would keep dropped temporary tables.
     connection.execute("BEGIN TRANSACTION")
     rows = _points(connection, runs)
     connection.execute("COMMIT; BEGIN TRANSACTION")
-    _fill_totals(connection, runs, has_totals=has_totals)
     if paths.acquire(blocking=False):
         link_tasks(connection, runs)
         fill_paths(connection, runs)
+    if totals.acquire(blocking=False):
+        _fill_totals(connection, runs, has_totals=has_totals)
     connection.execute("COMMIT")
     return rows
 

@@ -210,14 +210,19 @@ FROM (
 ) AS t
 GROUP BY t.run_id, t.path_id, t.device_id, t.step_id, CASE WHEN t.dur_ns >= {_LONG_NS} THEN t.id END
 """  # noqa: S608 - our own words
-# As in launching_range: torch_npu queues its work, and a flow leads from the operator to the task.
+# As in launching_range: torch_npu queues its work, and a flow leads from the operator to the task. Most flows of other
+# traces begin at calls, so that no row is left for the join with tasks.
 _LINKED = """
 CREATE OR REPLACE TEMP TABLE linked AS
 SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS range_id
-FROM flow AS f
+FROM (
+  SELECT f.run_id, f.src_id, f.dst_id
+  FROM flow AS f
+  SEMI JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
+  WHERE f.run_id IN ({runs})
+) AS f
 JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
-JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
-WHERE f.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync'
+WHERE t.kind IS DISTINCT FROM 'sync'
 GROUP BY f.run_id, f.dst_id
 """
 _NONE_LINKED = "CREATE OR REPLACE TEMP TABLE linked (run_id BIGINT, id BIGINT, range_id BIGINT)"
