@@ -16,16 +16,17 @@ _HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 64 << 20
 _LEAST_ADDRESS_SPACE = 768 << 20
 
 
-def limit_arenas() -> None:
+def limit_arenas(count: int = 1) -> None:
     """Use one heap for all threads and for Arrow; to be called before threads start and before Arrow is loaded.
 
-    With a heap per thread and another for Arrow, an ingest would keep a quarter more memory than it uses.
+    With a heap per thread and another for Arrow, an ingest would keep a quarter more memory than it uses. With a
+    `count` of heaps, threads wait less for each other.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's linear algebra is not used
-    _call("mallopt", _M_ARENA_MAX, 1)
+    _call("mallopt", _M_ARENA_MAX, count)
     _call("mallopt", _M_MMAP_THRESHOLD, _HEAP_BLOCK_BYTES)
-    _call("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES)
+    _call("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES // count)
 
 
 def is_starved(error: BaseException) -> bool:

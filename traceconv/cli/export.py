@@ -23,6 +23,8 @@ _FOLDER = typer.Option(
     None, "--output", "-o", metavar="DIR", help="Folder to write it into. Default: the PROF folder of the run."
 )
 _LAKE = typer.Option(..., "--output", "-o", metavar="DIR", help="The lake: a folder, or s3://BUCKET/FOLDER.")
+#: One for each thread of an export: the main one, the one that writes, and DuckDB's.
+_HEAPS = 3
 _METAVARS = {bool: None, int: "N", str: "TEXT"}
 
 
@@ -105,7 +107,7 @@ def _help(export: Export) -> str:
 def _write(export: Export, output: Path | None, store: Path, run: str | None, own: Mapping[str, object]) -> None:
     from traceconv.base.malloc_tuning import limit_arenas
 
-    limit_arenas()
+    limit_arenas(_HEAPS)
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.run import chosen_runs
 

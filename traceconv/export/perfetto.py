@@ -26,12 +26,12 @@ from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_columns import columns_packet, packed
 from traceconv.export.perfetto_flows import EventFlows, Flows
 from traceconv.export.perfetto_texts import Texts
-from traceconv.export.perfetto_tracks import make_plan
+from traceconv.export.perfetto_tracks import TrackPlan, make_plan
 from traceconv.export.records import Kind, RecordFile, Template, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_arrays import used_columns
 from traceconv.export.row_order import Places, rows_of_window, slice_order, small_batches, time_ordered
-from traceconv.export.sorted_runs import copied_tables, one_thread
+from traceconv.export.sorted_runs import another, copied_tables, one_thread
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS
 from traceconv.formats.perfetto_proto import field_numbers as pb
@@ -79,11 +79,15 @@ def export_perfetto(
         sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
         sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
         flows = with_path_flows(connection, run_id, sources["flow"]) if critical_path else sources["flow"]
-        find_lanes(connection, sources)
         with open_output(output) as file:
             counted = CountedFile(file)
             with record_file(counted) as records:
-                export = _Export(connection, run_id, sources, timeless, flows, records, args, device is not None)
+                with one_thread(connection):
+                    found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}))
+                    find_lanes(connection, sources)
+                    plan = make_plan(connection, run_id, sources)
+                    shown = found.result()
+                export = _Export(connection, run_id, sources, timeless, plan, shown, records, args, device is not None)
                 export.write()
             return Written(export.rows, counted.size_bytes, export.omitted)
 
@@ -93,15 +97,18 @@ class _Export:
     """One export: the file, the interned texts, the tracks and the flows.
 
     timeless  markers without a time
-    shown_flows  flows that viewers show; those of `sources` are the rows
+    flows     those that viewers show; those of `sources` are the rows
     filtered  whether a device was selected
+
+    The file's thread makes the events, so that texts are interned in the order written.
     """
 
     connection: duckdb.DuckDBPyConnection
     run_id: int
     sources: Mapping[str, str]
     timeless: str
-    shown_flows: str
+    plan: TrackPlan
+    flows: Flows
     file: RecordFile
     with_args: bool
     filtered: bool
@@ -111,9 +118,7 @@ class _Export:
         self.omitted: dict[str, int] = {}
         #: Counter events written.
         self.samples = 0
-        self.texts = Texts(self.file)
-        self.plan = make_plan(self.connection, self.run_id, self.sources)
-        self.flows = Flows(self.connection, {**self.sources, "flow": self.shown_flows})
+        self.texts = Texts(self.file.at_once)
         self.shift_ns = _shift_ns(self.connection, self.sources)
         self._ops = _ops(self.connection, self.run_id) if self.with_args else {}
 
@@ -131,7 +136,7 @@ class _Export:
             self._check(name)
             self.rows[name] = sum(self._slices(name))
         self.rows["step"] = self._steps()
-        self.rows["marker"] = sum(self._markers())
+        self.rows["marker"] = self._markers()
         self.rows["counter"] = self._counters()
         if self.with_args:
             self._tables()
@@ -176,7 +181,7 @@ class _Export:
             query = f"SELECT {', '.join(columns)} FROM {source}"
             for batch in _batches(self.connection, query, 1 if name == TIMELESS else _BATCH_ROWS):
                 self.file.write_later(partial(columns_packet, name, batch))
-        self.file.write(_own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
+        self.file.write_later(lambda: _own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
 
     def _clock(self) -> None:
         """Write a clock snapshot if the offset to the wall clock is known."""
@@ -219,18 +224,21 @@ class _Export:
                 self.connection, source, "start_ns", lambda where: f"{query} WHERE {where}", order_of_slices, rows,
                 copied_tables(self.connection, ("export_lane",)),
             ):  # fmt: skip
-                column = dict(zip(batch.schema.names, batch.columns, strict=True))
-                tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
-                self._slice_batch(name, column, self._notes(column), tracks, flow_ends, order)
+                self.file.later(partial(self._put_slices, name, batch, flow_ends, order), batch.num_rows)
                 yield batch.num_rows
 
-    def _slice_batch(
+    def _put_slices(self, name: str, batch: pa.RecordBatch, flow_ends: EventFlows | None, order: Places | None) -> None:
+        column = dict(zip(batch.schema.names, batch.columns, strict=True))
+        tracks = self.plan.slices(name, column["track_id"].to_numpy(), column["lane"].to_numpy())
+        self._put_batch(name, column, self._notes(column), tracks, flow_ends, order)
+
+    def _put_batch(
         self,
         name: str,
         column: Mapping[str, pa.Array],
         notes: Mapping[str, pa.Array],
         tracks: Int64,
-        flow_ends: EventFlows | None,
+        flow_ends: EventFlows | None = None,
         order: Places | None = None,
     ) -> None:
         """Write slices of tables, and steps: a begin and, if the duration is known, an end each."""
@@ -255,7 +263,9 @@ class _Export:
     def _write(self, packets: Template, columns: Mapping[str, pa.Array | Int64], order: Places | None = None) -> None:
         """Write the packets of events after the texts that they refer to."""
         self.texts.flush()
-        self.file.rows(packets, pa.RecordBatch.from_arrays(list(map(pa.array, columns.values())), list(columns)), order)
+        self.file.at_once.rows(
+            packets, pa.RecordBatch.from_arrays(list(map(pa.array, columns.values())), list(columns)), order
+        )
 
     def _notes(self, columns: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
         """Return the columns that become annotations."""
@@ -332,32 +342,40 @@ class _Export:
         )
         written = 0
         for batch in _batches(self.connection, query):
-            column = dict(zip(batch.schema.names, batch.columns, strict=True))
-            tracks = self.plan.steps(column["step_device_id"].to_pylist(), column["lane"].to_pylist())
-            notes = {name: column[f"step_{name}"] for name in names if name != "device_id"} if self.with_args else {}
-            self._slice_batch("step", column, notes, tracks, None)
+            self.file.later(partial(self._put_steps, batch, names), batch.num_rows)
             written += batch.num_rows
         return written
 
-    def _markers(self) -> Iterator[int]:
+    def _put_steps(self, batch: pa.RecordBatch, names: Sequence[str]) -> None:
+        column = dict(zip(batch.schema.names, batch.columns, strict=True))
+        tracks = self.plan.steps(column["step_device_id"].to_pylist(), column["lane"].to_pylist())
+        notes = {name: column[f"step_{name}"] for name in names if name != "device_id"} if self.with_args else {}
+        self._put_batch("step", column, notes, tracks)
+
+    def _markers(self) -> int:
         """Write markers as instants."""
         source = self.sources["marker"]
         args = ", args" if self.with_args else ""
         query = f"SELECT id, track_id, name, category, ts_ns, scope{args} FROM {source} AS s"
         ids = self.connection.sql(f"SELECT id FROM {source}").to_arrow_table().column(0)
         flow_ends = self.flows.of_events(ids.to_numpy())
+        written = 0
         for batch in _batches(self.connection, query):
-            self.texts.begin()
-            column = dict(zip(batch.schema.names, batch.columns, strict=True))
-            tracks = self.plan.slices("marker", column["track_id"].to_numpy())
-            found: Columns = {"_ts": column["ts_ns"].to_numpy() + self.shift_ns, "_track": tracks}
-            event = Template().literal(wire.number_field(wire.TYPE, wire.INSTANT))
-            self._put_titles(event, column, found)
-            self._put_notes(event, self._notes(column), found)
-            self._put_args(event, column, found)
-            self._put_flows(event, column, flow_ends, found)
-            self._write(wire.packet_of("_ts", event), found)
-            yield batch.num_rows
+            self.file.later(partial(self._put_markers, batch, flow_ends), batch.num_rows)
+            written += batch.num_rows
+        return written
+
+    def _put_markers(self, batch: pa.RecordBatch, flow_ends: EventFlows | None) -> None:
+        self.texts.begin()
+        column = dict(zip(batch.schema.names, batch.columns, strict=True))
+        tracks = self.plan.slices("marker", column["track_id"].to_numpy())
+        found: Columns = {"_ts": column["ts_ns"].to_numpy() + self.shift_ns, "_track": tracks}
+        event = Template().literal(wire.number_field(wire.TYPE, wire.INSTANT))
+        self._put_titles(event, column, found)
+        self._put_notes(event, self._notes(column), found)
+        self._put_args(event, column, found)
+        self._put_flows(event, column, flow_ends, found)
+        self._write(wire.packet_of("_ts", event), found)
 
     def _counters(self) -> int:
         """Write counter samples: integers exactly, others as doubles."""
@@ -367,19 +385,21 @@ class _Export:
             f"{self.sources['counter']} WHERE value IS NOT NULL OR value_int IS NOT NULL"
         )
         for batch in _batches(self.connection, query):
-            track_id, series, times, value, integer = batch.columns
-            tracks = self.plan.counters(track_id.to_numpy(), series)
-            self._values(times.to_numpy(), tracks, value, integer)
+            self.file.later(partial(self._put_counters, batch), batch.num_rows)
             written += batch.num_rows
         for tracks, times, used in self.plan.memory(self.connection, self.sources["memory"]):
-            self._values(times, tracks, None, pa.array(used))
+            self.file.later(partial(self._put_values, times, tracks, None, pa.array(used)), len(times))
         for tracks, times, values in self.plan.load(self.connection):
-            unknown = pa.nulls(len(values), pa.int64())
             is_whole = pa.types.is_integer(values.type)
-            self._values(times, tracks, None if is_whole else values, values if is_whole else unknown)
+            numbers = (None, values) if is_whole else (values, pa.nulls(len(values), pa.int64()))
+            self.file.later(partial(self._put_values, times, tracks, *numbers), len(times))
         return written
 
-    def _values(self, times: Int64, tracks: Int64, value: pa.Array | None, integer: pa.Array) -> None:
+    def _put_counters(self, batch: pa.RecordBatch) -> None:
+        track_id, series, times, value, integer = batch.columns
+        self._put_values(times.to_numpy(), self.plan.counters(track_id.to_numpy(), series), value, integer)
+
+    def _put_values(self, times: Int64, tracks: Int64, value: pa.Array | None, integer: pa.Array) -> None:
         self.samples += len(times)
         found: Columns = {"_ts": times + self.shift_ns, "_track": tracks, "_integer": integer}
         event = Template().literal(wire.number_field(wire.TYPE, wire.COUNTER))

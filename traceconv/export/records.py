@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from traceconv import native
 from traceconv.base.int64 import Int64
-from traceconv.base.workers import Workers
+from traceconv.base.workers import Result, Workers
 from traceconv.export.json_sql import EXACT_LIMIT
 from traceconv.export.output import CountedFile
 from traceconv.wire.protobuf import encode_varint
@@ -33,8 +33,9 @@ _Buffers: TypeAlias = "tuple[pa.Buffer | None, pa.Buffer | bytes, pa.Buffer | by
 
 #: Rows that are fetched at once, and that are written at once: some MB. With fewer, threads wait for the interpreter.
 _ROWS = 16_384
-#: Batches that are being written or wait for it.
+#: What is being written or waits for it, and rows of batches from which records are yet to be made.
 _MOST_WAITING = 4
+_MOST_WAITING_ROWS = 3 * _ROWS
 _BUFFER_BYTES = 1 << 20
 
 
@@ -238,13 +239,27 @@ def _buffers(column: pa.Array) -> _Buffers:
 
 
 class RecordFile:
-    """Writes records to a file, in order: a thread fills the templates and writes."""
+    """Writes records to a file, in order: a thread fills the templates and writes.
 
-    def __init__(self, file: CountedFile, writer: Workers) -> None:
+    at_once  for the functions given to `later`: writes to the same file, in the thread that calls
+    """
+
+    def __init__(self, file: CountedFile, writer: Workers | None) -> None:
+        """`writer`: None writes at once."""
         self._file = file
         self._writer = writer
-        self._waiting: deque[Future[None]] = deque()
+        self._waiting: deque[tuple[Future[None], int]] = deque()
         self._buffer = bytearray(_BUFFER_BYTES)
+        self.at_once = self if writer is None else RecordFile(file, None)
+
+    def later(self, function: Callable[[], None], count: int) -> None:
+        """Let the thread call a function, which writes about `count` rows to `at_once`, after the records."""
+        self._submit(function, count)
+
+    def call(self, function: Callable[[], Result]) -> Future[Result]:
+        """Let the thread call a function, which doesn't write, after the records; return its future result."""
+        assert self._writer is not None
+        return self._writer.submit(function)
 
     def write(self, data: bytes) -> None:
         """Write bytes after the records."""
@@ -272,13 +287,18 @@ class RecordFile:
     def flush(self) -> None:
         """Write all records."""
         while self._waiting:
-            self._waiting.popleft().result()
+            self._waiting.popleft()[0].result()
 
-    def _submit(self, write: Callable[[], None]) -> None:
-        """Let the thread write when few batches wait for it. Raises what it raised."""
-        while len(self._waiting) >= _MOST_WAITING:
-            self._waiting.popleft().result()
-        self._waiting.append(self._writer.submit(write))
+    def _submit(self, write: Callable[[], None], count: int = 0) -> None:
+        """Let the thread write when few rows wait for it. Raises what it raised."""
+        if self._writer is None:
+            write()
+            return
+        while len(self._waiting) >= _MOST_WAITING or (
+            self._waiting and count + sum(rows for _, rows in self._waiting) > _MOST_WAITING_ROWS
+        ):
+            self._waiting.popleft()[0].result()
+        self._waiting.append((self._writer.submit(write), count))
 
     def _fill(self, bound: Bound, order: Int64) -> None:
         """Write records. Runs in the thread."""

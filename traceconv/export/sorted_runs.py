@@ -87,10 +87,13 @@ def _highest(times: Int64) -> Int64:
     return np.maximum.accumulate(times) if bool((times[1:] < times[:-1]).any()) else times
 
 
-def _same_schema(connection: duckdb.DuckDBPyConnection) -> str:
-    """Return the statement that lets another connection find the same tables."""
+def another(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Return another connection to the same tables, except temporary ones."""
     [names] = connection.execute("SELECT current_database(), current_schema()").fetchall()
-    return f"USE {'.'.join(map(quote_identifier, names))}"
+    own = connection.cursor()
+    own.execute(f"USE {'.'.join(map(quote_identifier, names))}")
+    own.execute("SET python_enable_replacements = false")
+    return own
 
 
 def _most_open(runs: list[Run]) -> int:
@@ -171,8 +174,7 @@ class _Scan:
     def read(self) -> None:
         """Read the next batch. `bound` is _NEVER after the last one."""
         if self._reader is None:
-            own = self._connection.cursor()
-            own.execute(_same_schema(self._connection))
+            own = another(self._connection)
             for name, table in self._tables.items():
                 own.register(name, table)
             self._reader = own.sql(self._query).to_arrow_reader(self._batch_rows)
