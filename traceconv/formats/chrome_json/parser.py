@@ -86,7 +86,8 @@ class TraceParser:
     def _step_of(self, size: int) -> bytes:
         """Remove the next `size` bytes of the waiting text."""
         text = b"".join(self._waiting)
-        self._waiting, self._waiting_bytes = [text[size:]], len(text) - size
+        rest = text[size:]
+        self._waiting, self._waiting_bytes = [rest] if rest else [], len(rest)
         return text[:size]
 
     def finish(self) -> Iterator[TraceBatch]:

@@ -21,7 +21,7 @@ from traceconv.formats.common.limits import FREE_BYTES, Limits
 #: The path of standard input.
 STDIN = Path("-")
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 4 << 20
 #: Compressed data is fed in small pieces: a damaged piece is searched for its intact part.
 _COMPRESSED_PIECE = 32 << 10
 _GZIP = b"\x1f\x8b"
