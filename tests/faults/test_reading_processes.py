@@ -26,7 +26,8 @@ from traceconv.cli.app import run
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.pipeline import reader_forks, reader_messages, reader_pool, reader_process
 from traceconv.pipeline.ingest import ingest, job_count_for
-from traceconv.pipeline.trace_file import TraceOptions, TraceRecording
+from traceconv.pipeline.trace_file import TraceRecording
+from traceconv.pipeline.trace_reading import TraceOptions
 
 #: A reading process that does something else with files of certain names.
 READING = """
