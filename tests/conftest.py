@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from commands import Command, Written
 from hypothesis import settings
 from variants import mark_others
 
@@ -88,6 +89,21 @@ def folder_of_a_user() -> Iterator[Path]:
         finally:
             if is_root:
                 os.seteuid(0)
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
+    """`command("info", path, code=3)` calls `traceconv info`, which must end with this code; returns what it writes."""
+    from traceconv.cli.app import run
+
+    def called(*arguments: object, code: int = 0) -> Written:
+        capfd.readouterr()
+        ended = run([str(argument) for argument in arguments])
+        written = Written(*capfd.readouterr())
+        assert ended == code, written
+        return written
+
+    return called
 
 
 @pytest.fixture

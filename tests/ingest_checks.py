@@ -42,6 +42,15 @@ def taken(content: object, folder: Path, name: str = "trace.json", **options: An
     return run, store
 
 
+def taken_from(path: Path, folder: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
+    """The run of a file, whose accounting is checked, and a connection to its store, which is new."""
+    store = folder / "trace.duckdb"
+    store.unlink(missing_ok=True)
+    [run] = ingest([path], store)
+    assert all(account.balanced for account in run.accounts.by_record.values())
+    return run, duckdb.connect(str(store), read_only=True)
+
+
 def rows_of(content: object, folder: Path, sql: str, name: str = "trace.json") -> list[tuple[Any, ...]]:
     """Rows of a statement on a store of one file, as `taken` writes it."""
     return query(taken(content, folder, name)[1], sql)

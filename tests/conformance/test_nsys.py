@@ -6,8 +6,8 @@ import json
 import sqlite3
 from pathlib import Path
 
-import duckdb
 import pytest
+from ingest_checks import taken_from
 from nsys_builder import call, global_tid, insert, kernel, new_report
 
 from traceconv.base.diagnostics import Code
@@ -16,17 +16,9 @@ from traceconv.formats.registry import choose_reader
 from traceconv.inspection.traces import trace_lines
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.inspect import inspect_trace
-from traceconv.pipeline.result import IngestedRun
 
 BIG = 9_000_000_000_000_000_123  # too large for a double… and beyond the range of timestamps
 T0 = 4_000_000_000_000_000_001  # odd and too large for a double
-
-
-def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
-    store = tmp_path / "trace.duckdb"
-    run = ingest([path], store)[0]
-    assert all(account.balanced for account in run.accounts.by_record.values())
-    return run, duckdb.connect(str(store), read_only=True)
 
 
 @pytest.fixture
@@ -84,7 +76,7 @@ def report(tmp_path: Path) -> Path:
 
 def test_every_row_is_in_its_table(report: Path, tmp_path: Path) -> None:
     assert choose_reader(report) == "nsys"
-    run, store = taken(report, tmp_path)
+    run, store = taken_from(report, tmp_path)
     assert not run.lossy
     assert store.execute("SELECT writer, source_format, start_ns, end_ns FROM run").fetchone() == (
         "Nsight Systems", "nsys", T0 + 1, T0 + 700)  # fmt: skip
@@ -124,7 +116,7 @@ def test_every_row_is_in_its_table(report: Path, tmp_path: Path) -> None:
 
 
 def test_nvtx_ranges(report: Path, tmp_path: Path) -> None:
-    _, store = taken(report, tmp_path)
+    _, store = taken_from(report, tmp_path)
     rows = store.execute(
         "SELECT r.name, r.start_ns - ?, r.dur_ns, r.depth, t.kind, t.name, json_extract_string(r.args, '$.domain'), "
         "json_extract_string(r.args, '$.category') FROM range r JOIN track t USING (run_id, track_id) ORDER BY 2",
@@ -155,7 +147,7 @@ def test_equal_correlation_ids_of_processes_are_distinguished(tmp_path: Path) ->
     insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", [call(10, 20, 10, 5), call(50, 60, 10, 5, pid=200, tid=200)])
     db.commit()
     db.close()
-    _, store = taken(path, tmp_path)
+    _, store = taken_from(path, tmp_path)
     tasks = store.execute("SELECT kind, submit_ns, correlation_id, depth FROM task ORDER BY start_ns").fetchall()
     assert tasks == [("compute", 10, 5, 0), ("collective", 50, 5 + (1 << 32), 0)]
     assert store.execute("SELECT src_ns, dst_ns FROM flow ORDER BY 1").fetchall() == [(10, 100), (50, 150)]
@@ -169,7 +161,7 @@ def test_missing_tables_and_columns_are_accepted(tmp_path: Path) -> None:
         db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT)")
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5, 9, 1, 2)")
     db.close()
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     assert not run.lossy
     assert store.execute("SELECT name, start_ns, dur_ns, device_id, stream_id FROM task").fetchall() == [
         ("kernel", 5, 4, 1, 2)]  # fmt: skip
@@ -185,7 +177,7 @@ def test_values_of_wrong_types_lose_only_their_row(report: Path, tmp_path: Path)
             kernel(-(2**63), 2**63 - 1, 1, 1),
         ])  # fmt: skip
     db.close()
-    run, store = taken(report, tmp_path)
+    run, store = taken_from(report, tmp_path)
     assert run.lossy
     account = run.accounts.by_record["X events"]
     assert (account.records, account.lost) == (21, 2)
@@ -201,7 +193,7 @@ def test_unsupported_tables_are_counted(report: Path, tmp_path: Path) -> None:
         db.execute("INSERT INTO SETTINGS VALUES ('a'), ('b'), ('c')")
         db.execute("CREATE VIEW MPI_OTHER_EVENTS AS SELECT 1 AS start, 2 AS end, load_extension('x') AS nameId")
     db.close()
-    run, store = taken(report, tmp_path)
+    run, store = taken_from(report, tmp_path)
     lost = run.accounts.by_record["SCHED_EVENTS rows"]
     assert (lost.records, lost.lost) == (2, 2)
     codes = store.execute("SELECT code, event_count FROM import_log WHERE message LIKE '%read%'").fetchall()
@@ -218,7 +210,7 @@ def test_warnings_of_the_profiler_are_reported(report: Path, tmp_path: Path) -> 
         db.execute("CREATE TABLE DIAGNOSTIC_EVENT (timestamp INT, severity INT, text TEXT)")
         db.execute("INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 1, 'started'), (2, 2, 'not all events\n'), (3, 2, NULL)")
     db.close()
-    run, _ = taken(report, tmp_path)
+    run, _ = taken_from(report, tmp_path)
     messages = [entry.message for entry in run.log if entry.code is Code.PROFILER_WARNING]
     assert messages == [r"warning of the profiler: not all events\x0a"]
     assert not run.lossy
@@ -239,7 +231,7 @@ def test_reading_resumes_after_a_damaged_page(tmp_path: Path) -> None:
     page = len(data) // 2 // 4096 * 4096
     data[page : page + 4096] = b"\xee" * 4096
     path.write_bytes(data)
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     assert run.lossy
     row = store.execute("SELECT count(*), sum(dur_ns)::BIGINT FROM task").fetchone()
     assert row is not None
@@ -254,7 +246,7 @@ def test_a_truncated_file(tmp_path: Path, share: float) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
     try:
-        run, _ = taken(path, tmp_path)
+        run, _ = taken_from(path, tmp_path)
     except InputError as error:
         assert "big.sqlite" in str(error)
     else:
@@ -282,7 +274,7 @@ def test_other_databases_are_refused_with_an_error(tmp_path: Path) -> None:
 
 
 def test_metadata_of_the_report_is_kept(report: Path, tmp_path: Path) -> None:
-    _, store = taken(report, tmp_path)
+    _, store = taken_from(report, tmp_path)
     row = store.execute("SELECT options FROM run").fetchone()
     assert row is not None
     about = json.loads(row[0])["nsys_export"]

@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
+from ingest_checks import taken_from
 from perfetto_builder import begin, end, message, process, thread, track
 from shared_data import SHARED
 
@@ -20,14 +20,6 @@ from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
 
 REAL = SHARED / "real" / "rocm" / "rocprofv3_908_results.json.gz"
-
-
-def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
-    store = tmp_path / "trace.duckdb"
-    store.unlink(missing_ok=True)
-    run = ingest([path], store)[0]
-    assert all(account.balanced for account in run.accounts.by_record.values())
-    return run, duckdb.connect(str(store), read_only=True)
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no shared/conformance here; set TRACECONV_SHARED")
@@ -48,7 +40,7 @@ def test_a_real_file_has_the_content_of_its_json(tmp_path: Path) -> None:
             one["correlation_id"]["internal"],
             info["grid_size"]["x"],
         ] += 1
-    run, store = taken(REAL, tmp_path)
+    run, store = taken_from(REAL, tmp_path)
     assert not run.lossy
     found = store.execute(
         "SELECT name, start_ns, dur_ns, device_id, stream_id, correlation_id, "
@@ -121,7 +113,7 @@ def test_every_record_type(tmp_path: Path, indent: int | None, is_sorted: bool) 
     path = tmp_path / "results.json"
     path.write_text(json.dumps(results(), indent=indent, sort_keys=is_sorted))
     assert choose_reader(path) == "rocprofv3"
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     assert run.accounts.by_record["kernel_dispatch records"].used == 1  # the record with the counters of this task
     assert run.accounts.by_record["pc_sample_host_trap records"].lost == 1
     tasks = store.execute(
@@ -166,7 +158,7 @@ def slice_of(ts: int, track: int, name: str, category: str, **values: int | str)
 
 
 def tasks_of(path: Path, tmp_path: Path) -> list[tuple[object, ...]]:
-    _, store = taken(path, tmp_path)
+    _, store = taken_from(path, tmp_path)
     return store.execute(
         "SELECT name, kind, device_id, stream_id, size_bytes, correlation_id, submit_ns FROM task ORDER BY start_ns"
     ).fetchall()
@@ -226,7 +218,7 @@ def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path) -> None:
     seen = []
     for cut in range(start + 80, len(text) - 3, 173):
         path.write_bytes(text[:cut])
-        run, store = taken(path, tmp_path)
+        run, store = taken_from(path, tmp_path)
         assert any(entry.code.text in ("no_end", "cut_event") for entry in run.log), cut
         row = store.execute("SELECT count(*) FROM slice").fetchone()
         assert row is not None
@@ -252,7 +244,7 @@ def test_a_damaged_record_loses_only_itself(tmp_path: Path) -> None:
     damaged[places[2] + 20] = 0xFF  # not a number
     path = tmp_path / "results.json"
     path.write_bytes(damaged)
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     account = run.accounts.by_record["damaged records"]
     assert 3 <= account.lost <= 6
     row = store.execute("SELECT count(*) FROM api WHERE name = 'hipLaunchKernel'").fetchone()
@@ -267,6 +259,6 @@ def test_records_with_another_structure_are_counted(tmp_path: Path) -> None:
     one["strings"] = []
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [one, 3, {"buffer_records": 4}]}))
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     assert run.accounts.by_record["hip_api records"].lost == 5
     assert store.execute("SELECT count(*) FROM api").fetchone() == (3,)

@@ -10,23 +10,15 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ingest_checks import taken_from
 
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
 from traceconv.formats.speedscope.stacks import SampledStacks
 from traceconv.pipeline.ingest import ingest
-from traceconv.pipeline.result import IngestedRun
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 FRAMES = [{"name": "main", "file": "a.py", "line": 1}, {"name": "f"}, {"name": "g"}]
-
-
-def taken(path: Path, tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
-    store = tmp_path / "trace.duckdb"
-    store.unlink(missing_ok=True)
-    run = ingest([path], store)[0]
-    assert all(account.balanced for account in run.accounts.by_record.values())
-    return run, duckdb.connect(str(store), read_only=True)
 
 
 def slices(store: duckdb.DuckDBPyConnection) -> list[Any]:
@@ -75,7 +67,7 @@ def test_profiles_of_both_kinds(tmp_path: Path) -> None:
     path = tmp_path / "app.speedscope.json"
     path.write_text(json.dumps(document(evented(), sampled())))
     assert choose_reader(path) == "speedscope"
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     assert not run.lossy
     assert slices(store) == EVENTED + SAMPLED
     assert store.execute("SELECT writer, source_format FROM run").fetchone() == ("speedscope", "speedscope")
@@ -96,7 +88,7 @@ def test_names_and_units_may_follow_the_events(tmp_path: Path) -> None:
     text = json.dumps({"$schema": SCHEMA, "profiles": [{"events": events, **one}, {"weights": weights, **two}],
                        "shared": {"frames": FRAMES}})  # fmt: skip
     path.write_text(text)
-    _, store = taken(path, tmp_path)
+    _, store = taken_from(path, tmp_path)
     assert slices(store) == EVENTED + SAMPLED
 
 
@@ -108,7 +100,7 @@ def test_times_are_exact_in_every_unit(tmp_path: Path, unit: str, factor: int) -
     profile = evented(unit, events=[{"type": "O", "frame": 1, "at": big}, {"type": "C", "frame": 1, "at": big + 7}])
     path = tmp_path / "exact.json"
     path.write_text(json.dumps(document(profile)))
-    _, store = taken(path, tmp_path)
+    _, store = taken_from(path, tmp_path)
     assert slices(store) == [("thread one", "f", big * factor, 7 * factor, 0)]
 
 
@@ -121,7 +113,7 @@ def test_frames_without_an_end_end_with_their_profile(tmp_path: Path) -> None:
     path = tmp_path / "open.json"
     text = json.dumps(document(evented(events=ended, endValue=10.5), early, unknown, sampled()))
     path.write_text(text)
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     unclosed = [("main", 1000, None, 0), ("f", 2000, None, 1), ("f", 3000, 1000, 2)]
     assert slices(store) == [
         ("thread one", "main", 1000, 9500, 0),
@@ -138,14 +130,14 @@ def test_frames_without_an_end_end_with_their_profile(tmp_path: Path) -> None:
     one = document(evented(events=ended))
     one["profiles"][0]["events"] = one["profiles"][0].pop("events")
     path.write_text(json.dumps(one)[: -len("]}]}")])
-    _, store = taken(path, tmp_path)
+    _, store = taken_from(path, tmp_path)
     assert [row[3] for row in slices(store)] == [None, None, 1000]
 
 
 def test_invalid_times_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "bytes.json"
     path.write_text(json.dumps(document(sampled(unit="bytes"))))
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     assert [entry.code.text for entry in run.log] == ["not_time"]
     assert slices(store) == SAMPLED
 
@@ -157,7 +149,7 @@ def test_values_of_other_types(tmp_path: Path) -> None:
     other = sampled(samples=[[0], "x", [0]], weights=[1, 2, None, 4])
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(document(bad, other)))
-    run, store = taken(path, tmp_path)
+    run, store = taken_from(path, tmp_path)
     assert run.lossy
     assert run.accounts.by_record["events"].lost == 2
     assert run.accounts.by_record["samples"].lost == 1
@@ -170,7 +162,7 @@ def test_a_truncated_file(tmp_path: Path) -> None:
     start = text.index(b'"samples"')
     for cut in range(start, len(text) - 2, 29):
         path.write_bytes(text[:cut])
-        run, store = taken(path, tmp_path)
+        run, store = taken_from(path, tmp_path)
         assert any(entry.code.text in ("no_end", "cut_event", "damaged_event") for entry in run.log)
         assert slices(store)[:3] == EVENTED
         store.close()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from commands import Command
 from shared_data import shared
 from stores import query
 
-from traceconv.cli import app
 from traceconv.pipeline.ingest import ingest
 
 ASCEND = shared("real") / "ascend"
@@ -65,17 +65,16 @@ def test_tasks_have_the_values_of_kernel_details(store: Path) -> None:
     assert near < len(computing)
 
 
-def test_verify_agrees_and_lists_cells_that_agree_only_in_doubles(capfd: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["verify", str(FOLDER), "--format", "csv"]) == 0
-    shown, err = capfd.readouterr()
+def test_verify_agrees_and_lists_cells_that_agree_only_in_doubles(command: Command) -> None:
+    shown, err = command("verify", FOLDER, "--format", "csv")
     assert list(csv.DictReader(io.StringIO(shown))) == []
     assert "total: 1,763 cells, all agree" in err
     assert "kernel_details.csv: 951 cells, all agree" in err
     assert "step_trace_time.csv: 9 cells, all agree, 2 within double-precision rounding" in err
     assert "l2_cache.csv: not checked: no other file has its content" in err
-    assert app.run(["verify", str(FOLDER), "--format", "csv", "--exact"]) == 3
+    done = command("verify", FOLDER, "--format", "csv", "--exact", code=3)
     cells = [(row["column_name"], row["vendor_value"], row["our_value"]) for row in csv.DictReader(io.StringIO(
-        capfd.readouterr().out)) if row["file"] == "step_trace_time.csv"]  # fmt: skip
+        done.out)) if row["file"] == "step_trace_time.csv"]  # fmt: skip
     assert ("stage", "131912.5", "131912.616") in cells
     assert ("preparing", "20433.25", "20433.190") in cells
 
@@ -115,9 +114,9 @@ def test_collectives_are_rows_of_op_summary_with_their_size_and_group(store: Pat
     assert query(store, "SELECT count(*) FROM op_summary(step := 50)") == [(191,)]
 
 
-def test_counter_times_and_ratios_are_equal_to_the_table(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["report", "op-summary", "--db", str(store), "--format", "msprof-csv"]) == 0
-    shown = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
+def test_counter_times_and_ratios_are_equal_to_the_table(store: Path, command: Command) -> None:
+    done = command("report", "op-summary", "--db", store, "--format", "msprof-csv")
+    shown = list(csv.DictReader(io.StringIO(done.out)))
     columns = [name for name in shown[0] if name.startswith(("aic", "aiv", "cube"))]
     assert len(columns) == 25
     for ours, theirs in zip(shown, kernels(), strict=True):

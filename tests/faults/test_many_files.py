@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
+from commands import Command
 from ingest_checks import all_rows, check_accounting
 from processes import TRACECONV, heed_interrupts
 from stores import query
@@ -141,7 +142,7 @@ def test_files_in_a_folder_are_recognised_by_their_first_bytes(tmp_path: Path) -
     ]
 
 
-def test_other_files_are_reported_but_not_a_loss(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_reported_but_not_a_loss(tmp_path: Path, command: Command) -> None:
     top = tmp_path / "t"
     write_trace(top / "rank0.json")
     (top / "notes.txt").write_text("I am no trace\n")
@@ -149,15 +150,14 @@ def test_other_files_are_reported_but_not_a_loss(tmp_path: Path, capfd: pytest.C
     (top / "picture.png").write_bytes(b"\x89PNG\r\n" + bytes(100))
     write_trace(top / ".hidden.json")
     write_trace(top / ".git/x.json")
-    assert run(["ingest", str(top), "--db", str(tmp_path / "s.duckdb")]) == 0
-    err = capfd.readouterr().err
+    err = command("ingest", top, "--db", tmp_path / "s.duckdb").err
     messages = [line for line in err.splitlines() if line.startswith("skipped: ")]
     assert messages == [
         f"skipped: {top / name} is not a trace" for name in ("notes.txt", "picture.png", "package.json")
     ]
     assert "hidden" not in err
     assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
-    assert run(["ingest", str(top), "--db", str(tmp_path / "t.duckdb"), "--strict"]) == 0
+    command("ingest", top, "--db", tmp_path / "t.duckdb", "--strict")
 
 
 def test_links_are_followed_once_and_loops_end(tmp_path: Path) -> None:
@@ -198,20 +198,19 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_one_unusable_file_among_good_ones(what: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_unusable_file_among_good_ones(what: str, tmp_path: Path, command: Command) -> None:
     top, store = tmp_path / "t", tmp_path / "s.duckdb"
     for rank in (0, 2):
         write_trace(top / f"rank{rank}.json", rank=rank, seed=rank)
     content, reason = BAD[what]
     (top / "rank1.json").write_bytes(content)
-    assert run(["ingest", str(top), "--db", str(store), "--strict"]) == 3
-    err = capfd.readouterr().err
+    err = command("ingest", top, "--db", store, "--strict", code=3).err
     assert err.count("\n") == 1
     assert "rank1.json" in err
     assert "nothing was stored" in err
     assert not list(tmp_path.glob("s.duckdb*"))
-    assert run(["ingest", str(top), "--db", str(store)]) == 3
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("failed: ")]
+    done = command("ingest", top, "--db", store, code=3)
+    (line,) = [line for line in done.err.splitlines() if line.startswith("failed: ")]
     assert "rank1.json" in line
     assert reason in line
     assert query(store, RUNS) == [(1, "rank0.json", 0, "t"), (2, "rank2.json", 2, "t")]
@@ -220,21 +219,19 @@ def test_one_unusable_file_among_good_ones(what: str, tmp_path: Path, capfd: pyt
     assert all_rows(store) == all_rows(tmp_path / "complete.duckdb")
 
 
-def test_one_unusable_file_among_named_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_unusable_file_among_named_files(tmp_path: Path, command: Command) -> None:
     good, bad = write_trace(tmp_path / "rank0.json"), tmp_path / "rank1.json"
     bad.write_bytes(b"")
-    assert run(["ingest", str(bad), str(good), "--db", str(tmp_path / "s.duckdb")]) == 3
-    assert f"failed: {bad} is empty" in capfd.readouterr().err
+    assert f"failed: {bad} is empty" in command("ingest", bad, good, "--db", tmp_path / "s.duckdb", code=3).err
     assert query(tmp_path / "s.duckdb", "SELECT label FROM run") == [("rank0.json",)]
 
 
-def test_if_nothing_can_be_used_each_reason_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_if_nothing_can_be_used_each_reason_is_reported(tmp_path: Path, command: Command) -> None:
     top = tmp_path / "t"
     top.mkdir()
     for rank in range(30):
         (top / f"rank{rank}.json").write_bytes(b"")
-    assert run(["ingest", str(top), "--db", str(tmp_path / "s.duckdb")]) == 1
-    lines = capfd.readouterr().err.splitlines()
+    lines = command("ingest", top, "--db", tmp_path / "s.duckdb", code=1).err.splitlines()
     assert lines[0] == f"failed: {top / 'rank0.json'} is empty"
     assert lines[-2:] == [
         "failed: … and 10 more",
@@ -293,14 +290,14 @@ def vendor_folder(path: Path, start_us: int) -> Path:
     return path
 
 
-def test_one_unusable_vendor_folder_of_several(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_unusable_vendor_folder_of_several(tmp_path: Path, command: Command) -> None:
     good = vendor_folder(tmp_path / "job/rank0", 100)
     bad = tmp_path / "job/rank1"
     bad.mkdir()
     (bad / "kernel_details.csv").write_text("this,is\nno,table\n")
     (good / "profiler_info_5.json").write_text('{"rank_id": 5}')
-    assert run(["ingest", str(tmp_path / "job"), "--db", str(tmp_path / "s.duckdb")]) == 3
-    assert f"failed: {bad} contains no usable events" in capfd.readouterr().err
+    done = command("ingest", tmp_path / "job", "--db", tmp_path / "s.duckdb", code=3)
+    assert f"failed: {bad} contains no usable events" in done.err
     assert query(tmp_path / "s.duckdb", RUNS) == [(1, "rank0", 5, "job")]
     for table in ("task", "source", "import_account"):
         assert query(tmp_path / "s.duckdb", f"SELECT DISTINCT run_id FROM {table}") == [(1,)]
@@ -445,36 +442,32 @@ def test_many_runs_have_a_line_each_and_a_total(tmp_path: Path, capfd: pytest.Ca
     assert "0 runs ingested, 25 already in" in capfd.readouterr().err
 
 
-def test_a_pattern_sets_rank_and_host_of_recordings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_sets_rank_and_host_of_recordings(tmp_path: Path, command: Command) -> None:
     for number in range(2):
         write_trace(tmp_path / f"gpu{number}@hosta/t.json", seed=number)
     paths = [str(tmp_path / f"gpu{number}@hosta") for number in range(2)]
     pattern = r"gpu(?P<rank>\d+)@(?P<host>\w+)"
-    assert run(["ingest", *paths, "--db", str(tmp_path / "s"), "--rank-pattern", pattern, "--group", "job7"]) == 0
+    command("ingest", *paths, "--db", tmp_path / "s", "--rank-pattern", pattern, "--group", "job7")
     assert query(tmp_path / "s", "SELECT rank, host, group_label FROM run ORDER BY run_id") == [
         (0, "hosta", "job7"),
         (1, "hosta", "job7"),
     ]
-    assert run(["ingest", *paths, "--db", str(tmp_path / "s"), "--rank-pattern", "("]) == 2
-    capfd.readouterr()
-    assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "rank=1", "--format", "csv"]) == 0
-    assert "gemm" in capfd.readouterr().out
-    assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "host=hosta"]) == 2
-    assert "2 runs match 'host=hosta'; select one with --run 1, 2" in capfd.readouterr().err
-    assert run(["report", "op-statistic", "--db", str(tmp_path / "s"), "--run", "rank=7"]) == 2
-    assert run(["info", str(tmp_path / "s")]) == 0
-    assert "rank 1, host hosta, group job7" in capfd.readouterr().out
+    command("ingest", *paths, "--db", tmp_path / "s", "--rank-pattern", "(", code=2)
+    assert "gemm" in command("report", "op-statistic", "--db", tmp_path / "s", "--run", "rank=1", "--format", "csv").out
+    done = command("report", "op-statistic", "--db", tmp_path / "s", "--run", "host=hosta", code=2)
+    assert "2 runs match 'host=hosta'; select one with --run 1, 2" in done.err
+    command("report", "op-statistic", "--db", tmp_path / "s", "--run", "rank=7", code=2)
+    assert "rank 1, host hosta, group job7" in command("info", tmp_path / "s").out
 
 
-def test_a_timeline_contains_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_timeline_contains_one_run(tmp_path: Path, command: Command) -> None:
     """Clocks that may disagree are not put on one axis."""
     for number in range(2):
         write_trace(tmp_path / f"t/rank{number}.json", rank=number, seed=number)
     ingest([tmp_path / "t"], tmp_path / "s.duckdb")
     to = ["export", "chrome", "--db", str(tmp_path / "s.duckdb"), "-o", str(tmp_path / "out.json")]
-    assert run([*to, "--run", "all"]) == 2
-    assert "needs a single run" in capfd.readouterr().err
-    assert run([*to, "--run", "rank=0"]) == 0
+    assert "needs a single run" in command(*to, "--run", "all", code=2).err
+    command(*to, "--run", "rank=0")
     start = json.loads((tmp_path / "out.json").read_text())["otherData"]["base_ns"]
     assert int(start) == 1_700_000_000 * 10**9
 
@@ -521,16 +514,14 @@ def test_too_many_files_are_a_one_line_error(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_store_in_the_ingested_folder_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TRACECONV_DB", raising=False)
     write_trace(Path("rank0.json"))
-    assert run(["ingest", "."]) == 0
+    command("ingest", ".")
     write_trace(Path("rank1.json"), seed=1)
-    capfd.readouterr()
-    assert run(["ingest", "."]) == 0
-    assert "skipped" not in capfd.readouterr().err
+    assert "skipped" not in command("ingest", ".").err
     assert query(Path("trace.duckdb"), "SELECT label, rank FROM run ORDER BY 1") == [
         ("rank0.json", 0),
         ("rank1.json", 1),
@@ -582,7 +573,7 @@ def test_files_in_a_folder_without_search_permission_are_named(unsearchable: Pat
 
 
 def test_info_names_unreadable_files_of_an_output_folder(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "ASCEND_PROFILER_OUTPUT"
     write_trace(folder / "trace_view.json")
@@ -591,5 +582,4 @@ def test_info_names_unreadable_files_of_an_output_folder(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    assert run(["info", str(tmp_path)]) == 3
-    assert f"can't read {folder / 'trace_view.json'}: Permission denied" in capfd.readouterr().err
+    assert f"can't read {folder / 'trace_view.json'}: Permission denied" in command("info", tmp_path, code=3).err

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
+from commands import Command
 from ingest_checks import all_rows
 from processes import heed_interrupts, wait_until
 from stores import query
 from trace_files import write_trace
 
 from traceconv.base.errors import DataLossError, InputError, InternalError, UsageError
-from traceconv.cli.app import run
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.pipeline import reader_forks, reader_messages, reader_pool, reader_process
 from traceconv.pipeline.ingest import ingest, job_count_for
@@ -119,14 +119,14 @@ def test_the_store_is_the_same_with_any_number_of_processes(
 
 
 def test_a_process_that_ends_fails_its_file_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.setattr(reader_forks, "PROGRAM", READING)
     for rank, name in enumerate(("ok", "killed", "partly", "starved", "ok")):
         count = 9000 if name == "partly" else 4  # more than what is collected for one insert
         write_trace(tmp_path / f"t/rank{rank}/{name}.json", rank=rank, seed=rank, count=count)
-    assert run(["ingest", str(tmp_path / "t"), "--db", str(tmp_path / "s.duckdb"), "--jobs", "2"]) == 3
-    killed, partly, starved = [line for line in capfd.readouterr().err.splitlines() if line.startswith("failed: ")]
+    done = command("ingest", tmp_path / "t", "--db", tmp_path / "s.duckdb", "--jobs", "2", code=3)
+    killed, partly, starved = [line for line in done.err.splitlines() if line.startswith("failed: ")]
     for line, place in ((killed, "rank1/killed.json"), (partly, "rank2/partly.json")):
         assert f"{place} was not read: its process was killed by signal 9" in line
         assert line.endswith("ingest it again with --jobs 1")

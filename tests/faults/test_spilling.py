@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 import numpy as np
 import pytest
+from commands import Command
 
 from traceconv.base.errors import OutputError
-from traceconv.cli.app import run
 from traceconv.normalize.sort import spool
 from traceconv.normalize.trace import spill
 
@@ -44,15 +44,12 @@ def test_values_that_do_not_fit(count: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("count", [10_000, 100_000])
-def test_an_ingest_prints_advice(
-    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ingest_prints_advice(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
     for module in (spool, spill):
         monkeypatch.setattr(module, "spill_file", full)
     trace, store = tmp_path / "t.json", tmp_path / "t.duckdb"
     trace.write_text(json.dumps([{"ph": "X", "name": f"{n}", "pid": 1, "ts": n, "dur": 1} for n in range(count)]))
-    assert run(["ingest", str(trace), "--db", str(store)]) == 1
-    lines = capfd.readouterr().err.splitlines()
+    lines = command("ingest", trace, "--db", store, code=1).err.splitlines()
     assert len(lines) == 1
     assert "cannot spill to" in lines[0]
     assert "free disk space, or set TMPDIR" in lines[0]

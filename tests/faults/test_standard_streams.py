@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from capture_builder import CaptureBuilder
+from commands import Command
 from stores import query
 
 from traceconv.cli.app import run
@@ -121,12 +122,9 @@ def test_numbers_of_more_than_64_bits_are_refused_by_name(command: str, capsys: 
     assert capsys.readouterr().err == f"traceconv: {command.split()[-1]} {huge}: {LARGEST}\n"
 
 
-def test_control_characters_in_column_names_of_a_query_are_escaped(
-    place: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_control_characters_in_column_names_of_a_query_are_escaped(place: Path, command: Command) -> None:
     hostile = 'SELECT 1 AS "a\x1b[31m\nb\u202e", chr(27) AS c'
-    assert run(["query", hostile, "--db", str(place / "s.duckdb")]) == 0
-    assert capfd.readouterr().out.splitlines()[0] == "a\\x1b[31m\\x0ab\\x202e  c"
+    assert command("query", hostile, "--db", place / "s.duckdb").out.splitlines()[0] == "a\\x1b[31m\\x0ab\\x202e  c"
 
 
 HOSTILE = "\x1b[31m\u202e\x9b2J"

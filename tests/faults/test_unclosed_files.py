@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import Command
 from stores import query
-
-from traceconv.cli.app import run
 
 SPAN = (
     '{"ph":"X","name":"Execute","cat":"NPU","pid":1,"tid":1,"ts":1.5,"dur":2,'
@@ -39,20 +38,15 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_info_and_ingest_report_a_file_that_is_not_closed(
-    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_info_and_ingest_report_a_file_that_is_not_closed(kind: str, tmp_path: Path, command: Command) -> None:
     text, code = TEXTS[kind]
     path, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
     path.write_text(text)
-    assert run(["info", str(path)]) == code
-    shown = capfd.readouterr().out
+    shown = command("info", path, code=code).out
     assert ("intact, but not closed" in shown) == (code == 0)
     assert ": intact\n" not in shown
-    assert run(["info", str(path), "--json"]) == code
-    assert json.loads(capfd.readouterr().out)[0]["intact"] is False
-    assert run(["ingest", str(path), "--db", str(store)]) == code
-    err = capfd.readouterr().err
+    assert json.loads(command("info", path, "--json", code=code).out)[0]["intact"] is False
+    err = command("ingest", path, "--db", store, code=code).err
     ends = "the last line has no line break" if "spans" in kind else "the text ends"
     assert ends in err
     assert ends in shown
@@ -63,13 +57,11 @@ def test_info_and_ingest_report_a_file_that_is_not_closed(
 @pytest.mark.parametrize(
     "text", [f"[{SPAN}]", f'{{"traceEvents":[{SPAN}]}}', f"{SPAN}\n{SPAN}\n", f"[\n{SPAN}\n]\n", f"{SPANS}\n"]
 )
-def test_a_closed_file_is_intact(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_file_is_intact(text: str, tmp_path: Path, command: Command) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)
-    assert run(["info", str(path)]) == 0
-    assert ": intact\n" in capfd.readouterr().out
-    assert run(["ingest", str(path), "--db", str(tmp_path / "t.duckdb")]) == 0
-    assert "the text ends" not in capfd.readouterr().err
+    assert ": intact\n" in command("info", path).out
+    assert "the text ends" not in command("ingest", path, "--db", tmp_path / "t.duckdb").err
 
 
 def test_too_little_address_space_is_one_line(tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
+from commands import Command
 from stores import query as ask
 
 import traceconv
-from traceconv.cli.app import run
 
 MakeStore = Callable[..., Path]
 
@@ -170,14 +169,13 @@ def test_busy_time_is_the_union_of_intervals(make_store: MakeStore) -> None:
     assert ask(store, f"SELECT {parts} FROM breakdown") == [(10, 10.0, 20, 0, 120), (0, None, 0, 0, 0)]
 
 
-def test_the_old_name_of_a_report_works(make_store: MakeStore, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_old_name_of_a_report_works(make_store: MakeStore, command: Command) -> None:
     store = make_store(task=[task(1, 1, 0, 10, kind="compute")])
     for rows in ("device_utilisation", "device_utilisation(device := 0)"):
         assert ask(store, f"FROM {rows}") == ask(store, "FROM breakdown") != []
     with traceconv.open_store(store) as opened:
         assert opened.report("device-utilisation").fetchall() == opened.report("breakdown").fetchall()
-    assert run(["report", "device-utilisation", "--db", str(store)]) == 0
-    assert "device-utilisation is now called breakdown" in capfd.readouterr().err
+    assert "device-utilisation is now called breakdown" in command("report", "device-utilisation", "--db", store).err
 
 
 def test_a_device_without_finished_tasks_has_no_window(make_store: MakeStore) -> None:

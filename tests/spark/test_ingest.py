@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import Command
 from ingest_checks import all_rows
 from processes import TRACECONV
 
 import traceconv
 from benchmarks.fleet import Fleet
-from traceconv.cli.app import run
 
 pytest.importorskip("pyspark", reason="not installed: pip install traceconv[spark]")
 pytestmark = [
@@ -91,9 +91,7 @@ def test_only_errors_of_spark_are_shown(tmp_path: Path) -> None:
     assert [line for line in lines if "log level" in line or "WARN" in line] == []
 
 
-def test_a_master_that_does_not_answer(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_master_that_does_not_answer(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark stops after a minute, with this error."""
 
     def stop(_: object) -> None:
@@ -102,7 +100,6 @@ def test_a_master_that_does_not_answer(
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", stop)
     trace = Path(__file__).parents[2] / "sample_traces" / "pytorch"
     words = ["lake", "ingest", str(trace), "--into", str(tmp_path / "lake"), "--engine", "spark", "--master"]
-    assert run([*words, "spark://127.0.0.1:1"]) == 2
-    shown = capfd.readouterr().err
+    shown = command(*words, "spark://127.0.0.1:1", code=2).err
     assert shown.startswith("traceconv: can't start Spark on spark://127.0.0.1:1: ")
     assert shown.count("\n") == 1

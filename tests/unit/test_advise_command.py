@@ -7,49 +7,43 @@ import shlex
 from pathlib import Path
 
 import pytest
+from commands import Command
 
 import traceconv
-from traceconv.cli.app import run
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces/pytorch/resnet18.pt.trace.json.gz"
 
 
-def output(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    assert run(list(arguments)) == code
-    captured = capfd.readouterr()
-    return captured.out if code == 0 else captured.err
-
-
-def test_all_formats_have_the_same_findings(capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_formats_have_the_same_findings(command: Command) -> None:
     advice = traceconv.open_store(SAMPLE).advise()
     rules = [one.rule for one in advice.findings]
     assert rules[0] == "data-loading"
-    document = json.loads(output(capfd, "advise", str(SAMPLE), "--format", "json"))
+    document = json.loads(command("advise", SAMPLE, "--format", "json").out)
     assert document == json.loads(json.dumps(advice.to_dict()))
     assert document["version"] == 1
     assert [one["rule"] for one in document["findings"]] == rules
-    text = output(capfd, "advise", str(SAMPLE)).splitlines()
+    text = command("advise", SAMPLE).out.splitlines()
     assert [line for line in text if "traceconv query" not in line] == [
         line for line in repr(advice).splitlines() if "traceconv query" not in line
     ]
     assert max(len(line) for line in text if "traceconv query" not in line) <= 80
-    csv = output(capfd, "advise", str(SAMPLE), "--format", "csv").splitlines()
+    csv = command("advise", SAMPLE, "--format", "csv").out.splitlines()
     assert [line.split(",")[0] for line in csv[1:]] == rules
-    markdown = output(capfd, "advise", str(SAMPLE), "--format", "markdown")
+    markdown = command("advise", SAMPLE, "--format", "markdown").out
     for one in advice.findings:
         assert f"`{one.evidence}`" in markdown
         assert one.title in advice._repr_html_()
 
 
-def test_commands_of_the_evidence_run(capfd: pytest.CaptureFixture[str]) -> None:
-    lines = output(capfd, "advise", str(SAMPLE), "--least-percent", "0").splitlines()
+def test_commands_of_the_evidence_run(command: Command) -> None:
+    lines = command("advise", SAMPLE, "--least-percent", "0").out.splitlines()
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("   traceconv query")]
     assert len(commands) >= 4
-    for command in commands:
-        assert output(capfd, *command)
+    for words in commands:
+        assert command(*words).out
 
 
-def test_options_select_findings_by_saving(capfd: pytest.CaptureFixture[str]) -> None:
+def test_options_select_findings_by_saving(command: Command) -> None:
     with traceconv.open_store(SAMPLE) as store:
         every = store.advise(least_percent=0).findings
         assert [one.saving_ns for one in every] == sorted((one.saving_ns for one in every), reverse=True)
@@ -57,7 +51,7 @@ def test_options_select_findings_by_saving(capfd: pytest.CaptureFixture[str]) ->
         assert store.advise(device=0, least_percent=every[0].saving_percent).findings == every[:1]
         with pytest.raises(traceconv.UsageError, match=r"no tasks on device 5\. Devices with tasks: 0"):
             store.advise(device=5)
-    assert "has no tasks on device 5" in output(capfd, "advise", str(SAMPLE), "--device", "5", code=2)
+    assert "has no tasks on device 5" in command("advise", SAMPLE, "--device", 5, code=2).err
 
 
 def test_a_run_without_tasks_has_no_findings(tmp_path: Path) -> None:

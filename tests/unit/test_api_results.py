@@ -11,10 +11,10 @@ import warnings
 from pathlib import Path
 
 import pytest
+from commands import Command
 from vendor_recording import made_up, write_folder
 
 import traceconv
-from traceconv.cli.app import run as run_command
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 RESNET = SAMPLES / "mini_resnet"
@@ -30,10 +30,8 @@ def folder(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     Path(TRACE).write_bytes(gzip.compress(json.dumps(events).encode()))
 
 
-def printed(capfd: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> tuple[str, str]:
-    capfd.readouterr()
-    assert run_command(list(map(str, arguments))) == code
-    out, err = capfd.readouterr()
+def printed(command: Command, *arguments: object, code: int = 0) -> tuple[str, str]:
+    out, err = command(*arguments, code=code)
     return out, err.replace("traceconv: ", "")
 
 
@@ -47,7 +45,7 @@ def damaged_capture(folder: Path) -> Path:
     return capture
 
 
-def test_ingest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_ingest(command: Command, tmp_path: Path) -> None:
     rules = tmp_path / "mine.toml"
     rules.write_text('title = "mine"\n[detect]\nkeys = ["nothing"]\n')
     runs = traceconv.ingest(
@@ -57,7 +55,7 @@ def test_ingest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert [(run.run_id, run.rank, run.group_label) for run in runs] == [(1, None, "job"), (2, 18, "job")]
     assert not runs.lossy
     assert [run.action for run in traceconv.ingest(TRACE, db="here.duckdb", replace=True)] == ["replaced"]
-    _, err = printed(capfd, "ingest", RESNET, TRACE, "--db", "here.duckdb")
+    _, err = printed(command, "ingest", RESNET, TRACE, "--db", "here.duckdb")
     assert repr(traceconv.ingest(RESNET, TRACE, db="here.duckdb")) + "\n" == err
     with pytest.raises(traceconv.InputError, match="is compressed"):
         traceconv.ingest(TRACE, db="other.duckdb", reader="nsys")
@@ -71,7 +69,7 @@ def test_ingest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert not Path("other.duckdb").exists()
 
 
-def test_info(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_info(command: Command, tmp_path: Path) -> None:
     traceconv.ingest(RESNET, db="store.duckdb")
     write_folder(tmp_path / "vendor", made_up(1), 1)
     (tmp_path / "other.json").write_text('{"a": {"b": [1, 2]}}')
@@ -80,9 +78,9 @@ def test_info(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments in ({}, {"quick": True}):
         found = traceconv.info(*paths, **arguments)
         flags = ["--quick"] if arguments else []
-        out, _ = printed(capfd, "info", *paths, *flags, "--json", code=0 if found.intact else 3)
+        out, _ = printed(command, "info", *paths, *flags, "--json", code=0 if found.intact else 3)
         assert [one.details for one in found] == json.loads(out)
-        assert repr(found) + "\n" == printed(capfd, "info", *paths, *flags, code=0 if found.intact else 3)[0]
+        assert repr(found) + "\n" == printed(command, "info", *paths, *flags, code=0 if found.intact else 3)[0]
     assert sorted(one.kind for one in found) == [
         "capture", "capture", "json_document", "store", "trace", "vendor_folder",
     ]  # fmt: skip
@@ -93,19 +91,19 @@ def test_info(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "text.txt" in traceconv.info(TRACE, "text.txt").problems[0]
 
 
-def test_dump(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_dump(command: Command, tmp_path: Path) -> None:
     for arguments, options in (
         ((), {}),
         (("--type", "task"), {"type": "task"}),
         (("--type", "api", "--limit", "3"), {"type": "api", "limit": 3}),
         (("--limit", "0"), {"limit": 0}),
     ):
-        out, _ = printed(capfd, "dump", RESNET, *arguments, "--json")
+        out, _ = printed(command, "dump", RESNET, *arguments, "--json")
         assert list(traceconv.dump(RESNET, **options)) == [json.loads(line) for line in out.splitlines()]  # type: ignore[arg-type]
     damaged = damaged_capture(tmp_path)
     with pytest.warns(traceconv.DataLossWarning) as caught:
         rows = list(traceconv.dump(damaged, type="task"))
-    out, err = printed(capfd, "dump", damaged, "--type", "task", "--json", code=3)
+    out, err = printed(command, "dump", damaged, "--type", "task", "--json", code=3)
     assert [str(warning.message) for warning in caught] == err.splitlines()
     assert caught[0].filename == __file__
     assert rows == [json.loads(line) for line in out.splitlines()]
@@ -114,11 +112,11 @@ def test_dump(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         traceconv.dump(RESNET, type="tasks")
 
 
-def test_verify(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_verify(command: Command, tmp_path: Path) -> None:
     write_folder(tmp_path / "vendor", made_up(1), 1)
     verdicts = traceconv.verify(tmp_path / "vendor")
     assert verdicts.agree
-    assert repr(verdicts) + "\n" == printed(capfd, "verify", "vendor")[1]
+    assert repr(verdicts) + "\n" == printed(command, "verify", "vendor")[1]
     table = next(tmp_path.rglob("kernel_details.csv"))
     rows = list(csv.reader(io.StringIO(table.read_text())))
     place = rows[0].index("Duration(us)")
@@ -126,7 +124,7 @@ def test_verify(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with table.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     verdicts = traceconv.verify(tmp_path / "vendor", exact=True)
-    out, err = printed(capfd, "verify", "vendor", "--exact", "--format", "csv", code=3)
+    out, err = printed(command, "verify", "vendor", "--exact", "--format", "csv", code=3)
     assert not verdicts.agree
     found = [[one.file, one.row, one.column, one.vendor, one.ours, one.off_by] for one in verdicts.differences]
     assert found == [row[1:] for row in csv.reader(out.splitlines()[1:])]
@@ -136,25 +134,25 @@ def test_verify(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         traceconv.verify(RESNET)
 
 
-def test_schema_reports_runs_and_why(capfd: pytest.CaptureFixture[str]) -> None:
+def test_schema_reports_runs_and_why(command: Command) -> None:
     traceconv.ingest(RESNET, TRACE, db="s.duckdb")
     with traceconv.open_store(db="s.duckdb") as store:
-        assert repr(store.schema()) + "\n" == printed(capfd, "schema", "--db", "s.duckdb")[0]
+        assert repr(store.schema()) + "\n" == printed(command, "schema", "--db", "s.duckdb")[0]
         for name in ("task", "slice", "op-statistic"):
             described = store.schema(name)
-            assert repr(described) + "\n" == printed(capfd, "schema", name)[0]
+            assert repr(described) + "\n" == printed(command, "schema", name)[0]
         assert store.schema("task").row_count == len(store.query("FROM task"))
-        assert repr(store.reports()) + "\n" == printed(capfd, "report", "--list")[0]
+        assert repr(store.reports()) + "\n" == printed(command, "report", "--list")[0]
         assert all(store.report(report.name).columns for report in store.reports())
-        out, _ = printed(capfd, "runs", "list", "--db", "s.duckdb", "--format", "csv")
+        out, _ = printed(command, "runs", "list", "--db", "s.duckdb", "--format", "csv")
         rows = [{key: "" if value is None else str(value) for key, value in row.items()} for row in store.runs()]
         assert [{**row, "complete": row["complete"].lower()} for row in rows] == list(csv.DictReader(io.StringIO(out)))
-        table, _ = printed(capfd, "runs", "list", "--db", "s.duckdb")
+        table, _ = printed(command, "runs", "list", "--db", "s.duckdb")
         # The same cells; the command draws a line below the headings.
         assert repr(store.runs()).split() == [word for word in table.split() if set(word) != {"─"}]
         task = store.query("SELECT id FROM task WHERE run_id = 1").fetchall()[0][0]
         answer = store.why("task", task, run=1)
-        assert repr(answer) + "\n" == printed(capfd, "why", "task", task, "--run", "1", "--db", "s.duckdb")[0]
+        assert repr(answer) + "\n" == printed(command, "why", "task", task, "--run", "1", "--db", "s.duckdb")[0]
         with pytest.raises(traceconv.UsageError, match="Did you mean 'task'"):
             store.schema("taks")
 
@@ -183,7 +181,7 @@ def test_names_of_a_trace_are_escaped_wherever_they_are_shown(tmp_path: Path) ->
     store.close()
 
 
-def test_trace_files_are_opened_like_a_store(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_trace_files_are_opened_like_a_store(tmp_path: Path, command: Command) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with traceconv.open_store(TRACE) as store:
@@ -191,7 +189,7 @@ def test_trace_files_are_opened_like_a_store(tmp_path: Path, capfd: pytest.Captu
             assert TRACE in repr(store)
             with pytest.raises(traceconv.UsageError, match="ingest it first"):
                 store.label_runs(1, "mine")
-    out, _ = printed(capfd, "report", "range-statistic", TRACE, "--columns", "name,total_ns", "--format", "csv")
+    out, _ = printed(command, "report", "range-statistic", TRACE, "--columns", "name,total_ns", "--format", "csv")
     assert [list(map(str, row)) for row in rows] == list(csv.reader(out.splitlines()[1:]))
     kept = list((tmp_path / "cache" / "stores").glob("*.duckdb"))
     assert [store.path] == kept

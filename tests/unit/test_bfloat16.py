@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from commands import Command
 from ingest_checks import ingested
 from onnx import TensorProto, helper
 from onnx_models import ModelBuilder, in_type, onnxruntime_values
@@ -175,13 +176,12 @@ def test_logged_types_sizes_and_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bf16", "bfloat16", "DT_BF16"])
-def test_op_profiles(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_op_profiles(name: str, command: Command) -> None:
     words = ["op-profile", "MatMul", "--input", "64x96", "--no-cache", "--format", "json"]
-    assert run([*words, "--input", "96x32", "--dtype", name]) == 0
-    (ours,) = json.loads(capfd.readouterr().out)
+    (ours,) = json.loads(command(*words, "--input", "96x32", "--dtype", name).out)
     theirs = profile_op("MatMul", [[64, 96], [96, 32]], dtypes="float16", cache=False)
     assert ours["input_dtypes"] == "DT_BF16;DT_BF16" and ours["min_ns"] == min(theirs.latencies_ns)
-    assert run(["op-profile", "Mul", "--input", f"3:{name}", "--input", f"3:{name.lower()}=1.5,2,1e-3"]) == 0
+    command("op-profile", "Mul", "--input", f"3:{name}", "--input", f"3:{name.lower()}=1.5,2,1e-3")
 
 
 def test_training_learns_about_as_fp32_does() -> None:

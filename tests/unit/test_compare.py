@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Command
 
 import traceconv
 from traceconv.analysis import step_times
@@ -251,17 +252,16 @@ def test_other_programs_have_no_pairs() -> None:
     ],
 )
 def test_runs_that_are_not_comparable_are_refused_with_the_reason(
-    make_store: MakeStore, change: dict[str, Any], reason: str, capfd: pytest.CaptureFixture[str]
+    make_store: MakeStore, change: dict[str, Any], reason: str, command: Command
 ) -> None:
     base = model(1, {"Conv_a": [100] * 4}, model_name="resnet50")
     new = model(2, {change.get("op", "Conv_a"): [100] * change.get("steps", 4)}, shape=change.get("shape", "1,8"),
                 model_name=change.get("model_name"))  # fmt: skip
     new["device"][0]["name"] = change.get("device", "NPU 1")
     store = both(make_store, base, new)
-    assert run_command(["compare", "1", "2", "--db", str(store)]) == 5
-    assert capfd.readouterr().err == f"traceconv: the runs can't be compared: {reason}; --anyway compares them\n"
-    assert run_command(["compare", "1", "2", "--anyway", "--db", str(store)]) == 0
-    assert f"compared anyway: {reason}" in capfd.readouterr().out
+    done = command("compare", "1", "2", "--db", store, code=5)
+    assert done.err == f"traceconv: the runs can't be compared: {reason}; --anyway compares them\n"
+    assert f"compared anyway: {reason}" in command("compare", "1", "2", "--anyway", "--db", store).out
 
 
 def test_a_run_with_steps_is_not_compared_with_one_without(make_store: MakeStore) -> None:
@@ -297,7 +297,7 @@ def host_run(run_id: int, relu_ns: int, shape: str = "[[4]]") -> dict[str, Any]:
 
 
 def test_runs_without_a_device_are_compared_by_self_times_of_their_host(
-    make_store: MakeStore, capfd: pytest.CaptureFixture[str]
+    make_store: MakeStore, command: Command
 ) -> None:
     store = both(make_store, host_run(1, 100), host_run(2, 150))
     result = traceconv.compare(1, 2, db=store)
@@ -312,8 +312,7 @@ def test_runs_without_a_device_are_compared_by_self_times_of_their_host(
     assert parts["overlap"] == (-50, -50)
     assert parts["idle"] == (450, 400)
     assert (result.step.base_ns, result.step.new_ns) == (1000, 1000)
-    assert run_command(["compare", "1", "2", "--db", str(store)]) == 0
-    assert "base: run-1 on host, 1 step" in capfd.readouterr().out
+    assert "base: run-1 on host, 1 step" in command("compare", "1", "2", "--db", store).out
 
 
 def test_steps_of_devices_are_steps_of_a_host_without_tasks(make_store: MakeStore) -> None:
@@ -336,9 +335,7 @@ def noisy(draw: random.Random, ns: int, spread: float) -> list[int]:
     return [max(1, round(ns * (1 + draw.gauss(0, spread)))) for _ in range(20)]
 
 
-def test_fail_over_fails_on_slower_ops_and_not_on_noise(
-    make_store: MakeStore, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_fail_over_fails_on_slower_ops_and_not_on_noise(make_store: MakeStore, command: Command) -> None:
     draw = random.Random(4)
     base = model(1, {"Conv_a": noisy(draw, 5000, 0.02)}, idle_ns=500)
     same = model(2, {"Conv_a": noisy(draw, 5000, 0.02)}, idle_ns=480)
@@ -347,18 +344,16 @@ def test_fail_over_fails_on_slower_ops_and_not_on_noise(
     runs = (same, slower, idle)
     store = make_store(**{table: base[table] + [row for one in runs for row in one[table]] for table in base})
     arguments = ["--db", str(store), "--fail-over", "5%"]
-    assert run_command(["compare", "1", "2", *arguments]) == 0
-    assert "limit 5 %: not exceeded" in capfd.readouterr().out
-    assert run_command(["compare", "1", "3", *arguments]) == 4
-    assert "limit 5 %: exceeded" in capfd.readouterr().out
-    assert run_command(["compare", "1", "4", *arguments]) == 4
-    assert run_command(["compare", "3", "1", *arguments]) == 0
-    assert run_command(["compare", "1", "3", "--db", str(store), "--fail-over", "20"]) == 0
-    assert run_command(["compare", "1", "3", "--db", str(store), "--fail-over", "x%"]) == 2
+    assert "limit 5 %: not exceeded" in command("compare", "1", "2", *arguments).out
+    assert "limit 5 %: exceeded" in command("compare", "1", "3", *arguments, code=4).out
+    command("compare", "1", "4", *arguments, code=4)
+    command("compare", "3", "1", *arguments)
+    command("compare", "1", "3", "--db", store, "--fail-over", "20")
+    command("compare", "1", "3", "--db", store, "--fail-over", "x%", code=2)
 
 
 def test_output_is_the_same_each_time_and_that_of_python(
-    make_store: MakeStore, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    make_store: MakeStore, tmp_path: Path, command: Command
 ) -> None:
     draw = random.Random(2)
     names = ["Conv_a", "Relu|<b>", "Gemm_c"]
@@ -366,8 +361,7 @@ def test_output_is_the_same_each_time_and_that_of_python(
     store = both(make_store, base, new)
     outputs = []
     for form in ("json", "json", "table", "markdown", "csv"):
-        assert run_command(["compare", "1", "2", "--db", str(store), "--format", form]) == 0
-        outputs.append(capfd.readouterr().out)
+        outputs.append(command("compare", "1", "2", "--db", store, "--format", form).out)
     found = traceconv.compare(1, 2, db=store)
     assert json.loads(outputs[0]) == json.loads(json.dumps(found.to_dict()))
     assert outputs[0] == outputs[1]
@@ -381,8 +375,7 @@ def test_output_is_the_same_each_time_and_that_of_python(
     assert sum(row["base_ns"] for row in document["ops"]) == document["parts"]["matched"]["base_ns"]
     assert len(outputs[4].splitlines()) == 1 + len(found.ops)
     # A run of a file: the store itself, if it has one run.
-    assert run_command(["compare", str(store), "2"]) == 2
-    assert "has 2 runs; ingest it and compare two runs of the store" in capfd.readouterr().err
+    assert "has 2 runs; ingest it and compare two runs of the store" in command("compare", store, "2", code=2).err
 
 
 def test_the_page_shows_how_the_changes_add_up(make_store: MakeStore, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from commands import Command
 
 import traceconv
 from traceconv.analysis import critical_path, dependency_graph, dependency_kinds, path_names, slices
@@ -360,22 +361,20 @@ def test_a_prediction_is_what_the_device_does_with_the_faster_op(
             assert abs(answer.total_measured_ns - total_ns) > total_ns / 100
 
 
-def test_the_commands(two_kernels: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(two_kernels: Path, tmp_path: Path, command: Command) -> None:
     db = ["--db", str(two_kernels)]
-    assert run(["analyze", "critical-path", *db]) == 0
-    assert "critical path of step 5: 900 ns" in capfd.readouterr().out
-    assert run(["analyze", "critical-path", *db, "--format", "csv", "--no-save"]) == 0
-    header, first, *_ = capfd.readouterr().out.splitlines()
+    assert "critical path of step 5: 900 ns" in command("analyze", "critical-path", *db).out
+    header, first, *_ = command("analyze", "critical-path", *db, "--format", "csv", "--no-save").out.splitlines()
     assert header.startswith("run_id,step_id,device_id,path_index,kind,slice_id,name,op_type,start_ns,dur_ns")
     assert first == "1,5,0,0,launch,11,k11,,0,100,recorded"
-    assert run(["analyze", "critical-path", *db, "-o", str(tmp_path / "p.json")]) == 0
+    command("analyze", "critical-path", *db, "-o", tmp_path / "p.json")
     document = json.loads((tmp_path / "p.json").read_text())
     assert document["version"] == 1 and document["ops"][0]["total_ns"] == 500
-    assert run(["analyze", "what-if", *db, "--op-type", "k11", "--speed-up", "2", "--format", "json"]) == 0
-    document = json.loads(capfd.readouterr().out)
+    done = command("analyze", "what-if", *db, "--op-type", "k11", "--speed-up", "2", "--format", "json")
+    document = json.loads(done.out)
     assert (document["measured_ns"], document["predicted_ns"], document["change"]["speed_up"]) == (900, 650, 2.0)
-    assert run(["analyze", "critical-path", *db, "--from", "600", "--no-save"]) == 0
-    assert "critical path of a window of the run: 210 ns" in capfd.readouterr().out
+    done = command("analyze", "critical-path", *db, "--from", "600", "--no-save")
+    assert "critical path of a window of the run: 210 ns" in done.out
     for arguments, words in (
         ([], "pass what would change"),
         (["--op-type", "k11"], "--speed-up needs one of"),
@@ -384,8 +383,7 @@ def test_the_commands(two_kernels: Path, tmp_path: Path, capfd: pytest.CaptureFi
         (["--op-type", "k11", "--speed-up", "fast"], "needs a factor"),
         (["--no-launch-cost", "--steps", "9-"], "has steps 5 to 5; --steps selects none"),
     ):
-        assert run(["analyze", "what-if", *db, *arguments]) == 2
-        output = capfd.readouterr()
+        output = command("analyze", "what-if", *db, *arguments, code=2)
         assert words in output.err and output.err.count("\n") == 1 and output.out == ""
 
 

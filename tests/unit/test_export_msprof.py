@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from commands import Command
 from store_builder import build_store
 from stores import query
 
@@ -222,9 +223,9 @@ def test_default_place_is_the_prof_folder(tmp_path: Path, capsys: pytest.Capture
     assert query(tmp_path / "again.duckdb", "SELECT source_format FROM run") == [("npulog",)]
 
 
-def test_a_run_without_its_prof_folder_needs_a_place(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["export", "msprof", "--db", str(store)]) == 2
-    assert "the source of run 1 (gone) is not a PROF folder here; name a folder with -o DIR" in capsys.readouterr().err
+def test_a_run_without_its_prof_folder_needs_a_place(store: Path, command: Command) -> None:
+    done = command("export", "msprof", "--db", store, code=2)
+    assert "the source of run 1 (gone) is not a PROF folder here; name a folder with -o DIR" in done.err
 
 
 def test_other_files_are_never_replaced(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,11 +299,9 @@ def test_rows_without_ids_have_a_place(make_store: MakeStore, tmp_path: Path) ->
     assert (call["ts"], str(call["dur"])) == ("-9223372036854775.808", "9223372036854775.807")
 
 
-def test_help_shows_examples(capfd: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["export", "msprof", "--help"]) == 0
-    shown = capfd.readouterr().out
+def test_help_shows_examples(command: Command) -> None:
+    shown = command("export", "msprof", "--help").out
     assert "  traceconv export msprof\n    traceconv export msprof --run 2 -o out\n" in shown
     assert "--overwrite " in shown
     assert "--no-overwrite" not in shown
-    assert app.run(["report", "--help"]) == 0
-    assert "traceconv export msprof" in capfd.readouterr().out
+    assert "traceconv export msprof" in command("report", "--help").out

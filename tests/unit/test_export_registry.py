@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tomli
+from commands import Command
 
 import traceconv
 from traceconv.base.errors import UsageError
@@ -49,16 +50,15 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 
 def test_package_from_the_guide_adds_a_target(
-    store: Path, tmp_path: Path, install: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    store: Path, tmp_path: Path, install: Callable[..., None], command: Command
 ) -> None:
     project, module = re.findall(r"^```(?:toml|python)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     points = tomli.loads(project)["project"]["entry-points"][GROUP]
     install("traceconv_op_names", module, **points)
-    assert run(["export", "--help"]) == 0
-    assert re.search(r"op-names +Write a run as a list of op names\.", capsys.readouterr().out)
-    assert run(["export", "op-names", "--db", str(store), "-o", str(tmp_path / "names.txt")]) == 0
+    assert re.search(r"op-names +Write a run as a list of op names\.", command("export", "--help").out)
+    done = command("export", "op-names", "--db", store, "-o", tmp_path / "names.txt")
+    assert f"{tmp_path / 'names.txt'}: 2 ops (13 bytes)" in done.err
     assert (tmp_path / "names.txt").read_text() == "first\nsecond\n"
-    assert f"{tmp_path / 'names.txt'}: 2 ops (13 bytes)" in capsys.readouterr().err
     with traceconv.open_store(store) as opened:
         opened.export("op-names", tmp_path / "adds.txt", op_type="Add")
         with pytest.raises(UsageError, match="has no option 'optype'"):
@@ -84,14 +84,12 @@ def test_broken_package_is_reported_and_others_work(
     store: Path,
     tmp_path: Path,
     install: Callable[..., None],
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     install("broken_plugin", code, broken="broken_plugin:EXPORT")
-    assert run(["export", "broken", "--db", str(store), "-o", str(tmp_path / "x")]) == 1
-    [line] = capsys.readouterr().err.splitlines()
+    [line] = command("export", "broken", "--db", store, "-o", tmp_path / "x", code=1).err.splitlines()
     assert problem in line and "'broken' (broken_plugin:EXPORT)" in line
-    assert run(["export", "--help"]) == 0
-    shown = capsys.readouterr()
+    shown = command("export", "--help")
     assert problem in shown.err
     assert all(export.name in shown.out for export in EXPORTS)
 

@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from commands import Command
 
 import traceconv
 from traceconv import ops, profile_expression, profile_op
 from traceconv.base.errors import TraceconvError
-from traceconv.cli.app import run
 from traceconv.runtime.spec import reference_npu
 from traceconv.runtime.static_profile import static_profile
 
@@ -147,18 +147,14 @@ def test_wrong_calls_are_one_clear_error() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_the_command_accepts_a_graph_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_accepts_a_graph_file(tmp_path: Path, command: Command) -> None:
     onnx.save(loop(4), tmp_path / "block.onnx")
     call = ["op-profile", str(tmp_path / "block.onnx"), "--input", "5x64"]
-    assert run([*call, "--format", "json", "-n", "2"]) == 0
-    rows = json.loads(capfd.readouterr().out)
+    rows = json.loads(command(*call, "--format", "json", "-n", "2").out)
     assert [row["part"] for row in rows] == ["op", "op", "expression"]
     assert rows[1]["op_type"] == "SoftmaxV2" and rows[1]["op_name"].endswith(" x4") and rows[1]["repeat"] == 2
     assert rows[2]["op_name"] == "block" and rows[2]["op_type"] is None and rows[2]["core_type"] is None
     assert rows[2]["workspace_bytes"] == max(row["workspace_bytes"] for row in rows[:2])
-    assert run([*call, "--format", "csv"]) == 0
-    assert len(list(csv.DictReader(io.StringIO(capfd.readouterr().out)))) == 3
-    assert run([*call, "--attr", "a=1"]) == 2
-    assert "for a single op" in capfd.readouterr().err
-    assert run(["op-profile", str(tmp_path / "missing.onnx")]) == 1
-    assert "no such model file" in capfd.readouterr().err
+    assert len(list(csv.DictReader(io.StringIO(command(*call, "--format", "csv").out)))) == 3
+    assert "for a single op" in command(*call, "--attr", "a=1", code=2).err
+    assert "no such model file" in command("op-profile", tmp_path / "missing.onnx", code=1).err

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from commands import Command
 from processes import heed_interrupts, in_terminal, wait_until
 
 import traceconv
@@ -115,10 +116,9 @@ def test_intervals_of_a_file_contain_its_numbers(report: str, key: str, large: P
         assert row["ratio_low_percent"] <= count / 700 <= row["ratio_high_percent"]
 
 
-def test_a_small_file_is_answered_exactly(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_small_file_is_answered_exactly(folder: Path, command: Command) -> None:
     path = write(folder / "small.json", 100)
-    assert run_command(["report", "summary", str(path), "--sample", "--format", "json"]) == 0
-    out, err = capfd.readouterr()
+    out, err = command("report", "summary", path, "--sample", "--format", "json")
     found = json.loads(out)
     assert (found["form"], found["version"], found["exact"], err) == ("traceconv-sample", 1, True, "")
     row = next(row for row in found["rows"] if row["item"] == "gemm" and row["section"] == "kernel")
@@ -128,7 +128,7 @@ def test_a_small_file_is_answered_exactly(folder: Path, capfd: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("report", ["summary", "kernels", "op-statistic"])
-def test_an_exact_answer_has_the_values_of_the_report(report: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_exact_answer_has_the_values_of_the_report(report: str, command: Command) -> None:
     path = Path(__file__).parents[2] / "sample_traces" / "pytorch" / "resnet18.pt.trace.json.gz"
     with traceconv.open_store(path, cache=False) as store:
         exact = [row for row in store.report(report) if row.get("section") not in ("memory", "losses")]
@@ -143,8 +143,7 @@ def test_an_exact_answer_has_the_values_of_the_report(report: str, capfd: pytest
         }
         for name, value in limits.items():
             assert value == row[name.replace("low_", "").replace("high_", "").replace("_low", "").replace("_high", "")]
-    assert run_command(["report", report, str(path), "--sample"]) == 0
-    assert "not yet" not in capfd.readouterr().out
+    assert "not yet" not in command("report", report, path, "--sample").out
 
 
 def test_operators_that_occur_equally_often_are_in_order_of_name(tmp_path: Path) -> None:
@@ -158,14 +157,11 @@ def test_operators_that_occur_equally_often_are_in_order_of_name(tmp_path: Path)
     assert found == sorted(names)[:5]
 
 
-def test_a_compressed_file_gives_lower_limits(
-    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compressed_file_gives_lower_limits(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "FIRST_TEXT_BYTES", 1 << 20)
     path = folder / "t.json.gz"
     path.write_bytes(gzip.compress(write(folder / "t.json", 20_000).read_bytes(), 1))
-    assert run_command(["report", "op-statistic", str(path), "--sample", "--format", "csv"]) == 0
-    out, err = capfd.readouterr()
+    out, err = command("report", "op-statistic", path, "--sample", "--format", "csv")
     assert err.startswith("traceconv: op-statistic: read so far, ")
     header, first, *_ = (line.split(",") for line in out.splitlines())
     row = dict(zip(header, first, strict=True))
@@ -174,9 +170,8 @@ def test_a_compressed_file_gives_lower_limits(
     assert row["count"] == row["count_high"] == row["total_high_ns"] == row["ratio_percent"] == ""
 
 
-def test_the_sample_of_a_large_file_in_a_table(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["report", "summary", str(large), "--sample"]) == 0
-    out, err = capfd.readouterr()
+def test_the_sample_of_a_large_file_in_a_table(large: Path, command: Command) -> None:
+    out, err = command("report", "summary", large, "--sample")
     title, heading, *_, not_yet, _ = out.splitlines()
     assert title.startswith("summary: 95 % intervals from 2,000 blocks (")
     assert heading.split() == ["section", "item", "count", "time", "percent"]
@@ -209,15 +204,14 @@ def test_names_of_processes_in_the_middle_of_a_file_are_found(tmp_path: Path) ->
         assert rows[name]["total_low_ns"] <= 500 * count <= rows[name]["total_high_ns"]
 
 
-def test_a_table_fits_80_columns_and_tells_rows_apart(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_table_fits_80_columns_and_tells_rows_apart(tmp_path: Path, command: Command) -> None:
     """Limits are rounded away from the interval, so that the shown one contains the other."""
     name = "void at::native::vectorized_elementwise_kernel<4, at::native::a_long_name_{}_of_a_functor>(int)"
     events = [kernel(number) | {"name": name.format(number % 12), "pid": number % 2} for number in range(240)]
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
     for report in ("summary", "kernels", "op-statistic"):
-        assert run_command(["report", report, str(path), "--sample"]) == 0
-        lines = capfd.readouterr().out.splitlines()
+        lines = command("report", report, path, "--sample").out.splitlines()
         assert max(map(len, lines)) <= 80
         table = [line for line in lines if "elementwise" in line]
         assert len({line.split("  ")[1 if report == "summary" else 0] for line in table}) >= 2
@@ -316,11 +310,10 @@ def test_why_there_are_no_estimates(tmp_path: Path) -> None:
         (["task-time", "{file}", "--first-answers"], "--first-answers has no estimates for task-time"),
     ],
 )
-def test_usage_errors(folder: Path, capfd: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+def test_usage_errors(folder: Path, command: Command, arguments: list[str], message: str) -> None:
     path = write(folder / "usage.json", 3)
     given = [one.format(file=path, folder=folder) for one in arguments]
-    assert run_command(["report", *given]) == 2
-    out, err = capfd.readouterr()
+    out, err = command("report", *given, code=2)
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
@@ -341,13 +334,11 @@ def test_files_without_events_are_errors_of_a_line(
         assert with_sample[1].count("\n") == 1
 
 
-def test_losses_of_a_file_that_was_read_are_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_losses_of_a_file_that_was_read_are_reported(tmp_path: Path, command: Command) -> None:
     path = write(tmp_path / "cut.json", 100)
     path.write_bytes(path.read_bytes()[:-40])
-    assert run_command(["report", "kernels", str(path), "--sample"]) == 3
-    with_sample = capfd.readouterr().err
-    assert run_command(["report", "kernels", str(path), "--no-cache"]) == 3
-    assert with_sample == capfd.readouterr().err
+    with_sample = command("report", "kernels", path, "--sample", code=3).err
+    assert with_sample == command("report", "kernels", path, "--no-cache", code=3).err
 
 
 def test_events_whose_kind_depends_on_names_elsewhere_give_no_intervals(tmp_path: Path) -> None:
@@ -364,7 +355,7 @@ def test_events_whose_kind_depends_on_names_elsewhere_give_no_intervals(tmp_path
         assert sample(path, "op-statistic", blocks=50).blocks == blocks
 
 
-def test_hostile_names_and_durations(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_hostile_names_and_durations(tmp_path: Path, command: Command) -> None:
     events = [kernel(number) for number in range(6000)]
     for number, event in enumerate(events):
         event["name"] = ("\x1b[31mred", f"own {number}", "'; DROP TABLE task")[number % 3]
@@ -379,20 +370,17 @@ def test_hostile_names_and_durations(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert red["count_low"] <= 2000 <= red["count_high"]
     assert drop["count_low"] <= 2000 <= drop["count_high"]
     assert drop["total_low_ns"] <= 4000 * 2000
-    assert run_command(["report", "kernels", str(path), "--sample", "--top", "600"]) == 0
-    assert "\x1b" not in capfd.readouterr().out
+    assert "\x1b" not in command("report", "kernels", path, "--sample", "--top", "600").out
 
 
 # -- while the file is ingested --
 
 
-def test_a_pipe_gets_the_exact_answer_and_stderr_the_first_ones(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_the_exact_answer_and_stderr_the_first_ones(large: Path, command: Command) -> None:
     arguments = ["report", "kernels", str(large), "--no-cache", "--format", "csv"]
-    assert run_command(arguments) == 0
-    plain = capfd.readouterr()
+    plain = command(*arguments)
     assert plain.err == ""
-    assert run_command([*arguments, "--first-answers"]) == 0
-    with_first = capfd.readouterr()
+    with_first = command(*arguments, "--first-answers")
     assert with_first.out == plain.out
     if with_first.err:  # there may be none on a busy machine
         assert "kernels: 95 % intervals from " in with_first.err
@@ -509,12 +497,11 @@ def test_an_interrupt_ends_the_command_and_its_process(large: Path, tmp_path: Pa
 
 
 def test_without_an_interpreter_there_are_no_first_answers(
-    large: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    large: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "")
     arguments = ["report", "kernels", str(large), "--no-cache", "--format", "csv", "--first-answers"]
-    assert run_command(arguments) == 0
-    assert capfd.readouterr().err == ""
+    assert command(*arguments).err == ""
 
 
 def test_the_process_gives_way_to_the_ingest_after_its_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from commands import Command
 from processes import TRACECONV
 
 from traceconv.cli.app import run
@@ -151,30 +152,29 @@ FORMAT = Format("odd", "an odd file", sniff, "odd_format:read")
     ],
 )
 def test_a_broken_package_is_one_line_and_leaves_the_others(
-    code: str, problem: str, install: Callable[[str], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    code: str, problem: str, install: Callable[[str], None], tmp_path: Path, command: Command
 ) -> None:
     install(code)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "notes.txt").write_text("nothing")
     (tmp_path / "in" / "trace.json").write_text(TRACE)
-    assert run(["ingest", str(tmp_path / "in"), "--db", str(tmp_path / "s.duckdb")]) == 0
-    lines = [line for line in capfd.readouterr().err.splitlines() if "odd" in line]
+    done = command("ingest", tmp_path / "in", "--db", tmp_path / "s.duckdb")
+    lines = [line for line in done.err.splitlines() if "odd" in line]
     assert len(lines) == 1 and problem in lines[0]
-    assert run(["ingest", str(tmp_path / "in" / "notes.txt"), "--db", str(tmp_path / "s.duckdb")]) == 1
+    command("ingest", tmp_path / "in" / "notes.txt", "--db", tmp_path / "s.duckdb", code=1)
 
 
 def test_a_reader_that_fails_is_an_error_of_its_file(
-    install: Callable[[str], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    install: Callable[[str], None], tmp_path: Path, command: Command
 ) -> None:
     install(FORMAT.format(sniff="return 90 if head == b'odd' else 0", read="raise KeyError('lap')"))
     (tmp_path / "a.odd").write_text("odd")
     (tmp_path / "trace.json").write_text(TRACE)
     paths = [str(tmp_path / "a.odd"), str(tmp_path / "trace.json")]
-    assert run(["ingest", *paths, "--db", str(tmp_path / "s.duckdb")]) == 3
-    err = capfd.readouterr().err
+    err = command("ingest", *paths, "--db", tmp_path / "s.duckdb", code=3).err
     assert re.search(r"a\.odd: the plug-in for odd failed: KeyError: 'lap'; update its package", err)
-    assert run(["query", "SELECT name FROM slice", "--db", str(tmp_path / "s.duckdb"), "--format", "csv"]) == 0
-    assert capfd.readouterr().out == "name\na\n"
+    done = command("query", "SELECT name FROM slice", "--db", tmp_path / "s.duckdb", "--format", "csv")
+    assert done.out == "name\na\n"
 
 
 def test_packages_are_not_searched_if_a_built_in_format_is_certain(

@@ -6,16 +6,15 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import perfetto_builder as pb
 import pytest
+from commands import Command, described
 from stores import query
 from trace_files import write_trace
 
 from traceconv.base.diagnostics import Severity
 from traceconv.base.errors import InputError
-from traceconv.cli.app import run as run_command
 from traceconv.export.chrome import export_chrome
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.inspect import inspect_trace
@@ -24,21 +23,10 @@ from traceconv.store.database import open_store
 A = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1.5,"dur":2}'
 
 
-def info(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    code = run_command(["info", *map(str, arguments)])
-    return code, *capfd.readouterr()
-
-
-def described(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, dict[str, Any]]:
-    code, out, _ = info(capfd, *arguments, "--json")
-    (one,) = json.loads(out)
-    return code, one
-
-
-def test_pytorch_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_pytorch_trace(command: Command, tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "worker0.pt.trace.json.gz", rank=3)
-    code, out, err = info(capfd, trace)
-    assert (code, err) == (0, "")
+    out, err = command("info", trace)
+    assert err == ""
     assert out.splitlines() == [
         "worker0.pt.trace.json.gz",
         f"  a trace in Chrome's JSON, {trace.stat().st_size:,} bytes, gzip: intact",
@@ -51,25 +39,25 @@ def test_pytorch_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [trace]
 
 
-def test_times_are_those_of_the_run(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_times_are_those_of_the_run(command: Command, tmp_path: Path) -> None:
     """Objects, samples and marks have times too."""
     trace = tmp_path / "t.json"
     trace.write_text(f'[{{"ph":"N","name":"o","id":1,"pid":1,"ts":1}},{A},{{"ph":"P","name":"s","pid":1,"ts":9}}]')
-    _, one = described(capfd, trace)
+    one = described(command, trace)
     assert (one["first_ns"], one["last_ns"]) == (1000, 9000)
     ingest([trace], tmp_path / "s.duckdb")
     assert query(tmp_path / "s.duckdb", "SELECT start_ns, end_ns FROM run") == [(1000, 9000)]
 
 
-def test_losses_are_those_of_an_ingest(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_losses_are_those_of_an_ingest(command: Command, tmp_path: Path) -> None:
     trace = tmp_path / "t.json"
     wrong = ['"ph":"X","ts":NaN', '"ph":"X","dur":1', '"ph":"X","ts":1,"dur":"x"', '"ph":"Z","ts":1', '"ts":1']
     args = ['{"v":1,"w":"x","x":[]}', "[1]", '{"v":null}', '{"v":2}']
     wrong += [f'"ph":"C","ts":1,"args":{values}' for values in args]
     texts = ",".join(f'{{"name":"a","pid":1,{keys}}}' for keys in wrong)
     trace.write_text(f'[{A},{texts},{{"ph":"t","name":"f","pid":1,"id":1,"ts":1,"dur":99}},{{}}]')
-    code, one = described(capfd, trace)
-    assert (code, one["intact"], one["last_ns"]) == (3, False, 3500)
+    one = described(command, trace, code=3)
+    assert (one["intact"], one["last_ns"]) == (False, 3500)
     losses = {entry["code"]: entry["event_count"] for entry in one["log"] if entry["severity"] != "info"}
     assert losses == {"no_time": 2, "bad_duration": 1, "unknown_phase": 1, "no_phase": 1, "bad_number": 3}
     (run,) = ingest([trace], tmp_path / "s.duckdb")
@@ -79,11 +67,10 @@ def test_losses_are_those_of_an_ingest(capfd: pytest.CaptureFixture[str], tmp_pa
     assert +ingested == losses
 
 
-def test_as_json(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_as_json(command: Command, tmp_path: Path) -> None:
     trace = tmp_path / "t.json"
     trace.write_text(f'[{A},{{"ph":"X" 1}},{{"ph":"C","name":"c","pid":1,"ts":"0.25","args":{{"v":1}}}}]')
-    code, one = described(capfd, trace)
-    assert code == 3
+    one = described(command, trace, code=3)
     [entry] = one.pop("log")
     assert (entry["code"], entry["byte_offset"]) == ("damaged_event", trace.read_text().index('{"ph":"X" 1'))
     assert one == {
@@ -107,16 +94,14 @@ def test_as_json(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     }
 
 
-def test_quick_reads_only_the_first_events(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_quick_reads_only_the_first_events(command: Command, tmp_path: Path) -> None:
     trace = tmp_path / "t.json"
     trace.write_text("[" + ",".join([A] * 200_000) + ',{"ph":"X" 1}]')
-    code, out, _ = info(capfd, trace, "--quick")
-    assert code == 0
+    out = command("info", trace, "--quick").out
     assert f"{trace.stat().st_size:,} bytes: no problems found" in out
     assert out.endswith("  (--quick: only the first events were read)\n")
-    code, one = described(capfd, trace, "--quick")
-    assert 0 < one["event_count"] < 200_000
-    assert described(capfd, trace)[1]["event_count"] == 200_000
+    assert 0 < described(command, trace, "--quick")["event_count"] < 200_000
+    assert described(command, trace, code=3)["event_count"] == 200_000
 
 
 @pytest.mark.parametrize(
@@ -137,46 +122,41 @@ def test_quick_reads_only_the_first_events(capfd: pytest.CaptureFixture[str], tm
         ),
     ],
 )
-def test_other_formats(
-    name: str, text: bytes, format_name: str, writer: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_other_formats(name: str, text: bytes, format_name: str, writer: str, command: Command, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(text)
-    code, one = described(capfd, tmp_path / name)
-    assert code == 0
+    one = described(command, tmp_path / name)
     assert (one["format"], one["writer"], one["intact"]) == (format_name, writer, True)
     assert one["last_ns"] is not None
 
 
-def test_traceconv_export(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_traceconv_export(command: Command, tmp_path: Path) -> None:
     write_trace(tmp_path / "t.json")
     ingest([tmp_path / "t.json"], tmp_path / "s.duckdb")
     with open_store(tmp_path / "s.duckdb") as connection:
         export_chrome(connection, 1, tmp_path / "own.json")
-    code, one = described(capfd, tmp_path / "own.json")
-    assert code == 0
+    one = described(command, tmp_path / "own.json")
     assert one["writer"].startswith("traceconv ")
 
 
-def test_a_folder_of_traces(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_folder_of_traces(command: Command, tmp_path: Path) -> None:
     for rank in range(3):
         write_trace(tmp_path / f"rank{rank}.json", rank=rank)
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "settings.json").write_text('{"a": 1}')
-    code, out, err = info(capfd, tmp_path)
-    assert (code, err) == (0, "")
+    out, err = command("info", tmp_path)
+    assert err == ""
     assert [line for line in out.splitlines() if not line.startswith(" ")] == ["rank0.json", "rank1.json", "rank2.json"]
 
 
-def test_a_folder_of_torch_npu(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_folder_of_torch_npu(command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "ASCEND_PROFILER_OUTPUT"
     write_trace(folder / "trace_view.json")
     (folder / "op_statistic.csv").write_text("Device_id,OP Type\n")
-    code, out, _ = info(capfd, folder)
-    assert code == 0
+    out = command("info", folder).out
     assert "  an output folder of msprof or torch_npu" in out
     assert "  timeline  trace_view.json" in out
     assert all(len(line) <= 80 for line in out.splitlines())
-    assert described(capfd, folder)[1]["timelines"] == [str(folder / "trace_view.json")]
+    assert described(command, folder)["timelines"] == [str(folder / "trace_view.json")]
 
 
 def test_documents_that_follow_each_other_without_events_are_not_a_trace(tmp_path: Path) -> None:
@@ -187,22 +167,20 @@ def test_documents_that_follow_each_other_without_events_are_not_a_trace(tmp_pat
             read()
 
 
-def test_one_of_two_files_is_not_a_trace(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_one_of_two_files_is_not_a_trace(command: Command, tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.json")
     (tmp_path / "u.json").write_text('{"traceEvents": 1}')
-    code, out, err = info(capfd, trace, tmp_path / "u.json")
-    assert code == 3
+    out, err = command("info", trace, tmp_path / "u.json", code=3)
     assert out.startswith("t.json\n")
     assert err.count("\n") == 1
     assert "u.json contains no usable events (it has no array of events)" in err
-    code, out, err = info(capfd, tmp_path / "u.json")
-    assert (code, out, err.count("\n")) == (1, "", 1)
+    out, err = command("info", tmp_path / "u.json", code=1)
+    assert (out, err.count("\n")) == ("", 1)
 
 
-def test_control_characters_in_traces_are_escaped(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_control_characters_in_traces_are_escaped(command: Command, tmp_path: Path) -> None:
     trace = tmp_path / "t\x1b[2J.json.gz"
     keys = json.dumps({"\x1b[31mkey": 1, "k" * 500: 2, "traceEvents": [json.loads(A)]}, ensure_ascii=False)
     trace.write_bytes(gzip.compress(keys.encode()))
-    code, out, _ = info(capfd, trace)
-    assert code in (0, 3)
+    out = command("info", trace).out
     assert all(line.isprintable() and len(line) <= 80 for line in out.splitlines())

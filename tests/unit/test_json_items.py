@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import ijson
 import pytest
+from commands import Command
 
 from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog
 from traceconv.base.errors import InputError
@@ -293,7 +294,7 @@ set = { kind = "compute" }
 """
 
 
-def test_ingest_and_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ingest_and_why(tmp_path: Path, command: Command) -> None:
     text = document(3000)
     (tmp_path / "doc.json").write_bytes(text)
     (tmp_path / "damaged.json").write_bytes(text[:70_000] + b"\x01" + text[70_001:])
@@ -301,9 +302,7 @@ def test_ingest_and_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> No
     (tmp_path / "other.json").write_text('{"rows": [1]}')
     store = ["--db", str(tmp_path / "s.duckdb")]
     names = ["doc.json", "damaged.json"]
-    assert (
-        run(["ingest", *(str(tmp_path / name) for name in names), "--rules", str(tmp_path / "rules.toml"), *store]) == 3
-    )
+    command("ingest", *(str(tmp_path / name) for name in names), "--rules", tmp_path / "rules.toml", *store, code=3)
     expected = recount(text)
     with duckdb.connect(str(tmp_path / "s.duckdb"), read_only=True) as connection:
         sql = "SELECT name, start_ns, dur_ns, device_id, stream_id, kind FROM task WHERE run_id = 1 ORDER BY start_ns"
@@ -314,15 +313,13 @@ def test_ingest_and_why(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> No
     assert len(places) == 5999
     assert lost == (1,)
     for run_id, task_id, start_ns in (places[0], places[777], places[2999], places[3000], places[-2], places[-1]):
-        capfd.readouterr()
-        assert run(["why", "task", str(task_id), "--run", str(run_id), "--json", *store]) == 0
-        (found,) = json.loads(capfd.readouterr().out)["evidence"]
+        (found,) = json.loads(command("why", "task", task_id, "--run", run_id, "--json", *store).out)["evidence"]
         item = text[found["byte_offset"] : found["byte_offset"] + found["byte_count"]]
         assert json.loads(item, parse_float=Decimal)["begin"] * 1000 == start_ns
-    assert run(["ingest", str(tmp_path / "other.json"), "--rules", str(tmp_path / "rules.toml"), *store]) == 1
-    assert "no items at 'r.k.item'" in capfd.readouterr().err
-    assert run(["ingest", str(tmp_path / "doc.json"), "--reader", "json_items", "--replace", *store]) == 2
-    assert "--rules FILE" in capfd.readouterr().err
+    done = command("ingest", tmp_path / "other.json", "--rules", tmp_path / "rules.toml", *store, code=1)
+    assert "no items at 'r.k.item'" in done.err
+    done = command("ingest", tmp_path / "doc.json", "--reader", "json_items", "--replace", *store, code=2)
+    assert "--rules FILE" in done.err
 
 
 TWO_RULES = f"""{RULES.replace("[items]", "[[items]]").split("[[rule]]")[0]}
@@ -364,17 +361,15 @@ def test_rows_of_two_tables_are_accounted_for_and_located(tmp_path: Path, mixed:
             assert [item["from"] if kind == "copy" else int(item["begin"] * 1000) for item in items] == [start_ns]
 
 
-def test_the_outline_of_a_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_outline_of_a_document(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "doc.json"
     path.write_bytes(document(2000, **{"a.b": [{"\x1b[31m": "\x1b[2J"}], "": {"x": 1}, "mixed": [1, "1", None, True]}))
-    assert run(["info", str(path)]) == 0
-    out = capfd.readouterr().out
+    out = command("info", path).out
     assert "\x1b" not in out
     assert "2,000  object   r.k.item\n" in out
     assert 'k.item.name: "k0", "k1", "k2"\n' in out
     assert 'r.mixed.item: 1, "1", true\n' in out
-    assert run(["info", str(path), "--json"]) == 0
-    (found,) = json.loads(capfd.readouterr().out)
+    (found,) = json.loads(command("info", path, "--json").out)
     by_prefix = {one["prefix"]: one for one in found["prefixes"]}
     assert by_prefix["r.k.item"]["counts"] == {"object": 2000}
     assert by_prefix["r.mixed.item"]["counts"] == {"number": 1, "string": 1, "null": 1, "boolean": 1}
@@ -382,8 +377,7 @@ def test_the_outline_of_a_document(tmp_path: Path, capfd: pytest.CaptureFixture[
         "r.a.b", "r.a.b.item", "r.a.b.item.\x1b[31m", 'r.""', 'r."".x',
     ]  # fmt: skip
     path.write_bytes(path.read_bytes()[:90_000])
-    assert run(["info", str(path), "--json"]) == 3
-    (cut,) = json.loads(capfd.readouterr().out)
+    (cut,) = json.loads(command("info", path, "--json", code=3).out)
     assert (cut["intact"], cut["stopped_at"]) == (False, 90_000)
 
 

@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import Command
 from ingest_checks import all_rows
 from stores import query
 
@@ -124,7 +125,7 @@ def test_only_rows_far_from_their_place_are_sorted(
     assert table["name"].null_count == table.num_rows
 
 
-def test_reports_and_queries(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_reports_and_queries(lake: Path, command: Command) -> None:
     """The commands on a lake answer as those on the store."""
     store = str(lake.parent / "s.duckdb")
     for on_store, on_lake in (
@@ -137,8 +138,7 @@ def test_reports_and_queries(lake: Path, capfd: pytest.CaptureFixture[str]) -> N
     ):  # fmt: skip
         answers = []
         for words in (on_store, on_lake):
-            assert run([*words, "--format", "csv"]) == 0
-            answers.append(capfd.readouterr().out)
+            answers.append(command(*words, "--format", "csv").out)
         assert answers[0] == answers[1]
         assert answers[0].count("\n") > 2
 
@@ -168,16 +168,15 @@ def test_a_query_reads_nothing_else_and_writes_nothing(lake: Path, capfd: pytest
     assert {path: path.read_bytes() for path in files_of(lake)} == before
 
 
-def test_runs_are_added_once(lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_added_once(lake: Path, tmp_path: Path, command: Command) -> None:
     before = {path: path.read_bytes() for path in files_of(lake)}
     more = store_of_runs(tmp_path / "more.duckdb", ["job 1/a", "new", "new"], tasks=5)
-    assert run(["export", "parquet", "--db", str(tmp_path / "s.duckdb"), "-o", str(lake)]) == 0
-    assert "run-1 is already in" in capfd.readouterr().err
+    assert "run-1 is already in" in command("export", "parquet", "--db", tmp_path / "s.duckdb", "-o", lake).err
     assert {path: path.read_bytes() for path in files_of(lake)} == before
-    assert run(["export", "parquet", "--db", str(more), "--run", "run-3", "-o", str(lake)]) == 0
+    command("export", "parquet", "--db", more, "--run", "run-3", "-o", lake)
     assert counts(lake) == [(1, 3), (2, 3), (3, 5)]
     # A replaced run keeps its number; the files of its former group are removed.
-    assert run(["export", "parquet", "--db", str(more), "--run", "2", "-o", str(lake), "--overwrite"]) == 0
+    command("export", "parquet", "--db", more, "--run", "2", "-o", lake, "--overwrite")
     assert counts(lake) == [(1, 3), (2, 5), (3, 5)]
     assert not list(lake.rglob("group=__HIVE*/run=*/*"))
     named = {path.name for path in lake.rglob("*.parquet")}
@@ -186,54 +185,43 @@ def test_runs_are_added_once(lake: Path, tmp_path: Path, capfd: pytest.CaptureFi
     }
 
 
-def test_damage_is_listed_and_costs_its_run(
-    lake: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_is_listed_and_costs_its_run(lake: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     question = ["lake", "report", "op-statistic", str(lake), "--run", "all", "--format", "csv"]
     file = next((lake / "task" / "group=job%201%2Fa").rglob("*.parquet"))
     content = file.read_bytes()
     file.write_bytes(content[:-1])
-    assert run(question) == 3
-    out, err = capfd.readouterr()
+    out, err = command(*question, code=3)
     assert out.count("\n") == 3  # both devices of the other run
     assert f"has {len(content) - 1:,} instead of {len(content):,} bytes; run run-1 is omitted" in err
     file.unlink()
-    assert run(question) == 3
-    assert "is missing; run run-1 is omitted" in capfd.readouterr().err
+    assert "is missing; run run-1 is omitted" in command(*question, code=3).err
     # Damage within a file.
     middle = len(content) // 4
     file.write_bytes(content[:middle] + bytes(8) + content[middle + 8 :])
-    assert run(["lake", "list", str(lake), "--check"]) == 3
-    assert "is damaged; export run run-1 again with --overwrite" in capfd.readouterr().err
+    assert "is damaged; export run run-1 again with --overwrite" in command("lake", "list", lake, "--check", code=3).err
     store = lake.parent / "back.duckdb"
-    assert run(["ingest", str(lake), "--db", str(store)]) == 3
-    assert "is damaged; its run is omitted" in capfd.readouterr().err
+    assert "is damaged; its run is omitted" in command("ingest", lake, "--db", store, code=3).err
     assert query(store, "SELECT label FROM run") == [("run-2",)]
-    assert run(["ingest", str(lake), "--db", str(lake.parent / "strict.duckdb"), "--strict"]) == 3
+    command("ingest", lake, "--db", lake.parent / "strict.duckdb", "--strict", code=3)
     assert not (lake.parent / "strict.duckdb").exists()
     # A footer that can't be read, in the first file of a table.
     file.write_bytes(content[:-8] + b"\xff\xff\xff\x7fPAR1")
-    capfd.readouterr()
-    assert run(question) == 3
-    out, err = capfd.readouterr()
+    out, err = command(*question, code=3)
     assert out.count("\n") == 3
     assert f"{file.name} is damaged; run run-1 is omitted" in err
     assert len(err.splitlines()) == 1
-    assert run(["ingest", str(lake), "--db", str(lake.parent / "other.duckdb")]) == 3
+    command("ingest", lake, "--db", lake.parent / "other.duckdb", code=3)
     # In another file.
     file.write_bytes(content)
     other = next((lake / "task" / "group=__HIVE_DEFAULT_PARTITION__").rglob("*.parquet"))
     other.write_bytes(other.read_bytes()[:-8] + b"\xff\xff\xff\x7fPAR1")
-    capfd.readouterr()
-    assert run(question) == 3
-    out, err = capfd.readouterr()
+    out, err = command(*question, code=3)
     assert out.count("\n") == 3
     assert f"{other.name} is damaged; run run-2 is omitted" in err
     assert len(err.splitlines()) == 1
     # If there are too many files to read all footers when the lake is opened, it is an error.
     monkeypatch.setattr("traceconv.lake.views._MOST_CHECKED", 1)
-    assert run(question) == 1
-    assert len(capfd.readouterr().err.splitlines()) == 1
+    assert len(command(*question, code=1).err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -252,12 +240,9 @@ def test_damage_is_listed_and_costs_its_run(
         lambda entry: entry.pop("run"),
     ],
 )
-def test_an_invalid_entry_is_listed(
-    lake: Path, change: Callable[[dict[str, Any]], object], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_entry_is_listed(lake: Path, change: Callable[[dict[str, Any]], object], command: Command) -> None:
     change_entry(lake, 0, change)
-    assert run(["lake", "list", str(lake), "--format", "csv"]) == 3
-    out, err = capfd.readouterr()
+    out, err = command("lake", "list", lake, "--format", "csv", code=3)
     assert [line.split(",")[1] for line in out.splitlines()] == ["label", "run-2"]
     assert len(err.splitlines()) == 1
     assert "_runs/0123456789abcdef.json" in err
@@ -381,15 +366,11 @@ def older_lake(tmp_path: Path) -> Path:
     return tmp_path / "older"
 
 
-def test_runs_of_an_older_version(older_lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_an_older_version(older_lake: Path, tmp_path: Path, command: Command) -> None:
     """They are read next to others as a migrated store is; what they lack is reported."""
     with lzma.open(GOLDEN / "mini_transformer.duckdb.xz") as packed:
         (tmp_path / "s.duckdb").write_bytes(packed.read())
-    assert (
-        run(["export", "parquet", "--db", str(store_of_runs(tmp_path / "new.duckdb", ["g"])), "-o", str(older_lake)])
-        == 0
-    )
-    capfd.readouterr()
+    command("export", "parquet", "--db", store_of_runs(tmp_path / "new.duckdb", ["g"]), "-o", older_lake)
     with pytest.warns(traceconv.StoreMigrated):
         store = traceconv.open_store(db=tmp_path / "s.duckdb")
     with pytest.warns(traceconv.DataLossWarning, match="1 run has schema version 9; NULL or without rows"):
@@ -409,9 +390,8 @@ def test_runs_of_an_older_version(older_lake: Path, tmp_path: Path, capfd: pytes
         for report in ("breakdown", "op-statistic", "task-time", "step-breakdown"):
             assert list(lake.report(report, run=1)) == list(store.report(report)), report
         assert [row["run_id"] for row in lake.report("breakdown", run="all")] == [1, 2, 2]
-    assert run(["lake", "list", str(older_lake), "--check"]) == 0
-    assert "until exported again with --overwrite: device_total" in capfd.readouterr().err
-    assert run(["ingest", str(older_lake), "--db", str(tmp_path / "back.duckdb")]) == 0
+    assert "until exported again with --overwrite: device_total" in command("lake", "list", older_lake, "--check").err
+    command("ingest", older_lake, "--db", tmp_path / "back.duckdb")
     with (
         traceconv.open_store(db=tmp_path / "back.duckdb") as back,
         traceconv.open_store(db=tmp_path / "s.duckdb") as store,
@@ -419,20 +399,17 @@ def test_runs_of_an_older_version(older_lake: Path, tmp_path: Path, capfd: pytes
         for name in ("task", "device_busy", "device_total", "memory_interval"):
             sql = f"FROM {name} WHERE run_id = 1 ORDER BY ALL"
             assert back.query(sql).fetchall() == store.query(sql).fetchall(), name
-    assert run(["export", "parquet", "--db", str(tmp_path / "s.duckdb"), "-o", str(older_lake), "--overwrite"]) == 0
-    capfd.readouterr()
-    assert run(["lake", "list", str(older_lake), "--check"]) == 0
-    assert capfd.readouterr().err == ""
+    command("export", "parquet", "--db", tmp_path / "s.duckdb", "-o", older_lake, "--overwrite")
+    assert command("lake", "list", older_lake, "--check").err == ""
 
 
-def test_a_damaged_footer_omits_its_run(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_footer_omits_its_run(lake: Path, command: Command) -> None:
     file = next((lake / "task" / "group=job%201%2Fa").rglob("*.parquet"))
     content = bytearray(file.read_bytes())
     length = int.from_bytes(content[-8:-4], "little")
     content[-8 - length : -8] = b"\xff" * length
     file.write_bytes(content)
-    assert run(["lake", "report", "breakdown", str(lake), "--run", "all", "--format", "csv"]) == 3
-    out, err = capfd.readouterr()
+    out, err = command("lake", "report", "breakdown", lake, "--run", "all", "--format", "csv", code=3)
     assert [line.split(",")[:2] for line in out.splitlines()[1:]] == [["1", "0"], ["1", "1"]]
     assert err.splitlines()[0].endswith(f"run=0123456789abcdef/{file.name} is damaged; run run-1 is omitted")
     found = traceconv.info(lake)
@@ -440,9 +417,8 @@ def test_a_damaged_footer_omits_its_run(lake: Path, capfd: pytest.CaptureFixture
     assert [one["label"] for one in found[0].details["runs"]] == ["run-2"]
 
 
-def test_info_describes_and_checks_a_lake(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["info", str(lake)]) == 0
-    lines = capfd.readouterr().out.splitlines()
+def test_info_describes_and_checks_a_lake(lake: Path, command: Command) -> None:
+    lines = command("info", lake).out.splitlines()
     assert lines[0].endswith(" bytes in Parquet files")
     assert "  run 2: run-2, complete" in lines or "  run 2: run-2, with losses (see import_log)" in lines
     [found] = traceconv.info(lake)
@@ -456,25 +432,20 @@ def test_info_describes_and_checks_a_lake(lake: Path, capfd: pytest.CaptureFixtu
     [problem] = found.details["problems"]
     assert problem in "\n".join(found.text)
     assert "is damaged; export run" in problem
-    assert run(["info", str(lake)]) == 3
+    command("info", lake, code=3)
 
 
-def test_a_window_since_the_start_of_a_run_is_that_of_the_store(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_window_since_the_start_of_a_run_is_that_of_the_store(tmp_path: Path, command: Command) -> None:
     """The third run begins at another time than the others, and has tasks in the window; they are shorter."""
     samples = Path(__file__).parents[2] / "sample_traces"
     db, lake = tmp_path / "s.duckdb", tmp_path / "lake"
     traces = [str(samples / name) for name in ("mini_resnet", "mini_transformer", "pytorch")]
-    assert run(["ingest", *traces, "--db", str(db)]) == 0
-    assert run(["lake", "ingest", *traces, "--into", str(lake)]) == 0
+    command("ingest", *traces, "--db", db)
+    command("lake", "ingest", *traces, "--into", lake)
     for number, rows in ((1, 0), (3, 1)):
         window = ["--run", str(number), "--from", "10ms", "--to", "50ms", "--format", "csv"]
-        capfd.readouterr()
-        assert run(["report", "breakdown", "--db", str(db), *window]) == 0
-        expected = capfd.readouterr().out
+        expected = command("report", "breakdown", "--db", db, *window).out
         assert expected.count("\n") == 1 + rows
-        assert run(["lake", "report", "breakdown", str(lake), *window]) == 0
-        assert capfd.readouterr().out == expected
+        assert command("lake", "report", "breakdown", lake, *window).out == expected
     # Counted from the JSON file: union of kernels, cut to the window since the first event.
     assert "24072659" in expected

@@ -6,12 +6,12 @@ import pickle
 from pathlib import Path
 
 import pytest
+from commands import Command
 from ingest_checks import all_rows
 from trace_files import write_trace
 
 import traceconv
 from traceconv.base.errors import OutputError, TraceconvError, UsageError
-from traceconv.cli.app import run
 from traceconv.cli.progress import ingest_progress
 from traceconv.lake.entries import read_lake
 from traceconv.lake.folder import lake_folder
@@ -33,7 +33,7 @@ def rows_of(lake: Path, store: Path) -> dict[str, list[tuple[object, ...]]]:
     return all_rows(store)
 
 
-def test_it_equals_an_ingest_and_an_export(traces: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_equals_an_ingest_and_an_export(traces: Path, tmp_path: Path, command: Command) -> None:
     """A capture with its losses and traces, in the order of the paths, with any number of processes."""
     (traces / "rank1.json").write_bytes((traces / "rank1.json").read_bytes()[:-9])  # truncated
     paths = [SAMPLES / "mini_resnet", traces]
@@ -41,22 +41,20 @@ def test_it_equals_an_ingest_and_an_export(traces: Path, tmp_path: Path, capfd: 
     expected = all_rows(tmp_path / "s.duckdb")
     for jobs in (1, 2):
         lake = tmp_path / f"lake{jobs}"
-        assert run(["lake", "ingest", *map(str, paths), "--into", str(lake), "--jobs", str(jobs)]) == 3
-        assert "rank1.json ingested as run 3 " in capfd.readouterr().err
+        done = command("lake", "ingest", *paths, "--into", lake, "--jobs", jobs, code=3)
+        assert "rank1.json ingested as run 3 " in done.err
         assert rows_of(lake, tmp_path / f"{jobs}.duckdb") == expected
 
 
-def test_what_is_in_the_lake_is_kept(traces: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_in_the_lake_is_kept(traces: Path, tmp_path: Path, command: Command) -> None:
     lake = tmp_path / "lake"
     words = ["lake", "ingest", str(traces), "--into", str(lake)]
-    assert run(words) == 0
+    command(*words)
     files = sorted(lake.rglob("*.parquet"))
     (traces / "copy.json").write_bytes((traces / "rank0.json").read_bytes())
     (traces / "rank3.json").write_bytes(b"")
     write_trace(traces / "rank4.json", rank=4, seed=4)
-    capfd.readouterr()
-    assert run(words) == 3
-    said = capfd.readouterr().err
+    said = command(*words, code=3).err
     assert "rank4.json ingested as run 4" in said
     assert "copy.json has the same content as run 1 (rank0.json)" in said
     assert "1 runs ingested, 4 already in" in said
@@ -65,22 +63,17 @@ def test_what_is_in_the_lake_is_kept(traces: Path, tmp_path: Path, capfd: pytest
     (traces / "rank3.json").unlink()
     entry = min((lake / "_runs").iterdir())
     entry.write_bytes(b"{")
-    assert run(words) == 3
-    assert (
-        f"failed: {lake}: the entry _runs/{entry.name} is not valid JSON (--replace replaces it)"
-        in capfd.readouterr().err
-    )
-    assert run([*words, "--replace"]) == 0
-    assert "5 runs ingested\n" in capfd.readouterr().err
+    done = command(*words, code=3)
+    assert f"failed: {lake}: the entry _runs/{entry.name} is not valid JSON (--replace replaces it)" in done.err
+    assert "5 runs ingested\n" in command(*words, "--replace").err
     assert not any(path.exists() for path in files)
     assert [one.run["rank"] for one in read_lake(lake_folder(lake)).entries] == [0, 1, 2, 4]
 
 
-def test_what_can_not_be_ingested(traces: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_can_not_be_ingested(traces: Path, tmp_path: Path, command: Command) -> None:
     lake = tmp_path / "lake"
     (tmp_path / "bad.json").write_bytes(b"[{]")
-    assert run(["lake", "ingest", str(tmp_path / "bad.json"), "--into", str(lake)]) == 1
-    assert "bad.json" in capfd.readouterr().err
+    assert "bad.json" in command("lake", "ingest", tmp_path / "bad.json", "--into", lake, code=1).err
     traceconv.lake_ingest(traces, into=lake)
     with pytest.raises(UsageError, match="is a lake; ingest it into a store"):
         traceconv.lake_ingest(lake, into=tmp_path / "other")

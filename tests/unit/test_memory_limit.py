@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 import pytest
+from commands import Command
 
-from traceconv.cli import app
 from traceconv.reports import msprof_csv, run
 from traceconv.store.memory_limit import shrink_cache, sorted_on_disk
 
@@ -38,15 +38,14 @@ def test_a_query_without_memory_is_asked_again_with_less() -> None:
 
 @pytest.mark.parametrize("form", ["csv", "msprof-csv"])
 def test_the_command_asks_again_too(
-    make_store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], form: str
+    make_store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, command: Command, form: str
 ) -> None:
     """Its connection is restricted; the error was that the store may be damaged."""
     for module in (run, msprof_csv):
         monkeypatch.setattr(module, "sorted_on_disk", asked_twice)
     task = {"id": 1, "op_id": 1, "start_ns": 0, "dur_ns": 5, "kind": "compute", "task_type": "AI_CORE"}
     store = make_store(task=[task], op=[{"op_id": 1, "op_type": "MatMul"}])
-    assert app.run(["report", "op-statistic", "--db", str(store), "--format", form]) == 0
-    assert "MatMul" in capfd.readouterr().out
+    assert "MatMul" in command("report", "op-statistic", "--db", store, "--format", form).out
 
 
 def asked_twice(connection: duckdb.DuckDBPyConnection, ask: Callable[[], Iterator[Any]]) -> Iterator[Any]:

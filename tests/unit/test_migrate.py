@@ -15,10 +15,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from commands import Command
 
 import traceconv
 from traceconv.base.errors import StoreError, StoreMigrated
-from traceconv.cli.app import run
 from traceconv.pipeline.ingest import ingest
 from traceconv.reports.catalog import reports
 from traceconv.reports.current_store import open_current_store
@@ -114,18 +114,15 @@ def test_a_migrated_store_has_the_definitions_and_the_reports_of_a_fresh_one(
     assert [path.name for path in tmp_path.iterdir()] == ["old.duckdb"]
 
 
-def test_a_report_migrates_and_reports_it_once(old: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_report_migrates_and_reports_it_once(old: Path, command: Command) -> None:
     arguments = ["report", "op-statistic", "--format", "csv", "--db", str(old)]
-    assert run(arguments) == 0
-    first = capfd.readouterr()
+    first = command(*arguments)
     assert first.err == f"traceconv: {old} was migrated from schema version 5 to {SCHEMA_VERSION}\n"
-    assert run(arguments) == 0
-    assert capfd.readouterr() == (first.out, "")
+    assert command(*arguments) == (first.out, "")
 
 
-def test_info_shows_the_older_version_and_changes_nothing(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["info", str(old)]) == 0
-    assert "schema version 5" in capsys.readouterr().out
+def test_info_shows_the_older_version_and_changes_nothing(old: Path, command: Command) -> None:
+    assert "schema version 5" in command("info", old).out
     assert version(old) == 5
 
 

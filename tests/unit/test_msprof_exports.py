@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import Command
 from stores import query
 from vendor_recording import made_up, meta, us, waits, write_csv, write_sums
 
-from traceconv.cli import app
 from traceconv.formats.vendor_folder.discover import find_vendor_folders
 from traceconv.normalize.vendor_csv.spec import plain
 from traceconv.pipeline.ingest import ingest
@@ -103,22 +103,18 @@ def test_each_task_of_an_export_is_stored_once(timeline: bool, tmp_path: Path) -
     ]
 
 
-def test_verify_agrees_and_still_finds_a_start_inside_of_the_part(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_agrees_and_still_finds_a_start_inside_of_the_part(tmp_path: Path, command: Command) -> None:
     out = folder(tmp_path)
-    assert app.run(["verify", str(out.parent), "--format", "csv"]) == 0
-    err = capfd.readouterr().err
+    err = command("verify", out.parent, "--format", "csv").err
     assert "api_statistic_20260605161737.csv: 18 cells, all agree" in err
     table = out / f"task_time_{TABLES}.csv"
     right, wrong = us(MIXED[2][1] - MIXED[2][3]), us(MIXED[2][1] + 200)
     table.write_text(table.read_text().replace(right, wrong))
-    assert app.run(["verify", str(out.parent), "--format", "csv"]) == 3
-    rows = csv.DictReader(io.StringIO(capfd.readouterr().out))
+    rows = csv.DictReader(io.StringIO(command("verify", out.parent, "--format", "csv", code=3).out))
     assert ("task start(us)", wrong) in {(row["column_name"], row["vendor_value"]) for row in rows}
 
 
-def test_waits_continue_from_slice_to_slice(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_waits_continue_from_slice_to_slice(tmp_path: Path, command: Command) -> None:
     """Twelve slices of two devices, written by several processes, the first with a byte order mark."""
     recording = made_up(5, devices=(0, 1), steps=1, kernels=40)
     rows = sorted(recording.rows, key=lambda row: (row.device, row.start_ns))
@@ -135,8 +131,7 @@ def test_waits_continue_from_slice_to_slice(tmp_path: Path, capfd: pytest.Captur
     first = tmp_path / "op_summary_slice_0_20260101000000.csv"
     first.write_bytes(b"\xef\xbb\xbf" + first.read_bytes())
     write_sums(tmp_path / "op_statistic_20260101000003.csv", rows, device_id=True)
-    assert app.run(["verify", str(tmp_path)]) == 0
-    assert "120 cells, all agree" in capfd.readouterr().err
+    assert "120 cells, all agree" in command("verify", tmp_path).err
 
 
 @pytest.mark.parametrize(

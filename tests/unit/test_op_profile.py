@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Command
 
 import traceconv
 from traceconv.base.errors import ModelError, UsageError
-from traceconv.cli.app import run
 from traceconv.runtime import op_cache
 from traceconv.runtime.error_text import first_line
 from traceconv.runtime.op_profile import profile_op
@@ -212,7 +212,7 @@ def test_disabled_and_unwritable_caches_are_not_used(tmp_path: Path, monkeypatch
     assert list((tmp_path / "xdg" / "traceconv").rglob("*.json"))
 
 
-def test_the_command(capfd: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_the_command(command: Command, folder: Path) -> None:
     call = [
         "op-profile",
         "MaxPool",
@@ -225,21 +225,16 @@ def test_the_command(capfd: pytest.CaptureFixture[str], folder: Path) -> None:
         "-n",
         "2",
     ]
-    assert run(call) == 0
-    shown = capfd.readouterr()
+    shown = command(*call)
     [row] = json.loads(shown.out)
     assert row["output_shapes"] == "1,3,15,15"
     assert row["latencies_ns"] == [row["min_ns"]] * 2
     assert (row["repeat"], row["cached"]) == (2, False)
     assert "ran 2 times" in shown.err
-    assert run(call) == 0
-    assert "taken from the cache" in capfd.readouterr().err
-    assert run(["op-profile", "Reshape", "--input", "4x6", "--input", "2:int64=3,8"]) == 0
-    assert "3,8" in capfd.readouterr().out
-    assert run(["op-profile", "--cache-size"]) == 0
-    assert capfd.readouterr().out.startswith("2 entries, ")
-    assert run(["op-profile", "--reset-cache"]) == 0
-    assert "removed 2 entries" in capfd.readouterr().err
+    assert "taken from the cache" in command(*call).err
+    assert "3,8" in command("op-profile", "Reshape", "--input", "4x6", "--input", "2:int64=3,8").out
+    assert command("op-profile", "--cache-size").out.startswith("2 entries, ")
+    assert "removed 2 entries" in command("op-profile", "--reset-cache").err
     assert not list(folder.rglob("*.json"))
 
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from commands import Command
 
 import traceconv
 from traceconv.base.errors import UsageError
-from traceconv.cli.app import run
 
 
 class SlowSession:
@@ -82,9 +82,7 @@ def test_with_the_wall_clock_times_are_those_of_the_wall(slow: SlowSession) -> N
     assert last_ns < end_ns
 
 
-def test_with_the_virtual_clock_both_times_are_known(
-    slow: SlowSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_with_the_virtual_clock_both_times_are_known(slow: SlowSession, tmp_path: Path, command: Command) -> None:
     """The span of another thread is too short by the emulation, which ingest reports; that of the same is not."""
     p, least_ns = profiled(slow, "virtual", tmp_path / "raw")
     rows = p.arrow("SELECT kind, name, dur_ns, start_ns, wall_start_ns, wall_dur_ns FROM range").to_pylist()
@@ -96,8 +94,8 @@ def test_with_the_virtual_clock_both_times_are_known(
     assert inference["dur_ns"] <= inference["wall_dur_ns"] - least_ns
     # What began after the stop has moved by its length.
     assert any(row["wall_start_ns"] - row["start_ns"] >= least_ns for row in rows)
-    assert run(["ingest", str(tmp_path / "raw"), "--db", str(tmp_path / "t.duckdb")]) == 0
-    assert "info: range: spans during emulation in another thread" in capfd.readouterr().err
+    done = command("ingest", tmp_path / "raw", "--db", tmp_path / "t.duckdb")
+    assert "info: range: spans during emulation in another thread" in done.err
 
 
 def test_spans_around_their_own_emulation_are_not_reported(slow: SlowSession) -> None:
@@ -147,12 +145,12 @@ def test_profiles_with_different_clocks_can_not_be_open_together(slow: SlowSessi
         traceconv.profile(clock="wal")
 
 
-def test_a_recording_with_the_wall_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["record", "mini_resnet", "-n", "3", "-o", str(tmp_path / "raw"), "--clock", "wall"]) == 0
+def test_a_recording_with_the_wall_clock(tmp_path: Path, command: Command) -> None:
+    command("record", "mini_resnet", "-n", "3", "-o", tmp_path / "raw", "--clock", "wall")
     traceconv.ingest(tmp_path / "raw", db=tmp_path / "t.duckdb")
     with traceconv.open_store(tmp_path / "t.duckdb") as store:
         sql = "SELECT name, count(*) > 2 FROM range WHERE kind = 'emulation' GROUP BY name ORDER BY name LIMIT 1"
         assert store.query(sql).fetchall() == [("emulation", True)]
         assert store.query("SELECT count(*) FROM import_log WHERE severity <> 'info'").fetchall() == [(0,)]
-    assert run(["record", "mini_resnet", "-o", str(tmp_path), "--clock", "wall", "--deterministic"]) == 2
-    assert "--clock wall: --deterministic simulates the host's times" in capsys.readouterr().err
+    done = command("record", "mini_resnet", "-o", tmp_path, "--clock", "wall", "--deterministic", code=2)
+    assert "--clock wall: --deterministic simulates the host's times" in done.err

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Command
 
 import traceconv
 from traceconv.base.errors import InputError, UsageError
@@ -105,15 +106,14 @@ def test_a_file_name_determines_its_format() -> None:
     assert parse_options({}).output is None
 
 
-def test_errors_write_options_as_their_user_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from traceconv.cli.app import run
+def test_errors_write_options_as_their_user_does(tmp_path: Path, command: Command) -> None:
 
     with pytest.raises(UsageError, match=r"^batch -1: must be an integer, at least 1"):
         traceconv.record("mini_resnet", tmp_path, batch=-1)
     with pytest.raises(UsageError, match=r"^iterations 0: must be from 1"):
         traceconv.record("mini_resnet", tmp_path, iterations=0)
-    assert run(["record", "mini_resnet", "-o", str(tmp_path), "--batch", "-1"]) == 2
-    assert "--batch -1: must be an integer, at least 1" in capsys.readouterr().err
+    done = command("record", "mini_resnet", "-o", tmp_path, "--batch", "-1", code=2)
+    assert "--batch -1: must be an integer, at least 1" in done.err
 
 
 def test_the_optimizer_of_a_session_is_a_name_or_an_optimizer() -> None:

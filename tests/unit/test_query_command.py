@@ -9,10 +9,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from commands import Command
 from processes import TRACECONV
 from store_builder import build_store
-
-from traceconv.cli.app import run as run_command
 
 
 @pytest.fixture(scope="module")
@@ -21,28 +20,26 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_store(path, task=[{"id": n, "name": f"k{n}", "dur_ns": 2**62} for n in range(3)])
 
 
-def query(capfd: pytest.CaptureFixture[str], store: Path, *arguments: str) -> tuple[int, str, str]:
-    code = run_command(["query", *arguments, "--db", str(store)])
-    return code, *capfd.readouterr()
+def query(command: Command, store: Path, *arguments: object) -> str:
+    return command("query", *arguments, "--db", store).out
 
 
-def test_formats(capfd: pytest.CaptureFixture[str], store: Path) -> None:
+def test_formats(command: Command, store: Path) -> None:
     sql = "SELECT sum(dur_ns) AS total, 'a,b' AS text, NULL AS nothing, [1, 2] AS list FROM task"
     total = 3 * 2**62
-    assert query(capfd, store, sql, "--format", "csv")[1] == f'total,text,nothing,list\n{total},"a,b",,"[1, 2]"\n'
-    assert json.loads(query(capfd, store, sql, "--format", "json")[1]) == [
+    assert query(command, store, sql, "--format", "csv") == f'total,text,nothing,list\n{total},"a,b",,"[1, 2]"\n'
+    assert json.loads(query(command, store, sql, "--format", "json")) == [
         {"total": total, "text": "a,b", "nothing": None, "list": [1, 2]}
     ]
-    assert query(capfd, store, sql)[1].splitlines()[2].split() == [str(total), "a,b", "-", "1,", "2"]
+    assert query(command, store, sql).splitlines()[2].split() == [str(total), "a,b", "-", "1,", "2"]
 
 
-def test_values_of_every_kind_are_json(capfd: pytest.CaptureFixture[str], store: Path) -> None:
+def test_values_of_every_kind_are_json(command: Command, store: Path) -> None:
     sql = (
         "SELECT 1.50::DECIMAL(9,2) AS a, 'nan'::DOUBLE AS b, DATE '2024-01-02' AS c, {'k': [true]} AS d, "
         "MAP {'x': 1} AS e, '\\xAA'::BLOB AS f, 1 AS g, 2 AS g, INTERVAL 1 DAY AS h"
     )
-    code, out, _ = query(capfd, store, sql, "--format", "ndjson")
-    assert code == 0
+    out = query(command, store, sql, "--format", "ndjson")
     found = json.loads(out)
     assert '"a": 1.50,' in out
     assert {key: found[key] for key in "bcdefg"} == {
@@ -51,26 +48,23 @@ def test_values_of_every_kind_are_json(capfd: pytest.CaptureFixture[str], store:
     assert found["g_2"] == 2
 
 
-def test_reports_are_views(capfd: pytest.CaptureFixture[str], store: Path) -> None:
-    assert query(capfd, store, "SELECT name FROM task_time(run := 1) LIMIT 1", "--format", "csv")[1] == "name\nk0\n"
+def test_reports_are_views(command: Command, store: Path) -> None:
+    assert query(command, store, "SELECT name FROM task_time(run := 1) LIMIT 1", "--format", "csv") == "name\nk0\n"
 
 
-def test_sql_from_standard_input(
-    capfd: pytest.CaptureFixture[str], store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sql_from_standard_input(command: Command, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 1 AS a; -- done\n"))
-    assert query(capfd, store, "-", "--format", "csv")[1] == "a\n1\n"
+    assert query(command, store, "-", "--format", "csv") == "a\n1\n"
 
 
-def test_parquet_keeps_wide_integers_exact(capfd: pytest.CaptureFixture[str], store: Path, tmp_path: Path) -> None:
+def test_parquet_keeps_wide_integers_exact(command: Command, store: Path, tmp_path: Path) -> None:
     target = tmp_path / "o.parquet"
-    code, *_ = query(capfd, store, "SELECT sum(dur_ns) AS total FROM task -- all", "-o", str(target))
-    assert code == 0
+    query(command, store, "SELECT sum(dur_ns) AS total FROM task -- all", "-o", target)
     assert duckdb.sql(f"FROM '{target}'").fetchall() == [(3 * 2**62,)]
 
 
-def test_many_rows_are_read_in_batches(capfd: pytest.CaptureFixture[str], store: Path) -> None:
-    _, out, _ = query(capfd, store, "SELECT range AS n FROM range(20000)", "--format", "csv")
+def test_many_rows_are_read_in_batches(command: Command, store: Path) -> None:
+    out = query(command, store, "SELECT range AS n FROM range(20000)", "--format", "csv")
     assert out == "n\n" + "".join(f"{n}\n" for n in range(20000))
 
 
@@ -99,9 +93,8 @@ def test_closed_pipe_is_not_an_error(store: Path) -> None:
         ("SELECT CASE WHEN range > 10000 THEN error('late\x1b[2J') END FROM range(20000)", "late"),
     ],
 )
-def test_errors_are_one_line(capfd: pytest.CaptureFixture[str], store: Path, sql: str, message: str) -> None:
-    code, out, err = query(capfd, store, sql, "--format", "csv")
-    assert code == 2
+def test_errors_are_one_line(command: Command, store: Path, sql: str, message: str) -> None:
+    out, err = command("query", sql, "--format", "csv", "--db", store, code=2)
     assert err.startswith("traceconv: ")
     assert message in err
     assert len(err.splitlines()) == 1
@@ -109,17 +102,15 @@ def test_errors_are_one_line(capfd: pytest.CaptureFixture[str], store: Path, sql
     assert "late" in message or out == ""
 
 
-def test_a_statement_in_a_file(capfd: pytest.CaptureFixture[str], store: Path, tmp_path: Path) -> None:
+def test_a_statement_in_a_file(command: Command, store: Path, tmp_path: Path) -> None:
     file = tmp_path / "question.sql"
     file.write_text("\ufeffSELECT 1 AS one;\n", "utf-8")
     for option in ("-f", "--file"):
-        assert run_command(["query", option, str(file), "--db", str(store), "--format", "csv"]) == 0
-        assert capfd.readouterr().out == "one\n1\n"
+        assert command("query", option, file, "--db", store, "--format", "csv").out == "one\n1\n"
     file.write_bytes(b"SELECT '\xff'")
     for arguments, code, message in (
         (["-f", str(file)], 2, "not UTF-8"),
         (["-f", str(tmp_path)], 1, "can't read"),
         (["-f", str(tmp_path / "none.sql")], 1, "No such file"),
     ):
-        assert run_command(["query", *arguments, "--db", str(store)]) == code
-        assert message in capfd.readouterr().err
+        assert message in command("query", *arguments, "--db", store, code=code).err

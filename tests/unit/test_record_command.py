@@ -13,12 +13,12 @@ import numpy as np
 import onnx
 import pytest
 import runtime_invariants
+from commands import Command
 from onnx_models import ModelBuilder
 from processes import TRACECONV, heed_interrupts, wait_until
 from runtime_reader import Capture
 
 from traceconv.base.errors import OutputError
-from traceconv.cli.app import run
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.wire.log_writer import CaptureWriter
 
@@ -29,9 +29,8 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_path_goes_to_stdout_and_diagnostics_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "-n", "2", "--warmup", "1"]) == 0
-    output = capsys.readouterr()
+def test_path_goes_to_stdout_and_diagnostics_to_stderr(tmp_path: Path, command: Command) -> None:
+    output = command("record", "mini_resnet", "-o", tmp_path / "raw", "-n", "2", "--warmup", "1")
     folder = Path(output.out.strip())
     assert folder.parent == tmp_path / "raw" and folder.name.startswith("PROF_000001_")
     assert output.err == "mini_resnet: 14 ops × 2 iterations recorded\n"
@@ -104,31 +103,28 @@ def test_local_paths_are_not_logged(tmp_path: Path) -> None:
     assert b"secret" not in data and str(tmp_path).encode() not in data
 
 
-def test_unsupported_op_leaves_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_op_leaves_no_files(tmp_path: Path, command: Command) -> None:
     b = ModelBuilder()
     onnx.save(b.model({"x": [1, 4]}, [b.node("Foo", ["x"])]), tmp_path / "m.onnx")
-    assert run(["record", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "raw")]) == 1
-    output = capsys.readouterr().err
+    output = command("record", tmp_path / "m.onnx", "-o", tmp_path / "raw", code=1).err
     assert "op Foo (node 'foo_0', opset 17)" in output
     assert not (tmp_path / "raw").exists()
 
 
-def test_invalid_input_leaves_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_input_leaves_no_files(tmp_path: Path, command: Command) -> None:
     b = ModelBuilder()
     proto = b.model({"ids": [1, 4]}, [b.node("Gather", [b.weight((10, 4)), "ids"])], elem_types={"ids": 7})
     onnx.save(proto, tmp_path / "m.onnx")
     np.savez(tmp_path / "in.npz", ids=np.array([[0, 1, 2, 99]]))
     arguments = [str(tmp_path / "m.onnx"), "-o", str(tmp_path / "raw"), "--input", str(tmp_path / "in.npz")]
-    assert run(["record", *arguments]) == 1
-    output = capsys.readouterr().err
+    output = command("record", *arguments, code=1).err
     assert "op Gather (node 'gather_0', opset 17) fails" in output and output.count("\n") == 1
     assert not (tmp_path / "raw").exists()
 
 
-def test_unwritable_output_is_a_one_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_output_is_a_one_line_error(tmp_path: Path, command: Command) -> None:
     (tmp_path / "file").write_text("")
-    assert run(["record", "mini_resnet", "-o", str(tmp_path / "file")]) == 1
-    output = capsys.readouterr()
+    output = command("record", "mini_resnet", "-o", tmp_path / "file", code=1)
     assert "can't write" in output.err and output.err.count("\n") == 1 and output.out == ""
 
 
@@ -193,7 +189,7 @@ def test_interrupted_recording_keeps_its_records(ending: signal.Signals, tmp_pat
     runtime_invariants.check_streams(capture)
 
 
-def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, command: Command) -> None:
     b = ModelBuilder()
     onnx.save(b.model({"x": [4, 3]}, [b.node("Softmax", ["x"])]), str(tmp_path / "one.onnx"))
     b = ModelBuilder()
@@ -202,21 +198,18 @@ def test_a_model_of_a_single_operator_has_no_iterations(tmp_path: Path, capfd: p
     for name in ("one", "two"):
         raw = str(tmp_path / f"raw_{name}")
         words = ["record", str(tmp_path / f"{name}.onnx"), "-o", raw, "-n", "2", "--warmup", "1", "--deterministic"]
-        assert run(words) == 0
-        assert run(["ingest", raw, *db]) == 0
-    capfd.readouterr()
+        command(*words)
+        command("ingest", raw, *db)
     for report, reason in (("step-trace", "no iterations, and so no step trace"), ("fusion-op", "nothing to fuse")):
-        assert run(["report", report, *db, "--run", "1", "--format", "csv"]) == 0
-        output = capfd.readouterr()
+        output = command("report", report, *db, "--run", "1", "--format", "csv")
         assert output.out.count("\n") == 1  # the heading
         line = f"no rows in {report.split('-')[0]}. A model of a single operator has {reason}."
         assert line in output.err and output.err.count("\n") == 1
-    assert run(["report", "op-statistic", *db, "--run", "1", "--columns", "count", "--format", "csv"]) == 0
-    assert capfd.readouterr().out == "count\n3\n"
-    assert run(["report", "step-trace", *db, "--run", "2", "--columns", "iteration", "--format", "csv"]) == 0
-    assert capfd.readouterr().out == "iteration\n1\n2\n"
-    assert run(["report", "fusion-op", *db, "--run", "2"]) == 0
-    assert "Record a model with ops to fuse" in capfd.readouterr().err
+    done = command("report", "op-statistic", *db, "--run", "1", "--columns", "count", "--format", "csv")
+    assert done.out == "count\n3\n"
+    done = command("report", "step-trace", *db, "--run", "2", "--columns", "iteration", "--format", "csv")
+    assert done.out == "iteration\n1\n2\n"
+    assert "Record a model with ops to fuse" in command("report", "fusion-op", *db, "--run", "2").err
 
 
 ASCEND = (
@@ -225,12 +218,11 @@ ASCEND = (
 )
 
 
-def test_ascends_profiling_options_select_what_is_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ascends_profiling_options_select_what_is_recorded(tmp_path: Path, command: Command) -> None:
     """A JSON text or file; other options override it, and hints for empty reports name the option."""
 
     def recorded(*options: str) -> Capture:
-        assert run(["record", "mini_resnet", "-n", "1", *options]) == 0
-        return Capture(Path(capfd.readouterr().out.strip()))
+        return Capture(Path(command("record", "mini_resnet", "-n", "1", *options).out.strip()))
 
     assert len(recorded("--profiling-options", ASCEND % (tmp_path / "a"))["pmu_pipe_utilization"])
     file = tmp_path / "options.json"
@@ -243,12 +235,10 @@ def test_ascends_profiling_options_select_what_is_recorded(tmp_path: Path, capfd
     recorded("-o", str(tmp_path / "d"), "--profiling-options", '{"level": 1}')
 
     db = str(tmp_path / "t.duckdb")
-    assert run(["ingest", *(str(tmp_path / name) for name in "bcd"), "--db", db]) == 0
+    command("ingest", *(tmp_path / name for name in "bcd"), "--db", db)
     for report, number, reason in (
         ("op-statistic", 1, "The recording had task_trace off"),
         ("step-trace", 2, "The recording had training_trace off"),
         ("memory-peak", 3, "The recording was of level 1"),
     ):
-        capfd.readouterr()
-        assert run(["report", report, "--db", db, "--run", str(number)]) == 0
-        assert reason in capfd.readouterr().err, report
+        assert reason in command("report", report, "--db", db, "--run", number).err, report

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from commands import Command
 from ingest_checks import all_rows
 from store_builder import build_store
 from stores import query
@@ -41,16 +42,9 @@ def store(traces_and_store: Path, tmp_path: Path) -> Path:
     return tmp_path / "s.duckdb"
 
 
-def runs(capfd: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> tuple[str, str]:
-    """What `traceconv runs` prints to stdout and stderr."""
-    capfd.readouterr()
-    assert run(["runs", *map(str, arguments)]) == code
-    return capfd.readouterr()
-
-
-def refused(capfd: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
+def refused(command: Command, code: int, *arguments: object) -> str:
     """The single line with which `traceconv runs` fails."""
-    out, err = runs(capfd, *arguments, code=code)
+    out, err = command("runs", *arguments, code=code)
     assert out == ""
     assert err.startswith("traceconv: ")
     assert err.count("\n") == 1
@@ -58,12 +52,12 @@ def refused(capfd: pytest.CaptureFixture[str], code: int, *arguments: object) ->
 
 
 def test_list_tells_runs_with_equal_labels_apart_in_80_columns(
-    store: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
-    runs(capfd, "label", "all", "--group", "job7", "--db", store)
-    out, _ = runs(capfd, "list", "--db", store)
+    command("runs", "label", "all", "--group", "job7", "--db", store)
+    out = command("runs", "list", "--db", store).out
     lines = re.sub(r"\x1b\[[01]m", "", out).splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[:3] for line in lines[-3:]] == [
@@ -73,8 +67,8 @@ def test_list_tells_runs_with_equal_labels_apart_in_80_columns(
     ]
 
 
-def test_list_has_all_columns_in_other_formats(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    out, _ = runs(capfd, "list", "--db", store, "--format", "json")
+def test_list_has_all_columns_in_other_formats(store: Path, tmp_path: Path, command: Command) -> None:
+    out = command("runs", "list", "--db", store, "--format", "json").out
     first, _, third = json.loads(out)
     assert (first["run_id"], first["rank"], first["label"], third["label"]) == (1, 0, "trace.json", "again.json.gz")
     assert first["source_bytes"] == (tmp_path / "rank0" / "trace.json").stat().st_size
@@ -84,29 +78,27 @@ def test_list_has_all_columns_in_other_formats(store: Path, tmp_path: Path, capf
     assert first["dur_ns"] == 3_000_000 + 990_000
     with traceconv.open_store(store) as opened:
         assert json.loads(json.dumps(opened.runs())) == json.loads(out)
-    runs(capfd, "list", "--db", store, "-o", tmp_path / "runs.parquet")
+    command("runs", "list", "--db", store, "-o", tmp_path / "runs.parquet")
     with duckdb.connect() as connection:
         assert connection.execute(f"SELECT count(*) FROM '{tmp_path / 'runs.parquet'}'").fetchall() == [(3,)]
 
 
-def test_labels_of_a_store_from_anyone_do_not_reach_the_terminal(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_of_a_store_from_anyone_do_not_reach_the_terminal(tmp_path: Path, command: Command) -> None:
     labels = ("\x1b]0;x\x07", "a\nb", None)
     store = build_store(tmp_path / "s.duckdb", run=[{"run_id": n, "label": label} for n, label in enumerate(labels)])
     for form in ("table", "csv", "json"):
-        out, _ = runs(capfd, "list", "--db", store, "--format", form)
+        out = command("runs", "list", "--db", store, "--format", form).out
         assert form == "csv" or "\x1b" not in out
     with traceconv.open_store(store) as opened:
         assert [row["label"] for row in opened.runs()] == list(labels)
 
 
-def test_label_and_group(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_label_and_group(store: Path, command: Command) -> None:
     before = all_rows(store, leave_out=("run",))
-    _, err = runs(capfd, "label", 2, "slow one", "--db", store)
+    err = command("runs", "label", 2, "slow one", "--db", store).err
     assert err == "run 2 (trace.json): label slow one\n"
-    runs(capfd, "label", "1,slow one", "--group", "job7", "--db", store)
-    runs(capfd, "label", "again.json.gz", "copy", "--group", "", "--db", store)
+    command("runs", "label", "1,slow one", "--group", "job7", "--db", store)
+    command("runs", "label", "again.json.gz", "copy", "--group", "", "--db", store)
     assert query(store, LABELS) == [(1, "trace.json", "job7"), (2, "slow one", "job7"), (3, "copy", None)]
     with traceconv.open_store(store) as opened:
         opened.label_runs("copy", group="job8")
@@ -134,30 +126,30 @@ def test_label_and_group(store: Path, capfd: pytest.CaptureFixture[str]) -> None
     ],
 )
 def test_labels_that_can_not_select_a_run_are_refused(
-    store: Path, capfd: pytest.CaptureFixture[str], words: list[str], says: str
+    store: Path, command: Command, words: list[str], says: str
 ) -> None:
     before = query(store, LABELS)
-    assert says in refused(capfd, 2, "label", *words, "--db", store)
+    assert says in refused(command, 2, "label", *words, "--db", store)
     assert query(store, LABELS) == before
 
 
-def test_delete_removes_all_rows_and_names_no_deleted_run(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_delete_removes_all_rows_and_names_no_deleted_run(store: Path, command: Command) -> None:
     assert query(store, "SELECT run_id, message FROM import_log WHERE code = 'same_content'")[0][0] == 3
     kept = {name: [row for row in rows if row[0] == 2] for name, rows in all_rows(store).items()}
-    _, err = runs(capfd, "delete", "1", "--db", store)
+    err = command("runs", "delete", "1", "--db", store).err
     assert err.startswith("deleted run 1 (trace.json)\n")
     assert query(store, "FROM import_log WHERE code = 'same_content'") == []
     with traceconv.open_store(store) as opened:
         [deleted] = opened.delete_runs("again.json.gz").runs
         assert (deleted.run_id, opened.runs()[0]["run_id"]) == (3, 2)
     assert all_rows(store) == kept
-    runs(capfd, "delete", "all", "--db", store)
+    command("runs", "delete", "all", "--db", store)
     assert all_rows(store) == {name: [] for name in tables()}
-    assert "has no runs" in refused(capfd, 2, "delete", "all", "--db", store)
+    assert "has no runs" in refused(command, 2, "delete", "all", "--db", store)
     assert sorted(path.name for path in store.parent.glob("s.duckdb*")) == ["s.duckdb"]
 
 
-def test_the_file_shrinks_and_keeps_what_its_user_added(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_file_shrinks_and_keeps_what_its_user_added(tmp_path: Path, command: Command) -> None:
     store = tmp_path / "s.duckdb"
     for seed in (1, 2):
         ingest([write_trace(tmp_path / f"{seed}.json", seed=seed, count=8_000)], store)
@@ -166,7 +158,7 @@ def test_the_file_shrinks_and_keeps_what_its_user_added(tmp_path: Path, capfd: p
         connection.execute("CREATE MACRO twice(x) AS 2 * x; COMMENT ON TABLE mine IS 'my notes'")
     store.chmod(0o640)
     before = store.stat().st_size
-    _, err = runs(capfd, "delete", "1", "--db", store)
+    err = command("runs", "delete", "1", "--db", store).err
     assert store.stat().st_size < 0.75 * before
     assert err.splitlines()[1].startswith(f"{store}: ")
     assert " → " in err
@@ -176,9 +168,9 @@ def test_the_file_shrinks_and_keeps_what_its_user_added(tmp_path: Path, capfd: p
     ) == [(14, "my notes")]
 
 
-def test_a_file_that_can_not_be_rewritten_is_no_error(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_can_not_be_rewritten_is_no_error(store: Path, command: Command) -> None:
     (store.parent / "s.duckdb.partial").mkdir()  # in the way of the copy
-    _, err = runs(capfd, "delete", "1", "--db", store)
+    err = command("runs", "delete", "1", "--db", store).err
     first, second = err.splitlines()
     assert first == "deleted run 1 (trace.json)"
     assert second.startswith(f"{store} did not shrink: can't rewrite {store}: ")
@@ -187,30 +179,28 @@ def test_a_file_that_can_not_be_rewritten_is_no_error(store: Path, capfd: pytest
 
 
 def test_views_of_a_user_read_no_files_while_the_store_is_rewritten(
-    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    store: Path, tmp_path: Path, command: Command
 ) -> None:
     (tmp_path / "list.csv").write_text("a\n1\n")
     with duckdb.connect(str(store)) as connection:
         connection.execute(f"CREATE VIEW reads_a_file AS FROM read_csv('{tmp_path / 'list.csv'}')")
-    _, err = runs(capfd, "delete", "1", "--db", store)
+    err = command("runs", "delete", "1", "--db", store).err
     assert len(err.splitlines()) == 2
     assert [row[0] for row in query(store, LABELS)] == [2, 3]
     assert query(store, "FROM reads_a_file") == [(1,)]
     assert not list(tmp_path.glob("*.partial*"))
 
 
-def test_a_terminal_is_asked_before_a_deletion(
-    store: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_is_asked_before_a_deletion(store: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO("n\ny\n")
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
-    _, err = runs(capfd, "delete", "1,3", "--db", store, code=1)
+    err = command("runs", "delete", "1,3", "--db", store, code=1).err
     assert err.endswith("traceconv: nothing was deleted\n")
     assert "Delete runs 1 (trace.json), 3 (again.json.gz) from" in err
     assert len(query(store, LABELS)) == 3
-    runs(capfd, "delete", "1", "--db", store)
-    runs(capfd, "delete", "2", "--db", store, "--yes")
+    command("runs", "delete", "1", "--db", store)
+    command("runs", "delete", "2", "--db", store, "--yes")
     assert [run_id for run_id, *_ in query(store, LABELS)] == [3]
     assert terminal.read() == ""
 
@@ -225,33 +215,29 @@ def test_runs_that_changed_since_they_were_chosen_are_not_deleted(store: Path) -
     assert len(query(store, LABELS)) == 3
 
 
-def test_merge_numbers_runs_and_skips_those_that_are_there(
-    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_merge_numbers_runs_and_skips_those_that_are_there(store: Path, tmp_path: Path, command: Command) -> None:
     other = tmp_path / "other.duckdb"
     ingest([write_trace(tmp_path / "new.json", seed=9)], other)
     [(rank1,)] = query(store, "SELECT source_path FROM run WHERE run_id = 2")
     ingest([Path(rank1)], other)
-    _, err = runs(capfd, "merge", other, "--db", store)
+    err = command("runs", "merge", other, "--db", store).err
     assert err.splitlines() == [
         f"{other}: run 1 (new.json) merged as run 4",
         f"{other}: run 2 (trace.json) is already in {store} as run 2; skipped (--replace replaces it)",
         f"1 of 2 runs merged into {store}",
     ]
     rows = all_rows(store)
-    runs(capfd, "label", "2", "mine", "--db", store)
+    command("runs", "label", "2", "mine", "--db", store)
     with traceconv.open_store(store) as opened:
         merged = opened.merge_runs(other, replace=True)
     assert [(one.other_id, one.run_id, one.action) for one in merged] == [(1, 4, "replaced"), (2, 2, "replaced")]
     assert all_rows(store) == rows
     new = tmp_path / "new.duckdb"
-    runs(capfd, "merge", other, store, "--db", new)
+    command("runs", "merge", other, store, "--db", new)
     assert len(query(new, LABELS)) == 4
 
 
-def test_merge_refuses_what_is_not_another_store(
-    store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_merge_refuses_what_is_not_another_store(store: Path, tmp_path: Path, command: Command) -> None:
     before = all_rows(store)
     link = tmp_path / "link.duckdb"
     link.symlink_to(store)
@@ -273,14 +259,14 @@ def test_merge_refuses_what_is_not_another_store(
         (newer, 1, "has schema version 99"),
         (tmp_path / "missing.duckdb", 1, "does not exist"),
     ):
-        assert says in refused(capfd, code, "merge", path, "--db", store)
+        assert says in refused(command, code, "merge", path, "--db", store)
     assert all_rows(store) == before
-    assert "is a folder" in refused(capfd, 1, "merge", tmp_path, "--db", tmp_path / "new.duckdb")
+    assert "is a folder" in refused(command, 1, "merge", tmp_path, "--db", tmp_path / "new.duckdb")
     assert not (tmp_path / "new.duckdb").exists()
 
 
-def test_an_empty_store_has_nothing_to_merge(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    _, err = runs(capfd, "merge", build_store(tmp_path / "a.duckdb"), "--db", build_store(tmp_path / "b.duckdb"))
+def test_an_empty_store_has_nothing_to_merge(tmp_path: Path, command: Command) -> None:
+    err = command("runs", "merge", build_store(tmp_path / "a.duckdb"), "--db", build_store(tmp_path / "b.duckdb")).err
     assert err == "nothing to merge: no runs\n"
 
 
@@ -299,11 +285,11 @@ def test_python_refuses_changes_without_runs_or_after_close(store: Path) -> None
         opened.label_runs(1, "x")
 
 
-def test_an_older_store_is_migrated_and_merged(store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_older_store_is_migrated_and_merged(store: Path, tmp_path: Path, command: Command) -> None:
     packed = next(iter(sorted((Path(__file__).parents[1] / "golden" / "schema_5").glob("*.duckdb.xz"))))
     old = tmp_path / "old.duckdb"
     old.write_bytes(lzma.decompress(packed.read_bytes()))
-    _, err = runs(capfd, "merge", old, "--db", store)
+    err = command("runs", "merge", old, "--db", store).err
     lines = err.splitlines()
     assert lines[0].startswith(f"traceconv: {old} was migrated from schema version 5 to ")
     assert f"{old}: run 1 (" in lines[1]

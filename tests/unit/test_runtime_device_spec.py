@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from commands import Command
 from runtime_invariants import check
 from runtime_reader import Capture
 
 from traceconv.base.errors import InputError
-from traceconv.cli.app import run
 from traceconv.runtime.cost import task_ticks
 from traceconv.runtime.counters import values
 from traceconv.runtime.record import RecordOptions, record
@@ -92,15 +92,12 @@ def test_the_log_is_that_of_the_device(tmp_path: Path) -> None:
         ("[op_sped_percent]\nConv2D = 200", "Did you mean 'op_speed_percent'?"),
     ],
 )
-def test_an_impossible_device_is_a_one_line_error(
-    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_impossible_device_is_a_one_line_error(text: str, words: str, tmp_path: Path, command: Command) -> None:
     path = written(tmp_path, text)
     with pytest.raises(InputError) as refused:
         load_spec(path)
     assert words in str(refused.value)
-    assert run(["record", "mini_resnet", "-o", str(tmp_path / "raw"), "--device-spec", str(path)]) == 1
-    output = capsys.readouterr()
+    output = command("record", "mini_resnet", "-o", tmp_path / "raw", "--device-spec", path, code=1)
     assert words in output.err and output.err.count("\n") == 1 and output.out == ""
     assert not (tmp_path / "raw").exists()
 

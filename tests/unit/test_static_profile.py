@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Command
 from onnx import TensorProto, helper, numpy_helper
 
 import traceconv
 from traceconv.base.errors import ModelError
-from traceconv.cli.app import run
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.static_profile import measured_memory, store_static_profile
 from traceconv.runtime.record import RecordOptions, record
@@ -140,11 +140,10 @@ def test_tables_in_a_store(tmp_path: Path) -> None:
         assert ask("SELECT count(DISTINCT id) = count(*) FROM task WHERE run_id = 1") == [(True,)]
 
 
-def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TRACECONV_DB", raising=False)
-    assert run(["model", "mini_resnet", "--format", "csv", "--order-by", "flops", "--top", "3"]) == 0
-    shown = capfd.readouterr()
+    shown = command("model", "mini_resnet", "--format", "csv", "--order-by", "flops", "--top", "3")
     rows = list(csv.DictReader(shown.out.splitlines()))
     flops = [int(row["flops"]) for row in rows]
     assert len(rows) == 3
@@ -152,18 +151,15 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypa
     assert int(rows[0]["flops_per_s"]) == int(rows[0]["flops"]) * 10**9 // int(rows[0]["dur_ns"])
     assert "14 ops, 13.823 MFLOP, 44,906 parameters" in shown.err
     assert not list(tmp_path.iterdir())
-    assert run(["model", "mini_resnet", "--show", "cores", "-o", "cores.json", "--db", "s.duckdb"]) == 0
+    done = command("model", "mini_resnet", "--show", "cores", "-o", "cores.json", "--db", "s.duckdb")
     cores = json.loads((tmp_path / "cores.json").read_text())
     assert sum(core["share_percent"] for core in cores) == pytest.approx(100)
-    assert "added to s.duckdb as run 1" in capfd.readouterr().err
+    assert "added to s.duckdb as run 1" in done.err
     # msprof's tables of what has no times, and a measured peak of what was not measured, are refused.
-    assert run(["export", "msprof", "-o", "t", "--db", "s.duckdb"]) == 1
-    assert "static profile" in capfd.readouterr().err
-    assert run(["model", "mini_resnet", "--run", "1", "--db", "s.duckdb"]) == 2
-    assert "no memory log" in capfd.readouterr().err
+    assert "static profile" in command("export", "msprof", "-o", "t", "--db", "s.duckdb", code=1).err
+    assert "no memory log" in command("model", "mini_resnet", "--run", "1", "--db", "s.duckdb", code=2).err
     assert not (tmp_path / "t").exists()
-    assert run(["model", "mini_resnet", "--dump-only-opr", "--order-by", "flops", "--top", "2"]) == 0
-    assert capfd.readouterr().out.splitlines() == [
+    assert command("model", "mini_resnet", "--dump-only-opr", "--order-by", "flops", "--top", "2").out.splitlines() == [
         f"{row['op_name']} {row['op_type']} {row['op_id']}" for row in rows[:2]
     ]
 
@@ -195,11 +191,11 @@ def test_a_timeline_has_the_estimated_ops_one_after_another(model: str, tmp_path
     assert rows == wanted
 
 
-def test_get_profile_has_the_tables_of_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_get_profile_has_the_tables_of_the_command(tmp_path: Path, command: Command) -> None:
     profile = json.loads(json.dumps(traceconv.get_profile("mini_lstm", batch=2)))
     for table in ("ops", "cores", "memory"):
-        assert run(["model", "mini_lstm", "--batch", "2", "--show", table, "--format", "json"]) == 0
-        assert profile[table] == json.loads(capfd.readouterr().out)
+        done = command("model", "mini_lstm", "--batch", "2", "--show", table, "--format", "json")
+        assert profile[table] == json.loads(done.out)
     assert profile["flops"] == sum(op["flops"] for op in profile["ops"])
     with traceconv.Session("mini_lstm", batch=2) as session:
         loaded = session.get_profile()

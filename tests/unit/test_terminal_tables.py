@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from commands import Command
 from processes import TRACECONV, in_terminal
 from store_builder import build_store
-
-from traceconv.cli.app import run as run_command
 
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, at::detail::Array<char*, 3> >(int)"
 SGEMM = "void implicit_convolve_sgemm<float, float, {}, 6, 7, 3, 3, 5, 1, false>(int, int, int, float const*, float*)"
@@ -68,9 +67,8 @@ def test_columns_that_tell_nothing_are_named_below_the_table(store: Path) -> Non
     assert (table[0].split(), notes) == (["device_id", "wait"], [])
 
 
-def test_a_pipe_and_a_wide_terminal_get_full_names(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["report", "op-statistic", "--db", str(store)]) == 0
-    out, err = capfd.readouterr()
+def test_a_pipe_and_a_wide_terminal_get_full_names(store: Path, command: Command) -> None:
+    out, err = command("report", "op-statistic", "--db", store)
     assert all(name in out for name in NAMES)
     assert "device_id" in out
     assert err == ""

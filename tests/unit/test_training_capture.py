@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import runtime_invariants
+from commands import Command
 from ingest_checks import ingested
 from runtime_reader import Capture
 from stores import query
@@ -261,14 +262,13 @@ def test_points_can_be_given_by_name(tmp_path: Path) -> None:
     assert marks[2] == at["gradients/layer2/0/a/conv/Conv/Conv2DBackpropInput"][1]
 
 
-def test_the_command_learns_digits_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_learns_digits_from_a_file(tmp_path: Path, command: Command) -> None:
     images, labels = digits()
     np.savez(tmp_path / "digits.npz", x=images[:, None], target=labels)
     onnx.save(convnet(), str(tmp_path / "net.onnx"))
     words = ["record", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "raw"), "--train", "--steps", "25"]
     words += ["--input", str(tmp_path / "digits.npz"), "--optimizer", "adam", "--lr", "0.01", "--deterministic"]
-    assert run(words) == 0
-    printed = capsys.readouterr()
+    printed = command(*words)
     first, last = (float(word.strip(",")) for word in printed.err.split() if word.count(".") == 1 and word[0].isdigit())
     assert last < first
     options = json.loads(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import Command
 
 from traceconv.cli.app import run
 
@@ -165,11 +166,10 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_mistakes(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(line: str, command: Command) -> None:
     expected = MISTAKES[line]
     hint, code = expected if isinstance(expected, tuple) else (expected, 2)
-    assert run(shlex.split(line)) == code
-    shown = capfd.readouterr()
+    shown = command(*shlex.split(line), code=code)
     (message,) = [one for one in shown.err.splitlines() if not one.endswith("select another with --run N")]
     assert message.startswith("traceconv: ")
     assert hint in message

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import Command
 from stores import query
 from vendor_recording import made_up, us, write_folder
 
@@ -217,11 +218,10 @@ def test_a_mark_on_a_stream_does_not_shorten_waits(tmp_path: Path, with_table: b
     assert waits == [("a", 0), ("b", 8751), ("c", 7501)]
 
 
-def test_a_damaged_row_loses_only_that_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_row_loses_only_that_row(tmp_path: Path, command: Command) -> None:
     store = tmp_path / "trace.duckdb"
     folder = torch_npu_folder(tmp_path, damaged=True)
-    assert app.run(["ingest", str(folder), "--db", str(store)]) == 3
-    assert "kernel_details.csv" in capfd.readouterr().err
+    assert "kernel_details.csv" in command("ingest", folder, "--db", store, code=3).err
     books = "SELECT record_count, paired_count, lost_count FROM import_account WHERE record = 'kernel_details records'"
     assert query(store, books) == [(3, 2, 1)]
     (entry,) = query(store, "SELECT message, event_count, byte_offset FROM import_log WHERE severity <> 'info'")
@@ -305,11 +305,10 @@ def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFi
     assert [row[2] for row in rows] == ["wait time(us)"]
 
 
-def test_control_characters_in_a_name_are_escaped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_a_name_are_escaped(tmp_path: Path, command: Command) -> None:
     folder = msprof_folder(tmp_path)
     edit(folder, "op_statistic*.csv", "0,Relu,AI_CORE", "0,\x1b[31mRelu,AI_CORE")
-    assert app.run(["verify", str(folder)]) == 3
-    shown, err = capfd.readouterr()
+    shown, err = command("verify", folder, code=3)
     assert "\x1b" not in shown + err
     assert "\\x1b[31mRelu" in shown
 
