@@ -3,16 +3,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <string.h>
-
+#include "int64.h"
 #include "module.h"
-
-static inline int64_t item(const Py_buffer *numbers, Py_ssize_t place)
-{
-    int64_t number;
-    memcpy(&number, (const uint8_t *)numbers->buf + (size_t)place * sizeof number, sizeof number);
-    return number;
-}
 
 /* 1 if every slice starts after the previous one of its line has ended, 0 if not, -1 if a row or line doesn't exist. */
 static int are_apart(const Py_buffer *lines, const Py_buffer *starts, const Py_buffer *stops, const Py_buffer *order,
