@@ -277,7 +277,7 @@ RESULTS = (
     "traceconv.analysis.what_if.WhatIf",
     "traceconv.analysis.what_if.StepChange",
     "traceconv.analysis.graph_replays.GraphReplays",
-    "traceconv.sampling.rows.SampledAnswer",
+    "traceconv.sampling.answer.SampledAnswer",
     "traceconv.reports.result.ReportRows",
     "traceconv.reports.runs.RunRows",
     "traceconv.pipeline.result.IngestedRuns",

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     )
     from traceconv.opened_store import Store
     from traceconv.profiler import Profiler, profile
-    from traceconv.runtime.expression import ops, profile_expression
+    from traceconv.runtime.expression import profile_expression
+    from traceconv.runtime.op_functions import ops
     from traceconv.runtime.op_profile import profile_op
     from traceconv.runtime.spans import span
     from traceconv.runtime.training.optimizers import Optimizer
@@ -93,7 +94,7 @@ _MODULES = {
     "ingest": "traceconv.api",
     "lake_ingest": "traceconv.api",
     "open_store": "traceconv.api",
-    "ops": "traceconv.runtime.expression",
+    "ops": "traceconv.runtime.op_functions",
     "profile": "traceconv.profiler",
     "profile_expression": "traceconv.runtime.expression",
     "profile_op": "traceconv.runtime.op_profile",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from traceconv.reports.result import ReportRows
     from traceconv.runtime.training.options import TrainOptions
     from traceconv.runtime.user_session import AnyModel
-    from traceconv.sampling.rows import SampledAnswer
+    from traceconv.sampling.answer import SampledAnswer
     from traceconv.verification.run import Verdicts
 
 
@@ -366,7 +366,7 @@ def first_answers(
     UsageError for a report without estimates, or with `sample` for a file of another format, InputError if nothing can
     be used.
     """
-    from traceconv.sampling.rows import sampled_report
+    from traceconv.sampling.answer import sampled_report
 
     found = path_of(path)
     sampled_report(report, "first_answers")

@@ -29,10 +29,10 @@ from traceconv.reports.values import human_duration
 from traceconv.sampling import blocks as block_text
 from traceconv.sampling import process
 from traceconv.sampling import sample as sampling
+from traceconv.sampling.answer import _COUNTS, _TIMES, SampledAnswer, _range
 from traceconv.sampling.blocks import BlockReader, NotSampled, first_text, sampled_text
 from traceconv.sampling.estimate import Interval
 from traceconv.sampling.process import first_answers
-from traceconv.sampling.rows import _COUNTS, _TIMES, SampledAnswer, _range
 from traceconv.sampling.sample import sample
 
 KERNELS = ("gemm", "softmax", "relu")

@@ -17,7 +17,7 @@ from traceconv.cli.output import print_message, write_rows, write_text
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from traceconv.sampling.rows import SampledAnswer
+    from traceconv.sampling.answer import SampledAnswer
 
 #: Rows that are shown while the file is ingested, and lines around them.
 _ROWS, _LINES_AROUND = 20, 8
@@ -38,7 +38,7 @@ def first_answers_of(
     on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
     if not (wanted or sample) and (wanted is False or not is_plain or len(paths) != 1 or not on_terminal):
         return None
-    from traceconv.sampling.rows import SAMPLED_REPORTS, sampled_report
+    from traceconv.sampling.answer import SAMPLED_REPORTS, sampled_report
     from traceconv.sampling.sample import is_large, is_sampled
 
     if wanted or sample:

@@ -10,20 +10,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import op_cache
 from traceconv.runtime.graph import DTYPES, Tensor
+from traceconv.runtime.op_functions import Value, model_of_function
 from traceconv.runtime.op_profile import (
     OpInput,
     OpProfile,
     check_repeat,
-    declare_inputs,
-    make_attribute,
     measure,
-    op_schema,
     profile_from_cache,
     shape_of,
     tensor_texts,
@@ -70,62 +67,6 @@ class ExpressionProfile:
         return [latency / 1000 for latency in self.latencies_ns]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Value:
-    """An input or a result inside a function of ops."""
-
-    calls: list[_Call]
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    op_type: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: dict[str, object]
-    constants: dict[str, NDArray[Any]]
-
-
-class Ops:
-    """ONNX's operators as functions of values: `ops.Conv(x, w, pads=[1, 1, 1, 1])`.
-
-    Other arguments than values are constants; None omits an input. `outputs`: number of results, which are a tuple if
-    there are several.
-    """
-
-    def __getattr__(self, op_type: str) -> Callable[..., Any]:
-        if op_type.startswith("_"):
-            raise AttributeError(op_type)
-
-        def call(*arguments: object, outputs: int = 1, **attributes: object) -> Value | tuple[Value, ...]:
-            values = [argument for argument in arguments if isinstance(argument, Value)]
-            if not values:
-                raise UsageError(f"ops.{printable(op_type, 60)}: pass at least one value of the expression")
-            calls = values[0].calls
-            names: list[str] = []
-            constants: dict[str, NDArray[Any]] = {}
-            for place, argument in enumerate(arguments):
-                if isinstance(argument, Value):
-                    if argument.calls is not calls:
-                        raise UsageError(f"ops.{printable(op_type, 60)}: its values are of different expressions")
-                    names.append(argument.name)
-                elif argument is None:
-                    names.append("")
-                else:
-                    names.append(f"c{len(calls)}_{place}")
-                    constants[names[-1]] = np.asarray(argument)
-            results = tuple(f"v{len(calls)}_{place}" for place in range(outputs))
-            calls.append(_Call(op_type, tuple(names), results, attributes, constants))
-            found = tuple(Value(calls, name) for name in results)
-            return found[0] if outputs == 1 else found
-
-        return call
-
-
-ops = Ops()
-
-
 def profile_expression(
     expression: Expression,
     inputs: Sequence[OpInput] | None = None,
@@ -160,7 +101,7 @@ def profile_expression(
     elif isinstance(expression, (str, os.PathLike)):
         found = find_model(os.fspath(expression))
     elif callable(expression):
-        found = _traced(expression, inputs, dtypes, opset)
+        found = model_of_function(expression, inputs, dtypes, opset)
         inputs = None
     else:
         raise UsageError(f"expression: must be a model or a function of traceconv.ops, not {type(expression).__name__}")
@@ -199,36 +140,6 @@ def profile_expression(
             del op["cached"]
         op_cache.put(key, values)
     return profile
-
-
-def _traced(
-    function: Callable[..., Value | Sequence[Value]],
-    inputs: Sequence[OpInput] | None,
-    dtypes: str | Sequence[str],
-    opset: int | None,
-) -> FoundModel:
-    """Return the model of what a function of ops calls."""
-    if inputs is None:
-        raise UsageError("inputs: give a shape or an array for each argument of the function")
-    name = getattr(function, "__name__", "expression").strip("<>")
-    calls: list[_Call] = []
-    names = [f"input{place}" for place in range(len(inputs))]
-    declared, constants = declare_inputs(names, inputs, dtypes)
-    made = function(*(Value(calls, one) for one in names))
-    results = [made] if isinstance(made, Value) else list(made) if isinstance(made, (tuple, list)) else []
-    if not results or not all(isinstance(one, Value) and one.calls is calls for one in results) or not calls:
-        raise UsageError(f"{printable(name, 60)}: must return one or more results of traceconv.ops")
-    version = max(op_schema(call.op_type, opset)[1] for call in calls)
-    nodes = []
-    for number, call in enumerate(calls):
-        schema, _ = op_schema(call.op_type, version)
-        node = helper.make_node(call.op_type, call.inputs, call.outputs, name=f"{call.op_type}_{number}")
-        node.attribute.extend(make_attribute(schema, *one) for one in sorted(call.attributes.items()))
-        nodes.append(node)
-        constants += declare_inputs(list(call.constants), list(call.constants.values()), "")[1]
-    outputs = [onnx.ValueInfoProto(name=one.name) for one in dict.fromkeys(results)]
-    graph = helper.make_graph(nodes, name, declared, outputs, constants)
-    return FoundModel(name, helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)]))
 
 
 def _with_inputs(found: FoundModel, inputs: Sequence[OpInput]) -> tuple[FoundModel, dict[str, NDArray[Any]]]:

@@ -16,7 +16,7 @@ from typing import IO
 
 from traceconv.base.quick_imports import make_imports_quick
 from traceconv.pipeline.reader_forks import interrupts_held
-from traceconv.sampling.rows import SampledAnswer
+from traceconv.sampling.answer import SampledAnswer
 
 _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; "

@@ -9,9 +9,9 @@ from pathlib import Path
 from traceconv.base.errors import InputError, UsageError, option, printable
 from traceconv.formats.common.files import STDIN, container_of, file_size, opened
 from traceconv.formats.registry import choose_reader
-from traceconv.sampling.answer import estimated_rows
+from traceconv.sampling.answer import SampledAnswer, sampled_report, shown_name
 from traceconv.sampling.blocks import FIRST_BLOCKS, NotSampled, SampledText, first_text, sampled_text
-from traceconv.sampling.rows import SampledAnswer, sampled_report, shown_name
+from traceconv.sampling.estimated_rows import estimated_rows
 
 #: Text of a first answer from the beginning of a file: all of one that is too small for FIRST_BLOCKS.
 FIRST_TEXT_BYTES = 18 << 20
