@@ -83,7 +83,7 @@ def reports(store: str, top: str) -> dict[str, Any]:
     import duckdb
 
     from traceconv.reports.catalog import reports as all_reports
-    from traceconv.reports.run import Question
+    from traceconv.reports.question import Question
     from traceconv.store.database import open_store
     from traceconv.store.documented_sql import OrderTerm
 

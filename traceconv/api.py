@@ -329,7 +329,8 @@ def compare(
     for an unknown run, InputError if nothing in a file can be used.
     """
     from traceconv.analysis.comparison import compare_runs, find_side, parse_limit
-    from traceconv.reports.run import given_steps, reading
+    from traceconv.reports.fetch import reading
+    from traceconv.reports.question import given_steps
 
     limit = None if fail_over is None else parse_limit(fail_over)
     window = given_steps(None if steps is None else str(steps))

@@ -120,18 +120,26 @@ class Store:
 
         Raises UsageError, with the nearest name, for an unknown report, column, run or option.
         """
-        from traceconv.reports import run as questions
         from traceconv.reports.columns import find_columns, parse_order
         from traceconv.reports.filters import make_filter, parse_filter
+        from traceconv.reports.question import (
+            Question,
+            check_engine,
+            find_report,
+            given_parameters,
+            given_steps,
+            on_runs,
+        )
         from traceconv.reports.result import ReportRows
+        from traceconv.reports.run_choice import wanted_run
 
-        report = questions.find_report(name)
-        parameters = questions.given_parameters(
-            report, device=device, step=step, **questions.given_steps(None if steps is None else str(steps)),
+        report = find_report(name)
+        parameters = given_parameters(
+            report, device=device, step=step, **given_steps(_text(steps)),
             peak_tflops=peak_tflops, peak_gbps=peak_gbps, by_shape=by_shape or None,
             by_module=by_module or None,
         )  # fmt: skip
-        questions.check_engine(engine)
+        check_engine(engine)
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
         if ascending is not None and order_by is None:
@@ -143,18 +151,14 @@ class Store:
             else [parse_filter(report, text) for text in filters or ()]
         )
         order = [order_by] if isinstance(order_by, str) else order_by or ()
-        wanted = questions.wanted_run(_text(run), None if rank is None else str(rank)) or self._default_run
-        with self._cursor() as cursor:
-            choice = questions.choose_run(cursor, wanted)
-            window = questions.given_times(cursor, choice, _text(from_ns), _text(to_ns))
-            times = questions.given_parameters(report, **window)
-        parameters = {**choice.parameters, **parameters, **times}
         terms = tuple(parse_order(report, text, ascending=ascending) for text in order)
-        question = questions.Question(report, parameters, chosen, choice.run_ids, tuple(conditions), terms, top)
-        if engine == "spark":
-            from traceconv.spark.session import spark_question
+        question = Question(report, parameters, chosen, filters=tuple(conditions), order=terms, top=top)
+        wanted = wanted_run(_text(run), _text(rank)) or self._default_run
+        with self._cursor() as cursor:
+            question, _ = on_runs(cursor, question, wanted, _text(from_ns), _text(to_ns))
+            if engine == "spark":
+                from traceconv.spark.session import spark_question
 
-            with self._cursor() as cursor:
                 question = spark_question(cursor, self.path, question, master)
         return ReportRows(question, self._cursor)
 
@@ -303,7 +307,7 @@ class Store:
         overlap, so they don't add up. Raises UsageError for an unknown run, or a device without tasks.
         """
         from traceconv.analysis.advice import advise
-        from traceconv.reports.run import one_run
+        from traceconv.reports.run_choice import one_run
 
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
@@ -351,12 +355,13 @@ class Store:
         InputError if the run has no tasks.
         """
         from traceconv.analysis.critical_path import critical_path, find_steps, save_critical_path
-        from traceconv.reports.run import RunChoice, given_steps, given_times, one_run
+        from traceconv.reports.question import given_steps, given_times
+        from traceconv.reports.run_choice import one_run
 
-        window = given_steps(None if steps is None else str(steps))
+        window = given_steps(_text(steps))
         with self._cursor() as cursor:
             run_id, _ = one_run(cursor, _text(run), "a critical path")
-            times = given_times(cursor, RunChoice((run_id,)), _text(from_ns), _text(to_ns))
+            times = given_times(cursor, [run_id], _text(from_ns), _text(to_ns))
             chosen = find_steps(cursor, run_id, device=device, **window, **times)
             if not save or self._is_made:
                 return critical_path(cursor, run_id, chosen)
@@ -374,7 +379,7 @@ class Store:
         unknown run, InputError if the run has no launches of graphs or their kernels aren't recorded.
         """
         from traceconv.analysis.graph_replays import align_replays, graph_replays
-        from traceconv.reports.run import one_run
+        from traceconv.reports.run_choice import one_run
 
         with self._cursor() as cursor:
             run_id, _ = one_run(cursor, _text(run), "an alignment of graph replays")
@@ -423,17 +428,18 @@ class Store:
         `replayed_ns` is the replay of the unchanged trace. Raises UsageError for an unknown name, run or step.
         """
         from traceconv.analysis.what_if import Change, parse_speed_up, what_if
-        from traceconv.reports.run import RunChoice, given_steps, given_times, one_run
+        from traceconv.reports.question import given_steps, given_times
+        from traceconv.reports.run_choice import one_run
 
         factor = None if speed_up is None else parse_speed_up(speed_up)
         change = Change(
             factor, op_type, category, launched_by, host_range, no_launch_cost, overlap_communication, no_host_waits
         )
         change.check()
-        window = given_steps(None if steps is None else str(steps))
+        window = given_steps(_text(steps))
         with self._cursor() as cursor:
             run_id, _ = one_run(cursor, _text(run), "a prediction")
-            times = given_times(cursor, RunChoice((run_id,)), _text(from_ns), _text(to_ns))
+            times = given_times(cursor, [run_id], _text(from_ns), _text(to_ns))
             return what_if(cursor, run_id, change, device=device, **window, **times)
 
     @checked
@@ -452,7 +458,7 @@ class Store:
         written.
         """
         from traceconv.export.registry import find_export
-        from traceconv.reports.run import chosen_runs
+        from traceconv.reports.run_choice import chosen_runs
 
         export = find_export(target)
         known = [option.name for option in export.options]

@@ -9,7 +9,7 @@ import pytest
 from stores import query as ask
 
 from traceconv.base.errors import UsageError
-from traceconv.reports.run import find_report
+from traceconv.reports.question import find_report
 
 MakeStore = Callable[..., Path]
 

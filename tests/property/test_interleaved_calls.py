@@ -15,7 +15,7 @@ import pytest
 import traceconv
 from tests.capture_builder import CaptureBuilder
 from traceconv.base.errors import StoreError, UsageError
-from traceconv.reports import run as asking
+from traceconv.reports import fetch
 from traceconv.reports.result import ReportRows
 
 
@@ -190,7 +190,7 @@ SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in ran
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_calls_in_random_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(asking, "BATCH_ROWS", 3)
+    monkeypatch.setattr(fetch, "BATCH_ROWS", 3)
     notebook = Notebook(tmp_path, seed)
     for call in notebook.choose.choices(CALLS, k=60):
         call(notebook)

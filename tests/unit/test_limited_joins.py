@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from traceconv.reports import run
+from traceconv.reports import first_rows
 from traceconv.reports.filters import parse_filter
-from traceconv.reports.run import Question, answer, find_report
+from traceconv.reports.question import Question, find_report
+from traceconv.reports.run import answer
 from traceconv.store.database import open_store
 from traceconv.store.documented_sql import OrderTerm
 
@@ -61,7 +62,7 @@ def store(request: pytest.FixtureRequest, make_store: Callable[..., Path]) -> Pa
 
 @pytest.mark.parametrize("name", list(_COLUMNS))
 def test_first_rows(name: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_ID_RANGE", 32)
+    monkeypatch.setattr(first_rows, "_ID_RANGE", 32)
     report = find_report(name)
     with open_store(store) as connection:
         for column in _COLUMNS[name]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import traceconv
 from traceconv.reports.current_store import open_current_store
 from traceconv.reports.msprof_csv import _cell, msprof_csv
-from traceconv.reports.run import Question, find_report
+from traceconv.reports.question import Question, find_report
 from traceconv.store.documented_sql import SqlColumn
 
 duckdb = pytest.importorskip("duckdb")

@@ -219,7 +219,7 @@ def test_all_rows_are_written_however_they_are_read(
         "query", "SELECT count(*) FROM op_summary(run := 4)", "--db", store, "--format", "csv"
     ).out.split()
     # After the query, whose module takes the number when it is first imported.
-    monkeypatch.setattr("traceconv.reports.run.BATCH_ROWS", 1)
+    monkeypatch.setattr("traceconv.reports.fetch.BATCH_ROWS", 1)
     of_run = command("report", "op-summary", "--db", store, "--format", "json")
     assert len(json.loads(of_run.out)) == int(expected[1]) > 2
     in_batches = command("report", "op-summary", "--db", store, "--format", form)

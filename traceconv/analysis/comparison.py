@@ -19,7 +19,7 @@ from traceconv.analysis.pairing import Pair, Unit, pair_ops
 from traceconv.analysis.step_times import StepTimes, measure_steps, share
 from traceconv.base.errors import IncomparableError, UsageError, option, printable
 from traceconv.base.int64 import Int64
-from traceconv.reports.run import one_run
+from traceconv.reports.run_choice import one_run
 from traceconv.reports.short_names import short_name
 
 #: Version of the JSON document.

@@ -54,7 +54,8 @@ def advise(
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_rows, write_text
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import one_run, reading
+    from traceconv.reports.fetch import reading
+    from traceconv.reports.run_choice import one_run
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, _FORMATS)

@@ -72,7 +72,9 @@ def critical_path(
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_rows, write_text
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import RunChoice, given_steps, given_times, one_run, reading
+    from traceconv.reports.fetch import reading
+    from traceconv.reports.question import given_steps, given_times
+    from traceconv.reports.run_choice import one_run
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, ("table", "csv", "json"))
@@ -82,7 +84,7 @@ def critical_path(
             run_id, note = one_run(connection, run, "a critical path")
             if note is not None:
                 print_message(note)
-            times = given_times(connection, RunChoice((run_id,)), start, end)
+            times = given_times(connection, [run_id], start, end)
             found = find_steps(connection, run_id, device=device, **window, **times)
             if not save or paths:
                 path = find_path(connection, run_id, found, keep_parts=chosen == "csv")
@@ -131,7 +133,8 @@ def graph_replays(
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_text
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import one_run, reading
+    from traceconv.reports.fetch import reading
+    from traceconv.reports.run_choice import one_run
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, ("table", "json"))
@@ -208,7 +211,9 @@ def what_if(
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_text
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import RunChoice, given_steps, given_times, one_run, reading
+    from traceconv.reports.fetch import reading
+    from traceconv.reports.question import given_steps, given_times
+    from traceconv.reports.run_choice import one_run
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, ("table", "json"))
@@ -223,7 +228,7 @@ def what_if(
             run_id, note = one_run(connection, run, "a prediction")
             if note is not None:
                 print_message(note)
-            times = given_times(connection, RunChoice((run_id,)), start, end)
+            times = given_times(connection, [run_id], start, end)
             answer = predict(connection, run_id, change, device=device, **window, **times)
         if chosen == "json":
             write_text([json_text(answer.to_dict()), "\n"], output)

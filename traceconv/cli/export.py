@@ -109,7 +109,7 @@ def _write(export: Export, output: Path | None, store: Path, run: str | None, ow
 
     limit_arenas(_HEAPS)
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import chosen_runs
+    from traceconv.reports.run_choice import chosen_runs
 
     target = None if str(output) == "-" and not export.folder else output
     if target is None and not export.folder and sys.stdout.isatty():

@@ -125,7 +125,7 @@ class _Measured(NamedTuple):
 def _measured(db: Path | None, run: str) -> _Measured:
     from traceconv.pipeline.static_profile import measured_memory
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run import one_run
+    from traceconv.reports.run_choice import one_run
 
     with open_current_store(options.store_path(db)) as connection:
         run_id, _ = one_run(connection, run, "the comparison")

@@ -74,7 +74,7 @@ def write_parquet_file(
     partial  temporary name of the file, if the connection can write to no other
     """
     from traceconv.export.output import partial_of, reason
-    from traceconv.reports.run import write_parquet
+    from traceconv.reports.fetch import write_parquet
 
     target = Path(os.path.realpath(output))
     if os.path.exists(output) and not os.path.isfile(output):  # of /dev/stdout, target may not exist

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from traceconv.reports.catalog import Report
-    from traceconv.reports.run import Question
+    from traceconv.reports.question import Question
     from traceconv.store.documented_sql import SqlColumn
 
 _FORMATS = (*options.FORMATS, "msprof-csv")
@@ -119,48 +119,20 @@ def report(
       traceconv report op-statistic worker0.pt.trace.json.gz
       traceconv report summary big.json --sample
     """
-    from dataclasses import replace
-
     from traceconv.cli.first_answers import first_answers_of, write_sample
     from traceconv.cli.one_shot import asked_store
-    from traceconv.cli.output import print_lines, print_message
+    from traceconv.cli.output import print_message
 
-    if show_list:
-        from traceconv.reports.described import report_catalogue
-
-        print_lines(report_catalogue().lines())
+    wanted = _find_or_describe(context, name, paths or (), show_list=show_list, show_help=show_help)
+    if wanted is None:
         return
-    if name is None and show_help:
-        print_lines([context.get_help()])
-        return
-    if name is None:
-        raise UsageError("missing report NAME; list them with: traceconv report --list")
     from traceconv.reports.columns import parse_order
     from traceconv.reports.current_store import open_current_store
+    from traceconv.reports.fetch import reading
     from traceconv.reports.filters import parse_filter
-    from traceconv.reports.run import (
-        Question,
-        check_engine,
-        choose_run,
-        find_report,
-        given_parameters,
-        given_steps,
-        given_times,
-        reading,
-        wanted_run,
-    )  # fmt: skip
+    from traceconv.reports.question import Question, check_engine, given_parameters, given_steps, on_runs
+    from traceconv.reports.run_choice import wanted_run
 
-    if os.path.isfile(name) and paths:
-        raise UsageError(f"the report comes first: traceconv report NAME {printable(name)}")
-    wanted = find_report(name)
-    if show_help:
-        from traceconv.reports.described import described_report
-
-        print_lines(described_report(wanted).lines())
-        return
-    if wanted.formerly == name.replace("-", "_"):
-        new_name = wanted.name.replace("_", "-")
-        print_message(f"{name} is now called {new_name}; the next version removes the old name")
     check_engine(engine)
     if ascending is not None and order_by is None:
         raise UsageError("--ascending and --descending need --order-by COLUMN")
@@ -169,21 +141,15 @@ def report(
     question = Question(
         report=wanted,
         parameters=given_parameters(
-            wanted,
-            device=device,
-            step=step,
-            **given_steps(steps),
-            peak_tflops=peak_tflops,
-            peak_gbps=peak_gbps,
-            by_shape=by_shape or None,
-            by_module=by_module or None,
+            wanted, device=device, step=step, **given_steps(steps), peak_tflops=peak_tflops, peak_gbps=peak_gbps,
+            by_shape=by_shape or None, by_module=by_module or None,
         ),
         columns=_columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")),
         filters=tuple(parse_filter(wanted, text) for text in filters),
         order=tuple(parse_order(wanted, one, ascending=ascending) for one in (order_by or "").split(",") if order_by),
         top=top,
         own_order=chosen_format == "msprof-csv" and order_by is None,
-    )
+    )  # fmt: skip
     is_plain = engine == "duckdb" and not (question.parameters or filters or run or start or end or order_by)
     shown_first = first_answers_of(wanted.name, paths or (), top, is_plain=is_plain, wanted=first, sample=sample)
     if sample:
@@ -195,23 +161,51 @@ def report(
         reading(),
     ):
         run = "all" if run is None and paths and len(paths) > 1 else run
-        choice = choose_run(connection, run)
-        times = given_parameters(wanted, **given_times(connection, choice, start, end))
-        question = replace(
-            question, parameters={**choice.parameters, **question.parameters, **times}, runs=choice.run_ids
-        )
-        if choice.note is not None:
-            print_message(choice.note)
+        question, note = on_runs(connection, question, run, start, end)
+        if note is not None:
+            print_message(note)
         if engine == "spark":
             from traceconv.spark.session import spark_question
 
             question = spark_question(connection, store, question, master)
         needed = {wanted.measure, *(term.column for term in question.order)}
         optional = set() if columns else {column.name for column in question.columns} - needed
-        _run(connection, question, chosen_format, output, optional)
+        _write(connection, question, chosen_format, output, optional)
 
 
-def _run(
+def _find_or_describe(
+    context: typer.Context, name: str | None, paths: Collection[Path], *, show_list: bool, show_help: bool
+) -> Report | None:
+    """Return the report of this name; None after the list, the help or the description of a report."""
+    from traceconv.cli.output import print_lines, print_message
+
+    if show_list:
+        from traceconv.reports.described import report_catalogue
+
+        print_lines(report_catalogue().lines())
+        return None
+    if name is None:
+        if not show_help:
+            raise UsageError("missing report NAME; list them with: traceconv report --list")
+        print_lines([context.get_help()])
+        return None
+    from traceconv.reports.question import find_report
+
+    if os.path.isfile(name) and paths:
+        raise UsageError(f"the report comes first: traceconv report NAME {printable(name)}")
+    found = find_report(name)
+    if show_help:
+        from traceconv.reports.described import described_report
+
+        print_lines(described_report(found).lines())
+        return None
+    if found.formerly == name.replace("-", "_"):
+        new_name = found.name.replace("_", "-")
+        print_message(f"{name} is now called {new_name}; the next version removes the old name")
+    return found
+
+
+def _write(
     connection: duckdb.DuckDBPyConnection, question: Question, form: str, output: Path | None, optional: Collection[str]
 ) -> None:
     from itertools import chain, islice
@@ -220,7 +214,8 @@ def _run(
     from traceconv.reports.msprof_csv import msprof_csv
     from traceconv.reports.no_rows import why_empty
     from traceconv.reports.render import Table
-    from traceconv.reports.run import answer, run_origins, statement
+    from traceconv.reports.run import answer, statement
+    from traceconv.reports.run_choice import run_origins
     from traceconv.store.database import lock_down
 
     if form == "parquet":

@@ -34,11 +34,14 @@ from traceconv.export.output import CountedFile, open_output
 from traceconv.export.registry import Written
 from traceconv.reports.catalog import Report, reports
 from traceconv.reports.columns import find_columns
+from traceconv.reports.fetch import reading
 from traceconv.reports.html_document import end, filter_field, head, text
 from traceconv.reports.no_rows import why_empty
+from traceconv.reports.question import Question
 from traceconv.reports.render import Row, Table, headings, human_rows, is_number
 from traceconv.reports.result import html_table
-from traceconv.reports.run import Question, answer, reading, run_origins
+from traceconv.reports.run import answer
+from traceconv.reports.run_choice import run_origins
 from traceconv.reports.values import human_duration
 
 #: Reports that are open at first, above the others.

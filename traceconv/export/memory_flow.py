@@ -36,7 +36,7 @@ from traceconv.export.output import CountedFile, open_output
 from traceconv.export.registry import Written
 from traceconv.reports.catalog import reports
 from traceconv.reports.no_rows import why_empty
-from traceconv.reports.run import Question
+from traceconv.reports.question import Question
 from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit, words
 from traceconv.reports.values import human_bytes
 from traceconv.store.catalogue import define

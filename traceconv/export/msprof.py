@@ -23,7 +23,7 @@ from traceconv.export.registry import Written
 from traceconv.export.timeline import exporting
 from traceconv.reports.filters import make_filter
 from traceconv.reports.msprof_csv import msprof_csv
-from traceconv.reports.run import Question, find_report
+from traceconv.reports.question import Question, find_report
 
 FOLDER = "mindstudio_profiler_output"
 #: DuckDB's limits. Next to the timeline's, the process has batches of its rows.

@@ -31,7 +31,7 @@ from traceconv.export.row_lookup import look_up
 from traceconv.export.row_order import Places, order_of, ordered_batches, rows_of_window
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.reports.catalog import define_report
-from traceconv.reports.run import find_report
+from traceconv.reports.question import find_report
 
 #: Processes of counters that captures name differently.
 _COUNTER_PROCESSES = {

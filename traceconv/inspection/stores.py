@@ -11,7 +11,7 @@ from traceconv.formats.npulog.inspect import wall_clock_text
 from traceconv.inspection.traces import seconds
 from traceconv.lake.entries import check_files
 from traceconv.lake.views import usable_lake
-from traceconv.reports.run import reading
+from traceconv.reports.fetch import reading
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import open_store

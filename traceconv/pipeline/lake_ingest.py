@@ -31,7 +31,7 @@ from traceconv.pipeline.result import IngestedRun, IngestedRuns, Observer, Probl
 from traceconv.pipeline.run_import import Recording, import_run, path_text
 from traceconv.pipeline.trace_reading import TraceOptions
 from traceconv.reports.catalog import report_statements
-from traceconv.reports.run import check_engine
+from traceconv.reports.question import check_engine
 from traceconv.store.database import connect_memory, open_own_file, temporary_spill_folder
 from traceconv.store.files import remove_database
 from traceconv.store.writer import StoreWriter

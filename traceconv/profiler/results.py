@@ -177,7 +177,7 @@ class ProfileResults:
                 store.export(_TARGETS[name], target, run=folder.name)
             else:
                 from traceconv.export.memory_flow import export_memory_flow
-                from traceconv.reports.run import one_run
+                from traceconv.reports.run_choice import one_run
 
                 run_id, _ = one_run(store.connection, folder.name, name)
                 export_memory_flow(store.connection, run_id, target, may_be_empty=True)

@@ -15,7 +15,8 @@ from traceconv.provenance.files import Sources
 from traceconv.provenance.raw_rows import RawRows
 from traceconv.provenance.rows import EVENT_TABLES, find_rows
 from traceconv.provenance.trace_rows import TraceRows
-from traceconv.reports.run import one_run, reading
+from traceconv.reports.fetch import reading
+from traceconv.reports.run_choice import one_run
 
 #: Bytes shown for a row of the table source.
 _HEAD_BYTES = 64

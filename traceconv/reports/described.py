@@ -12,7 +12,8 @@ import duckdb
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.reports.catalog import Report, renamed_reports, reports
-from traceconv.reports.run import OPTION_NAMES, reading
+from traceconv.reports.fetch import reading
+from traceconv.reports.question import OPTION_NAMES
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, sql_type
 from traceconv.store.catalogue import views

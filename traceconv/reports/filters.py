@@ -76,6 +76,11 @@ def make_filter(report: DocumentedSql, name: str, operator: str, text: str) -> F
     return Filter(column, operator, value, relative)
 
 
+def where(conditions: Sequence[str]) -> str:
+    """Return the clause for rows that satisfy all conditions, with a space before it."""
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
 def conditions(filters: Sequence[Filter], origins: Mapping[int, int]) -> tuple[list[str], list[Value]]:
     """Return the SQL conditions, and the values for their ?. `origins`: see `Filter.condition`."""
     return [one.condition(origins) for one in filters], [one.value for one in filters if one.value is not None]

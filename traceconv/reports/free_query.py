@@ -11,8 +11,8 @@ import duckdb
 from traceconv.base.errors import UsageError, printable
 from traceconv.lake.views import is_open_lake
 from traceconv.reports.catalog import define_named
+from traceconv.reports.fetch import BATCH_ROWS, reading
 from traceconv.reports.render import Row, Table
-from traceconv.reports.run import BATCH_ROWS, reading
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import MEMORY_LIMIT
 from traceconv.store.documented_sql import SqlColumn

@@ -14,8 +14,11 @@ import duckdb
 
 from traceconv.base.errors import UsageError
 from traceconv.reports.catalog import Report
+from traceconv.reports.fetch import fetch, reading
 from traceconv.reports.filters import Value
-from traceconv.reports.run import Question, fetch, reading, recorded_groups, statement
+from traceconv.reports.question import Question
+from traceconv.reports.run import statement
+from traceconv.reports.run_choice import recorded_groups
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.documented_sql import SqlColumn
 from traceconv.store.memory_limit import sorted_on_disk

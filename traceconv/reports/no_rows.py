@@ -6,7 +6,7 @@ import json
 
 import duckdb
 
-from traceconv.reports.run import Question
+from traceconv.reports.question import Question
 from traceconv.schema.ddl import quote_identifier
 
 #: When traces of other programs have rows in a table.

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from traceconv.base.errors import TraceconvError, UsageError
 from traceconv.reports.columns import find_columns
+from traceconv.reports.fetch import reading
 from traceconv.reports.no_rows import why_empty
+from traceconv.reports.question import Question
 from traceconv.reports.render import Row, Table, headings, human_rows, is_number
-from traceconv.reports.run import Question, answer, reading, run_origins, statement
+from traceconv.reports.run import answer, statement
+from traceconv.reports.run_choice import run_origins
 from traceconv.reports.short_names import distinct
 
 if TYPE_CHECKING:

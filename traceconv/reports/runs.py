@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 
 from traceconv.formats.common.identity import distinct_ends
+from traceconv.reports.fetch import reading
 from traceconv.reports.render import Row, Table, headings, human_rows, is_number
 from traceconv.reports.result import html_table, text_table
-from traceconv.reports.run import reading
 from traceconv.store.documented_sql import SqlColumn
 
 #: The columns of `runs list` and `Store.runs`.

@@ -11,7 +11,7 @@ import duckdb
 
 from traceconv.base.errors import StoreError, TraceconvError, printable
 from traceconv.reports.current_store import open_current_store
-from traceconv.reports.run import reading
+from traceconv.reports.fetch import reading
 from traceconv.store.database import close_in_use, new_cursor
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import UsageError
 from traceconv.reports.catalog import reports
+from traceconv.reports.question import find_report
 from traceconv.reports.render import Table, heading, is_number
 from traceconv.reports.result import text_table
-from traceconv.reports.run import find_report
 from traceconv.reports.values import human, human_bytes
 from traceconv.sampling.estimate import Interval, ShareInterval
 from traceconv.store.documented_sql import SqlColumn

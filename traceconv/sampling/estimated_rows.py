@@ -28,7 +28,9 @@ from traceconv.normalize.trace.rule_files import built_in
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.ingest_text import losses_of
 from traceconv.reports.catalog import define_report, reports
-from traceconv.reports.run import Question, answer, find_report, reading
+from traceconv.reports.fetch import reading
+from traceconv.reports.question import Question, find_report
+from traceconv.reports.run import answer
 from traceconv.sampling.answer import ESTIMATED, FOUND, KEYS, SUMMARY, SUMMARY_KEYS, EstimatedRow
 from traceconv.sampling.blocks import CERTAIN, NotSampled, SampledText
 from traceconv.sampling.estimate import (

@@ -24,7 +24,7 @@ from traceconv.lake.entries import Lake
 from traceconv.lake.folder import is_lake
 from traceconv.lake.views import usable_lake
 from traceconv.reports.catalog import Report
-from traceconv.reports.run import Question
+from traceconv.reports.question import Question
 from traceconv.schema import tables
 from traceconv.schema.model import Column
 

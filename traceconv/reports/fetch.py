@@ -1,0 +1,73 @@
+"""Reading a store: the rows of a statement, in batches or as a Parquet file, and DuckDB's errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from traceconv.base.errors import OutputError, StoreError, printable
+from traceconv.reports.filters import Value
+from traceconv.reports.render import Row
+from traceconv.schema.ddl import quote_identifier, quote_text
+from traceconv.store.memory_limit import sorted_on_disk
+
+#: Rows fetched at once.
+BATCH_ROWS = 4096
+
+
+def fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value]) -> Iterator[Sequence[Row]]:
+    """Run a statement and yield its rows in batches; only one batch is in memory."""
+
+    def ask() -> Iterator[Sequence[Row]]:
+        connection.execute(sql, list(values))
+        while batch := connection.fetchmany(BATCH_ROWS):
+            yield batch
+
+    with reading():
+        yield from sorted_on_disk(connection, ask)
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turn DuckDB's errors on reading a store into StoreErrors, and its interrupt into KeyboardInterrupt."""
+    try:
+        yield
+    except (duckdb.CatalogException, duckdb.BinderException) as error:
+        raise StoreError(
+            f"the store was written by another version of traceconv ({_first_line(error)}); "
+            "ingest its sources into a new store"
+        ) from error
+    except duckdb.InterruptException as error:
+        raise KeyboardInterrupt from error
+    except duckdb.OutOfMemoryException as error:
+        raise StoreError(f"not enough memory or disk space: {_first_line(error)}") from error
+    except duckdb.DataError as error:  # a value out of range or of another type
+        raise StoreError(f"the store has invalid values: {_first_line(error)}") from error
+    except duckdb.Error as error:
+        raise StoreError(f"can't read the store; it may be damaged: {_first_line(error)}") from error
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return printable(next(iter(str(error).splitlines()), "unknown error"), 300)
+
+
+def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value], path: Path) -> None:
+    """Write the rows of a statement to a Parquet file, with 128-bit integers as exact decimals.
+
+    Raises OutputError if the file can't be written.
+    """
+    connection.execute(f"DESCRIBE {sql}", list(values))
+    wide = [row[0] for row in connection.fetchall() if row[1] in ("HUGEINT", "UHUGEINT")]
+    if wide:
+        casts = ", ".join(f"{quote_identifier(n)}::DECIMAL(38,0) AS {quote_identifier(n)}" for n in wide)
+        sql = f"SELECT * REPLACE ({casts}) FROM ({sql}\n)"  # noqa: S608 - the statement is the caller's to run
+    try:
+        connection.execute(
+            f"COPY ({sql}\n) TO {quote_text(str(path.absolute()))} (FORMAT parquet, USE_TMP_FILE false)",
+            list(values),
+        )
+    except (duckdb.IOException, duckdb.PermissionException) as error:
+        raise OutputError(f"can't write {printable(str(path))}: {_first_line(error)}") from error
