@@ -367,6 +367,10 @@ class TraceSource(Protocol):
         """Whether the file has a place for events, even if it is empty."""
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether the format has all events of its writers, which may have an `event_limit` in other formats."""
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the file that were read."""
 

@@ -51,6 +51,8 @@ def as_input_error(plugin: Format, path: Path) -> Iterator[None]:
 class PluginSource:
     """A `TraceSource` of a plug-in's reader. Raises InputError for anything that the reader raises."""
 
+    keeps_all = False
+
     def __init__(self, plugin: Format, request: ReadRequest) -> None:
         self._plugin = plugin
         self._path = request.path

@@ -109,7 +109,8 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         log.count(code, _LOSSES[code], count)
     header = header_of(source.keys)
     found = seen.rules(source.keys)
-    missing = found.missing_events(seen.counts["X events"], source.keys) if scan else None
+    complete_events = 0 if source.keeps_all else seen.counts["X events"]
+    missing = found.missing_events(complete_events, source.keys) if scan else None
     if missing is not None:
         log.add(Code.MISSING_RECORDS, missing)
     return TraceSummary(

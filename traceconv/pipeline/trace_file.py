@@ -202,7 +202,7 @@ class _AnyTrace:
         self.end = self._first.end
 
     def tables(self) -> Iterator[TableRows]:
-        self._second = second = SecondPass(self._first, self._reader.keys)
+        self._second = second = SecondPass(self._first, self._reader.keys, keeps_all=self._reader.keeps_all)
         second.prepare()
         for name, batches in second.tables():
             yield name, self._searched(name, batches)

@@ -23,6 +23,8 @@ class FileReader:
     A reader sets `found_events` and `keys` as it finds them.
     """
 
+    keeps_all = False
+
     def __init__(self, request: ReadRequest, *, is_text: bool = True) -> None:
         self._path = request.path
         self._log = request.log

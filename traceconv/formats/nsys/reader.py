@@ -50,6 +50,8 @@ _REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "AN
 class NsysReader:
     """Reads one report, as `TraceSource` describes."""
 
+    keeps_all = False
+
     def __init__(self, request: ReadRequest) -> None:
         _check_file(request.path)
         self._path = request.path

@@ -74,6 +74,8 @@ def _joined(runs: list[Run]) -> Events:
 class XplaneReader(FileReader):
     """Reads one file. Its other attributes are complete once `batches` is exhausted."""
 
+    keeps_all = True  # XLA's profiler limits only the JSON that it makes of this
+
     def __init__(self, request: ReadRequest) -> None:
         if request.path == STDIN:
             raise InputError("an XSpace in protobuf can't be read from standard input; specify its path")

@@ -172,12 +172,13 @@ class RuleSet:
     def missing_events(self, complete_events: int, keys: Mapping[str, bytes]) -> str | None:
         """Return what is missing if the writer dropped events, or kept as many complete events as it ever does.
 
-        keys  the file's other keys; XLA's profiler keeps all events in protobuf
+        complete_events  0 for formats that keep all
+        keys             the file's other keys
         """
         for path in (*_OVERFLOW_KEYS, *self.overflow_keys):
             if any(isinstance(value, int) and value > 0 for value in values_at(keys, path)):
                 return f"the writer dropped events because its buffer was full ({path})"
-        if self.event_limit is None or not complete_events or complete_events % self.event_limit or "xplane" in keys:
+        if self.event_limit is None or not complete_events or complete_events % self.event_limit:
             return None
         return f"{complete_events:,} complete events, a limit of the writer: later ones are missing"
 

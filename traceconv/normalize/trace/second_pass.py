@@ -39,10 +39,11 @@ _FEW_SLICES = 4096
 class SecondPass:
     """Produces the rows of one trace: call `prepare`, then `tables`, then `close`."""
 
-    def __init__(self, first: FirstPass, keys: Mapping[str, bytes]) -> None:
-        """`keys`: the file's other keys next to its events."""
+    def __init__(self, first: FirstPass, keys: Mapping[str, bytes], *, keeps_all: bool = False) -> None:
+        """`keys`, `keeps_all`: of the `TraceSource`."""
         self._first = first
         self._keys = keys
+        self._keeps_all = keeps_all
         self._nested = PlacedRows(NESTED_DTYPE)
         self._codes = Spool(_CODE_DTYPE)
         self._enclosing = ExternalSort(ENCLOSING_DTYPE, "id")
@@ -74,7 +75,8 @@ class SecondPass:
     def prepare(self) -> None:
         """Do everything that needs the events in another order than the source's. Binding flows may still go on."""
         complete = self._first.accounts.by_record.get("X events")
-        missing = self.rules.missing_events(complete.records if complete is not None else 0, self._keys)
+        complete_events = 0 if complete is None or self._keeps_all else complete.records
+        missing = self.rules.missing_events(complete_events, self._keys)
         if missing is not None:
             self._first.log.add(Code.MISSING_RECORDS, missing, source_id=1)
         classified = self._thread.submit(self._classify)
