@@ -23,9 +23,12 @@ Task = dict[str, Any]
 
 def random_tasks(draw: random.Random, times: list[int]) -> list[Task]:
     tasks: list[Task] = []
+    delays = draw.choice([None, [0, 1, 5], [-2, 0, 9]])
     for n in range(draw.choice([1, 40, 200])):
         submit_ns = draw.choice([None, *times, *times])
         start_ns = draw.choice([None, *times, *times])
+        if delays is not None and submit_ns is not None and abs(submit_ns) < 1000:
+            start_ns = submit_ns + draw.choice(delays)
         tasks.append(
             {
                 "id": n, "run_id": draw.choice([1, 1, 2]), "device_id": draw.choice([0, 1, None]),

@@ -26,11 +26,17 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How often the queue had each length after a change, and for how long. Lengths may repeat."""
+    """How often the queue had each length after a change, and for how long. Lengths may repeat.
+
+    start_ns  time of the last change before, None if there is none; dur_ns counts from then to end_ns
+    end_ns    time of the last change
+    """
 
     queue_length: Int64
     change_count: Int64
     dur_ns: Int64
+    start_ns: int | None
+    end_ns: int
 
 
 @dataclass(slots=True)
@@ -64,7 +70,7 @@ class StreamQueues:
             queue = self._queues.setdefault(int(stream[head]), _Queue())
             own = length[head:end]
             own += queue.length - (own[0] - (1 if is_launch[head] else -1))
-            found += [(int(stream[head]), lengths) for lengths in _lengths(queue, own, ts_ns[head:end])]
+            found.append((int(stream[head]), _lengths(queue, own, ts_ns[head:end])))
             queue.length, queue.last_ns = int(own[-1]), int(ts_ns[end - 1])
         order = by_id[order[is_launch]]
         submit_ns = ts_ns[is_launch]
@@ -90,10 +96,8 @@ def _groups(stream: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
     return pairwise([*heads.tolist(), len(stream)])
 
 
-def _lengths(queue: _Queue, length: Int64, ts_ns: Int64) -> Iterator[Lengths]:
-    """Yield the lengths of a queue from its last change before to the last of these."""
-    if queue.last_ns is not None:
-        yield _rows(np.array([queue.length]), np.zeros(1, np.int64), np.diff([queue.last_ns, ts_ns[0]]).view(np.uint64))
+def _lengths(queue: _Queue, length: Int64, ts_ns: Int64) -> Lengths:
+    """Return the lengths of a queue from its last change before to the last of these."""
     low = int(length.min())
     # Doubles are exact for sums of fewer than 2^21 numbers below 2^32.
     number, lasts = length[:-1] - low, np.diff(ts_ns).view(np.uint64)
@@ -104,15 +108,18 @@ def _lengths(queue: _Queue, length: Int64, ts_ns: Int64) -> Iterator[Lengths]:
     )
     smaller, larger = (half.astype(np.uint64) for half in halves)
     kept = np.flatnonzero(counts)
-    yield _rows(kept + low, counts[kept], (smaller + (larger << np.uint64(32)))[kept])
-
-
-def _rows(length: Int64, count: Int64, dur_ns: NDArray[np.uint64]) -> Lengths:
-    """Return rows with durations of 63 bits: a longer one is split."""
+    lengths, counts, dur_ns = kept + low, counts[kept], (smaller + (larger << np.uint64(32)))[kept]
+    if queue.last_ns is not None:
+        until_first = np.diff([queue.last_ns, ts_ns[0]]).view(np.uint64)
+        lengths, counts = np.append(lengths, queue.length), np.append(counts, 0)
+        dur_ns = np.concatenate((dur_ns, until_first))
+    # Durations of 63 bits: a longer one is split.
     rest = dur_ns - np.minimum(dur_ns, np.uint64(LARGEST))
     split = np.flatnonzero(rest)
     return Lengths(
-        np.concatenate((length, length[split])),
-        np.concatenate((count, np.zeros(len(split), np.int64))),
+        np.concatenate((lengths, lengths[split])),
+        np.concatenate((counts, np.zeros(len(split), np.int64))),
         np.concatenate((dur_ns - rest, rest[split])).view(np.int64),
+        queue.last_ns,
+        int(ts_ns[-1]),
     )

@@ -54,7 +54,8 @@ def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> It
         if not found:
             continue
         # Together, because each insert takes about a millisecond.
-        stream = np.repeat([number for number, _ in found], [len(counts.dur_ns) for _, counts in found])
+        part = np.repeat(np.arange(len(found)), [len(counts.dur_ns) for _, counts in found])
+        stream = np.array([number for number, _ in found])[part]
         for run_id, rows in _by_run(run_of[stream]):
             columns = {
                 name: pa.array([one[place] for one in known], pa.int64()).take(pa.array(stream[rows]))
@@ -62,6 +63,10 @@ def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> It
             }
             for name in ("queue_length", "change_count", "dur_ns"):
                 columns[name] = pa.array(np.concatenate([getattr(counts, name) for _, counts in found])[rows])
+            for name in ("start_ns", "end_ns"):
+                columns[name] = pa.array([getattr(counts, name) for _, counts in found], pa.int64()).take(
+                    pa.array(part[rows])
+                )
             yield "stream_queue", run_id, pa.RecordBatch.from_pydict(columns)
 
 

@@ -24,44 +24,77 @@
 -- max_length = { type = "BIGINT", unit = "count", doc = "Largest length." }
 -- time_avg_length = { type = "DOUBLE", unit = "count", doc = "Mean length over the time from the first to the last change, rounded to 0.001; NULL if that is no time." }
 -- empty_percent = { type = "DOUBLE", unit = "percent", doc = "Share of that time with an empty queue; NULL if that is no time." }
-WITH chosen AS (
-  SELECT t.run_id, t.device_id, t.stream_id, t.submit_ns, t.start_ns
+WITH outside AS (
+  -- Tasks that were launched before or after the window: their last change before it, and the first one after it.
+  SELECT t.run_id, t.device_id, t.stream_id,
+         max(CASE WHEN t.submit_ns < from_ns THEN greatest(t.submit_ns, t.start_ns) END) AS before_ns,
+         min(CASE WHEN t.submit_ns >= to_ns THEN least(t.submit_ns, t.start_ns) END) AS after_ns
   FROM task AS t
+  WHERE (t.submit_ns < from_ns OR t.submit_ns >= to_ns) AND t.start_ns IS NOT NULL AND t.kind IS DISTINCT FROM 'sync'
+    AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+  GROUP BY t.run_id, t.device_id, t.stream_id
+), stretch AS MATERIALIZED (
+  -- Stretches of time in which only tasks of the window change the queue, except the first one, so that others precede.
+  SELECT q.run_id, q.device_id, q.stream_id, q.start_ns, q.end_ns
+  FROM stream_queue AS q
+  LEFT JOIN outside AS o ON o.run_id = q.run_id AND o.device_id IS NOT DISTINCT FROM q.device_id
+    AND o.stream_id IS NOT DISTINCT FROM q.stream_id
+  WHERE (from_ns IS NOT NULL OR to_ns IS NOT NULL) AND q.start_ns IS NOT NULL
+    AND (run IS NULL OR q.run_id = run) AND (device IS NULL OR q.device_id = device)
+    AND q.start_ns >= coalesce(o.before_ns, q.start_ns) AND (o.after_ns IS NULL OR q.end_ns < o.after_ns)
+  GROUP BY q.run_id, q.device_id, q.stream_id, q.start_ns, q.end_ns
+  QUALIFY row_number() OVER (PARTITION BY q.run_id, q.device_id, q.stream_id ORDER BY q.start_ns) > 1
+), middle AS MATERIALIZED (
+  SELECT run_id, device_id, stream_id, min(start_ns) AS start_ns, max(end_ns) AS end_ns
+  FROM stretch
+  GROUP BY run_id, device_id, stream_id
+), launched AS MATERIALIZED (
+  SELECT t.run_id, t.device_id, t.stream_id, t.submit_ns, t.start_ns, m.start_ns AS middle_ns, m.end_ns
+  FROM task AS t
+  LEFT JOIN middle AS m ON m.run_id = t.run_id AND m.device_id IS NOT DISTINCT FROM t.device_id
+    AND m.stream_id IS NOT DISTINCT FROM t.stream_id
   WHERE (from_ns IS NOT NULL OR to_ns IS NOT NULL) AND t.submit_ns IS NOT NULL AND t.start_ns IS NOT NULL
     AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
     AND (from_ns IS NULL OR t.submit_ns >= from_ns) AND (to_ns IS NULL OR t.submit_ns < to_ns)
-), stream AS MATERIALIZED (
-  -- Two changes per task are sorted: by one number instead of three columns.
-  SELECT run_id, device_id, stream_id, row_number() OVER ()::INTEGER AS number
-  FROM chosen
-  GROUP BY run_id, device_id, stream_id
-), launched AS (
-  SELECT s.number, t.submit_ns, t.start_ns
-  FROM chosen AS t
-  JOIN stream AS s ON s.run_id = t.run_id AND s.device_id IS NOT DISTINCT FROM t.device_id
-    AND s.stream_id IS NOT DISTINCT FROM t.stream_id
+    AND (m.end_ns IS NULL OR t.submit_ns <= m.start_ns OR t.submit_ns > m.end_ns OR t.start_ns <= m.start_ns
+         OR t.start_ns > m.end_ns)
 ), change AS (
-  SELECT number, submit_ns AS ts_ns, 1::TINYINT AS by_one FROM launched
+  -- In this order: changes before the middle, its start and end, and changes after it.
+  SELECT run_id, device_id, stream_id, CASE WHEN submit_ns > end_ns THEN 3 ELSE 0 END AS part, submit_ns AS ts_ns, 1 AS by_one
+  FROM launched
+  WHERE end_ns IS NULL OR submit_ns <= middle_ns OR submit_ns > end_ns
   UNION ALL
-  SELECT number, start_ns, -1::TINYINT FROM launched
+  SELECT run_id, device_id, stream_id, CASE WHEN start_ns > end_ns THEN 3 ELSE 0 END, start_ns, -1
+  FROM launched
+  WHERE end_ns IS NULL OR start_ns <= middle_ns OR start_ns > end_ns
+  UNION ALL
+  SELECT run_id, device_id, stream_id, 1, start_ns, 0 FROM middle
+  UNION ALL
+  SELECT run_id, device_id, stream_id, 2, end_ns, 0 FROM middle
 ), queue AS (
-  SELECT number, sum(by_one) OVER so_far AS queued,
-         lead(ts_ns) OVER (PARTITION BY number ORDER BY ts_ns, by_one DESC)::HUGEINT - ts_ns AS lasts
+  -- All changes of the window add up to 0, so those in the middle to minus the sum of the others.
+  SELECT run_id, device_id, stream_id, part, by_one,
+         sum(by_one) OVER so_far
+           - CASE WHEN part >= 2 THEN sum(by_one) OVER (PARTITION BY run_id, device_id, stream_id) ELSE 0 END AS queued,
+         lead(ts_ns) OVER (PARTITION BY run_id, device_id, stream_id ORDER BY part, ts_ns, by_one DESC)::HUGEINT - ts_ns
+           AS lasts
   FROM change
-  WINDOW so_far AS (PARTITION BY number ORDER BY ts_ns, by_one DESC ROWS UNBOUNDED PRECEDING)
+  WINDOW so_far AS (
+    PARTITION BY run_id, device_id, stream_id ORDER BY part, ts_ns, by_one DESC ROWS UNBOUNDED PRECEDING
+  )
 ), length AS (
-  SELECT s.run_id, s.device_id, s.stream_id, q.queued::BIGINT AS queued, q.changes, q.lasts
-  FROM (
-    SELECT number, queued, count(*)::HUGEINT AS changes, sum(lasts) AS lasts
-    FROM queue
-    GROUP BY number, queued
-  ) AS q
-  JOIN stream AS s ON s.number = q.number
+  SELECT run_id, device_id, stream_id, queued::BIGINT AS queued, sum(abs(by_one)) AS changes,
+         sum(CASE WHEN part <> 1 THEN lasts END) AS lasts
+  FROM queue
+  GROUP BY run_id, device_id, stream_id, queued
   UNION ALL
-  SELECT run_id, device_id, stream_id, queue_length, sum(change_count), sum(dur_ns)
-  FROM stream_queue
-  WHERE from_ns IS NULL AND to_ns IS NULL AND (run IS NULL OR run_id = run) AND (device IS NULL OR device_id = device)
-  GROUP BY run_id, device_id, stream_id, queue_length
+  SELECT q.run_id, q.device_id, q.stream_id, q.queue_length, sum(q.change_count), sum(q.dur_ns)
+  FROM stream_queue AS q
+  LEFT JOIN middle AS m ON m.run_id = q.run_id AND m.device_id IS NOT DISTINCT FROM q.device_id
+    AND m.stream_id IS NOT DISTINCT FROM q.stream_id
+  WHERE (run IS NULL OR q.run_id = run) AND (device IS NULL OR q.device_id = device)
+    AND ((from_ns IS NULL AND to_ns IS NULL) OR (q.start_ns >= m.start_ns AND q.end_ns <= m.end_ns))
+  GROUP BY q.run_id, q.device_id, q.stream_id, q.queue_length
 ), counted AS (
   SELECT *, sum(changes) OVER of_stream AS until,
          sum(changes) OVER (PARTITION BY run_id, device_id, stream_id) AS total
