@@ -53,6 +53,8 @@ def codes(text: bytes | str, tmp_path: Path, name: str = "trace.json") -> tuple[
         ),
         (f"[{A},{A.replace('X', '?X')}]", ["a"], ["unknown_phase"]),
         ('{"traceEvents":[]}', [], []),
+        (f'{{"samples":[],"systemTraceEvents":"","traceEvents":[{A}]}}', ["a"], []),
+        (f'{{"samples":[1],"traceEvents":[{A}],"systemTraceEvents":"#"}}', ["a"], ["unknown_record"] * 2),
     ],
 )
 def test_malformed_text_is_read_and_reported(text: str, names: list[str], logged: list[str], tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "with profile_memory=True",
     ),
     (
+        re.compile(rb"\x80[\x02-\x05](?:\x95|[\x28-\x7d])"),
+        "is a Python pickle, such as a profile of tinygrad, which is not supported",
+    ),
+    (
         re.compile(rb'(?:==[^\n]*\n)*"?ID"?,"?Process ID"?,"?Process Name'),
         "is a table of Nsight Compute, which is not supported",
     ),
@@ -55,7 +59,7 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "that export_chrome_trace writes with profile_memory=True",
     ),
     (
-        re.compile(rb"(?:(?:#[^\n]*| *\d*)\r?\n)*[^\n;]+;[^\n]* \d+\r?\n(?:[^\n]* \d+\r?\n|$)"),
+        re.compile(rb"(?:(?:#[^\n]*| *\d*|[^\s#;\d][^\n;]* \d+)\r?\n)*[^\n;]+;[^\n]* \d+\r?\n(?:[^\n]* \d+\r?\n|$)"),
         "is text of collapsed stacks, as for flame graphs, which is not supported: it has no times; py-spy record -f "
         "speedscope and austin2speedscope write supported formats",
     ),
