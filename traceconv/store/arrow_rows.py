@@ -62,7 +62,9 @@ class GroupedInserts:
         if count:
             rows = pa.concat_tables(self._waiting)
             self._waiting = [rows.slice(count)] if count < rows.num_rows else []
-            execute_with(self._connection, self._statement, self._name, rows.slice(0, count).combine_chunks())
+            complete = rows.slice(0, count).combine_chunks()
+            del rows  # what was copied is free while it is inserted
+            execute_with(self._connection, self._statement, self._name, complete)
 
 
 def _register(
