@@ -94,7 +94,7 @@ def export_chrome(
     the store can't be read, InputError if the run has tasks without a start and is no static profile, or has no
     critical path to show.
     """
-    with exporting(connection, run_id, _MEMORY_LIMIT):
+    with exporting(connection, run_id, _MEMORY_LIMIT, joined=critical_path or device is not None):
         trace = _prepare(connection, run_id, device, args)
         if critical_path:
             flows = with_path_flows(connection, run_id, trace.sources["flow"])

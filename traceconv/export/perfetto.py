@@ -72,7 +72,7 @@ def export_perfetto(
     critical_path: bool = False,
 ) -> Written:
     """Write a run as a Perfetto trace. Arguments, effects on the connection and errors are those of `export_chrome`."""
-    with exporting(connection, run_id, _MEMORY_LIMIT):
+    with exporting(connection, run_id, _MEMORY_LIMIT, joined=critical_path or device is not None):
         sources = row_sources(connection, run_id, device)
         # Viewers would show markers without a time all at the same time.
         timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"

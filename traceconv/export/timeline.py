@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import duckdb
 
 from traceconv.base.errors import InputError, StoreError, printable
 from traceconv.export.overlap import add_lanes, create_lanes
 from traceconv.export.row_order import has_no_overlaps
-from traceconv.export.sorted_runs import ROW
+from traceconv.export.sorted_runs import ROW, one_thread
 from traceconv.normalize.trace.own_columns import PATH_FLOW
 
 #: Tables of slices on tracks.
@@ -30,12 +30,18 @@ TIMES = {
 
 @contextmanager
 def exporting(
-    connection: duckdb.DuckDBPyConnection, run_id: int, memory_limit: str, *, estimates: bool = True
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    memory_limit: str,
+    *,
+    estimates: bool = True,
+    joined: bool = False,
 ) -> Iterator[None]:
     """Limit DuckDB's memory during an export; beyond the limit it spills to disk.
 
-    `estimates`: whether static profiles can be exported. Raises InputError if the run has tasks without a start,
-    StoreError if the store can't be read.
+    `estimates`: whether static profiles can be exported. `joined`: whether all tables are joined to others; then DuckDB
+    uses one thread, so that their rows are in the same order each time. Raises InputError if the run has tasks without
+    a start, StoreError if the store can't be read.
     """
     try:
         if _has_no_starts(connection, run_id) and not (estimates and _is_static(connection, run_id)):
@@ -43,7 +49,8 @@ def exporting(
                 f"run {run_id} has no timeline to export: its tasks have no start times, as in a static profile"
             )
         connection.execute(f"SET memory_limit = '{memory_limit}'")
-        yield
+        with one_thread(connection) if joined else nullcontext():
+            yield
     except duckdb.Error as error:
         raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
 
