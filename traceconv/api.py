@@ -177,7 +177,7 @@ def ingest(
     does not exist or nothing can be used.
     """
     from traceconv.pipeline import ingest as pipeline
-    from traceconv.store.default_path import default_store_path, named_store
+    from traceconv.store.database import default_store_path, named_store
 
     found = paths_of("ingest", paths)
     store = default_store_path() if db is None else named_store(path_of(db))

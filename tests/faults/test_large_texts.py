@@ -13,7 +13,7 @@ from stores import query
 
 from traceconv.formats.common.limits import Limits
 from traceconv.pipeline.ingest import ingest
-from traceconv.pipeline.trace_reading import TraceOptions
+from traceconv.pipeline.trace_file import TraceOptions
 
 MB = 1 << 20
 SMALL = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}'

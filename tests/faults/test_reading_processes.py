@@ -26,8 +26,7 @@ from traceconv.base.errors import DataLossError, InputError, InternalError, Usag
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.pipeline import reader_forks, reader_messages, reader_pool, reader_process
 from traceconv.pipeline.ingest import ingest, job_count_for
-from traceconv.pipeline.trace_file import TraceRecording
-from traceconv.pipeline.trace_reading import TraceOptions
+from traceconv.pipeline.trace_file import TraceOptions, TraceRecording
 
 #: A reading process that does something else with files of certain names.
 READING = """

@@ -14,7 +14,7 @@ from traceconv.normalize.trace.classify import Classifier, rules_of
 from traceconv.normalize.trace.rule_files import built_in, parse_rules
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.inspect import inspect_trace
-from traceconv.pipeline.trace_reading import TraceOptions
+from traceconv.pipeline.trace_file import TraceOptions
 
 GOOD = """
 title = "One"

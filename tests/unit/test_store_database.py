@@ -23,8 +23,7 @@ from traceconv.schema.ddl import sql_type
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store import database, valid_files
 from traceconv.store.catalogue import time_limit, views, wrong_in
-from traceconv.store.database import create_store, lock_down, open_store
-from traceconv.store.default_path import default_store_path
+from traceconv.store.database import create_store, default_store_path, lock_down, open_store
 
 MakeStore = Callable[..., Path]
 

@@ -24,7 +24,7 @@ from traceconv.formats.xplane.reader import XplaneReader
 from traceconv.normalize.trace.rule_files import parse_rules
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.inspect import inspect_trace
-from traceconv.pipeline.trace_reading import TraceOptions
+from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.provenance.find import why
 from traceconv.store.database import open_store
 

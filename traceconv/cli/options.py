@@ -139,7 +139,7 @@ class Command(typer.core.TyperCommand):
 
 def store_path(db: Path | None) -> Path:
     """Return the store that a command works on: --db, or the default."""
-    from traceconv.store.default_path import default_store_path, named_store
+    from traceconv.store.database import default_store_path, named_store
 
     return named_store(db) if db is not None else default_store_path()
 

@@ -14,11 +14,13 @@ from traceconv.base.errors import DataLossError, InputError, UsageError, option,
 from traceconv.formats.common.identity import Naming, RunNames, names_of, rank_pattern
 from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
+from traceconv.pipeline.run_copy import note_same_content
 from traceconv.pipeline.run_import import Recording, import_run
-from traceconv.pipeline.trace_reading import TraceOptions, begin_reading
+from traceconv.reports.catalog import report_statements
+from traceconv.store.writer import StoreWriter
 
 if TYPE_CHECKING:
-    from traceconv.store.writer import StoreWriter
+    from traceconv.pipeline.trace_file import TraceOptions
 
 #: Starting a process takes as long as reading this much text; a file takes as long as this much more.
 _JOB_BYTES, _FILE_BYTES = 32 << 20, 1 << 19
@@ -58,27 +60,20 @@ def ingest(
     for several reasons), StoreError if the store can't be written.
     """
     started = time.perf_counter()
+    found = find_recordings(paths, reader, trace_options, naming, jobs)
+    lakes, recordings = found.lakes, found.recordings
+    result = IngestedRuns(store_path)
+    result.unusable = found.unusable
+    result.others = [one for one in found.others if os.path.realpath(one.path) != os.path.realpath(store_path)]
+    observer = observer or Observer()
+    observer.plan(len(recordings), sum(recording.size_bytes for recording in recordings))
+    if strict and result.unusable:
+        raise _strict_error(result.unusable[0])
+    if lakes and naming is not None and naming != Naming():
+        raise UsageError(f"runs of a lake keep their names; omit {option('--group')} and {option('--rank-pattern')}")
+    if not recordings and not lakes:
+        raise nothing_usable(result)
     with ExitStack() as stack:
-        found = find_recordings(paths, reader, trace_options, naming, jobs, stack)
-        lakes, recordings = found.lakes, found.recordings
-        result = IngestedRuns(store_path)
-        result.unusable = found.unusable
-        result.others = [one for one in found.others if os.path.realpath(one.path) != os.path.realpath(store_path)]
-        observer = observer or Observer()
-        observer.plan(len(recordings), sum(recording.size_bytes for recording in recordings))
-        if strict and result.unusable:
-            raise _strict_error(result.unusable[0])
-        if lakes and naming is not None and naming != Naming():
-            raise UsageError(
-                f"runs of a lake keep their names; omit {option('--group')} and {option('--rank-pattern')}"
-            )
-        if not recordings and not lakes:
-            raise nothing_usable(result)
-        # Imported while a thread may read already.
-        from traceconv.pipeline.run_copy import note_same_content
-        from traceconv.reports.catalog import report_statements
-        from traceconv.store.writer import StoreWriter
-
         writer = stack.enter_context(StoreWriter(store_path, report_statements, on_wait))
 
         def is_wanted(digest: str) -> bool:
@@ -141,17 +136,13 @@ def find_recordings(
     trace_options: TraceOptions | None,
     naming: Naming | None,
     jobs: int | None,
-    early: ExitStack | None = None,
 ) -> Found:
-    """Find what is to be read, and name its runs. Other parameters and errors are those of `ingest`.
-
-    early  closes what is read from now on by a thread; None: nothing is
-    """
+    """Find what is to be read, and name its runs. Parameters and errors are those of `ingest`."""
     if jobs is not None and jobs < 1:
         raise UsageError(f"{option('--jobs')} must be at least 1, not {jobs}")
     has_items = trace_options is not None and bool(trace_options.items)
     sources = find_sources(paths, reader, has_items=has_items)
-    found = list(_recordings(sources, trace_options or TraceOptions(), early))
+    found = list(_recordings(sources, trace_options))
     recordings = [recording for recording, _, _ in found]
     job_count = job_count_for(recordings) if jobs is None else min(jobs, len(recordings))
     return Found(
@@ -229,6 +220,7 @@ def trace_options_of(rules: Sequence[Path], max_event_mb: int, max_ratio: int) -
         return None
     from traceconv.formats.common.limits import Limits
     from traceconv.normalize.trace.rule_files import read_rules
+    from traceconv.pipeline.trace_file import TraceOptions
 
     return TraceOptions(Limits(max_event_mb << 20, max_ratio), tuple(map(read_rules, rules)))
 
@@ -259,9 +251,7 @@ def _with_name(problem: Problem) -> Problem:
     return problem if name in problem.message else Problem(problem.path, f"{name} {problem.message}")
 
 
-def _recordings(
-    sources: Sources, options: TraceOptions, early: ExitStack | None
-) -> Iterator[tuple[Recording, Path | None, bool]]:
+def _recordings(sources: Sources, options: TraceOptions | None) -> Iterator[tuple[Recording, Path | None, bool]]:
     """Yield each recording with the folder in which it was found, and whether it is certainly a recording."""
     # Each kind is imported on demand, with all the modules that only it needs.
     if sources.captures:
@@ -269,15 +259,15 @@ def _recordings(
 
         for capture, top in sources.captures:
             yield CaptureRecording(capture), top, True
+    if not sources.folders and not sources.traces:
+        return
+    from traceconv.pipeline.trace_file import TraceOptions, TraceRecording
+
+    options = options or TraceOptions()
     if sources.folders:
         from traceconv.pipeline.vendor_folder.folder import FolderRecording
 
         for folder, top in sources.folders:
             yield FolderRecording(folder, options), top, True
-    if sources.traces:
-        is_only = len(sources.traces) == 1 and not (sources.captures or sources.folders or sources.lakes)
-        begun = begin_reading(sources.traces[0], options, early) if early is not None and is_only else None
-        from traceconv.pipeline.trace_file import TraceRecording
-
-        for trace in sources.traces:
-            yield TraceRecording(trace.path, trace.reader, options, begun), trace.top, trace.sure
+    for trace in sources.traces:
+        yield TraceRecording(trace.path, trace.reader, options), trace.top, trace.sure

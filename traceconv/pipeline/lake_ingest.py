@@ -29,7 +29,7 @@ from traceconv.pipeline.ingest import find_recordings, nothing_usable, reading
 from traceconv.pipeline.reader_pool import together
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, Observer, Problem
 from traceconv.pipeline.run_import import Recording, import_run, path_text
-from traceconv.pipeline.trace_reading import TraceOptions
+from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.reports.catalog import report_statements
 from traceconv.reports.question import check_engine
 from traceconv.store.database import connect_memory, open_own_file, temporary_spill_folder

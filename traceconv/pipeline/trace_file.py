@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from itertools import groupby, takewhile
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -18,11 +18,15 @@ from traceconv.base.digest import blake2b
 from traceconv.base.errors import InputError, printable
 from traceconv.base.malloc_tuning import trim_heap
 from traceconv.base.prefetch import prefetch
+from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import TraceSource
+from traceconv.events.trace import TraceBatch, TraceSource
 from traceconv.formats.chrome_json.reader import SOURCE_ID
 from traceconv.formats.common.files import STDIN, file_size
 from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.format import ReadRequest
+from traceconv.formats.registry import format_of, open_source
 from traceconv.normalize.trace.classify import PLAIN, RuleSet
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.own_columns import NotAsWritten
@@ -39,7 +43,6 @@ from traceconv.pipeline.task_launches import (
 )
 from traceconv.pipeline.task_waits import set_op_summary_waits, settle_op_summary_waits
 from traceconv.pipeline.trace_memory import insert_blocks
-from traceconv.pipeline.trace_reading import TraceOptions, TraceReading
 
 #: Turns events into rows: takes all batches, whose times any thread may parse before, then yields the tables.
 _Passes: TypeAlias = "_OwnTrace | _AnyTrace"
@@ -47,17 +50,24 @@ _EDGE_BYTES = 64 << 10
 _SAMPLES = 64
 
 
-class TraceRecording(NamedTuple):
-    """A trace file (`-`: standard input) to ingest.
+class TraceOptions(NamedTuple):
+    """How trace files are read. `rules` are tried before the built-in ones."""
 
-    format   the name of its reader
-    reading  what already reads it, if anything does
-    """
+    limits: Limits = Limits()
+    rules: tuple[RuleSet, ...] = ()
+
+    @property
+    def items(self) -> tuple[Items, ...]:
+        """Where JSON documents have items, by the first rules that define them."""
+        return next((one.items for one in self.rules if one.items), ())
+
+
+class TraceRecording(NamedTuple):
+    """A trace file (`-`: standard input) to ingest. `format`: the name of its reader."""
 
     path: Path
     format: str
     options: TraceOptions
-    reading: TraceReading | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -71,13 +81,13 @@ class TraceRecording(NamedTuple):
         total_bytes = self.size_bytes
         try:
             target.observer.start(target.label, total_bytes, 2)
-            read = _Read(self.reading or self._new_reading(), self.options, target)
+            read = _Read(self, target)
         except NotAsWritten as changed:
             if self.path == STDIN:
                 message = "standard input is a modified export of traceconv; ingest it from a file"
                 raise InputError(f"{message} ({printable(str(changed))})") from None
             target.observer.start(target.label, total_bytes, 2)
-            read = _Read(self._new_reading(), self.options, target, changed=str(changed))
+            read = _Read(self, target, changed=str(changed))
         log, reader, run_columns = read.log, read.reader, read.run_columns
         read.passes.complete(target)
         complete = not log.lossy and not any(entry.code is Code.NO_END for entry in log)
@@ -99,9 +109,6 @@ class TraceRecording(NamedTuple):
             read.accounts,
         )
 
-    def _new_reading(self) -> TraceReading:
-        return TraceReading(self.path, self.format, self.options)
-
 
 def _identity(target: RunTarget, read: _Read) -> Identity:
     """Rank, host and group: from an export's own columns, then the file's other keys, then its events."""
@@ -120,32 +127,28 @@ class _Read:
     changed  how the file differs from an export of ours, although it looks like one; None: it may be one
     """
 
-    def __init__(
-        self, reading: TraceReading, options: TraceOptions, target: RunTarget, changed: str | None = None
-    ) -> None:
-        observer = target.observer
-        reading.follow(observer)
+    def __init__(self, recording: TraceRecording, target: RunTarget, changed: str | None = None) -> None:
+        options, observer = recording.options, target.observer
         # The thread that reads ahead has a log of its own, so that the order of entries is always the same.
-        self.log, self.accounts = ImportLog(), reading.accounts
+        self.log, read_log, self.accounts = ImportLog(), ImportLog(), Accounts()
         self.process_names: set[str | None] = set()
         if changed is not None:
             self.log.add(Code.CHANGED_EXPORT, f"a modified export: {changed}", source_id=SOURCE_ID)
-        self.reader = reading.reader
+        request = ReadRequest(recording.path, read_log, self.accounts, options.limits, observer.advance, options.items)
+        self.reader = open_source(recording.format, request)
         self._is_own = changed is None
         self._passes: _Passes | None = None
         try:
             with _no_garbage_collection():
                 largest = 0  # a large event has a batch of its own
-                with closing(reading):
-                    for batch in reading.batches:
+                with closing(self._batches(recording)) as batches_read:
+                    for batch in batches_read:
                         observer.counted(batch.columns.count)
-                        if self._passes is None:
-                            self._passes = self._new_passes(options)
+                        self._passes = self._passes or self._new_passes(options)
                         self._passes.take(batch)
-                        reading.prepare = self._passes.precompute_times
                         largest = max(largest, batch.byte_count or 0)
                 self.passes = self._passes = self._passes or self._new_passes(options)
-                self.log.put_first(reading.log)
+                self.log.put_first(read_log)
                 observer.storing()
                 texts = [len(text) for text in self.reader.keys.values()]
                 target.writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
@@ -153,17 +156,31 @@ class _Read:
                 is_small = self.reader.size_bytes < SMALL_BYTES
                 if not is_small:
                     trim_heap()
-                _check_usable(reading.path, self.reader, self.accounts, self.log)
-                rows_made = _with_ends(self.passes.tables())
+                _check_usable(recording.path, self.reader, self.accounts, self.log)
+                rows_made = ((name, batch) for name, batches in self.passes.tables() for batch in batches)
                 with closing(rows_made if is_small else prefetch(rows_made)) as rows:
                     for name, of_table in groupby(rows, itemgetter(0)):
-                        batches = takewhile(lambda batch: batch is not None, map(itemgetter(1), of_table))
+                        batches = (batch for _, batch in of_table)
                         target.insert(name, self._noted(batches) if name == "process" else batches)
         finally:
             if self._passes is not None:
                 self._passes.close()
         self.accounts.check()
         self.run_columns = self.passes.run_columns()
+
+    def _batches(self, recording: TraceRecording) -> Generator[TraceBatch, None, None]:
+        batches = (self._precomputed(batch) for batch in self.reader.batches())
+        found = format_of(recording.format)
+        # A read that waits for a pipe could not be interrupted.
+        is_large = recording.size_bytes >= SMALL_BYTES
+        if is_large and found is not None and found.read_ahead and os.path.isfile(recording.path):
+            return prefetch(batches)
+        return batches
+
+    def _precomputed(self, batch: TraceBatch) -> TraceBatch:
+        if self._passes is not None:
+            self._passes.precompute_times(batch)
+        return batch
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -260,16 +277,6 @@ class _AnyTrace:
         self._first.close()
         if self._second is not None:
             self._second.close()
-
-
-def _with_ends(tables: Iterator[TableRows]) -> Generator[tuple[str, pa.RecordBatch | None], None, None]:
-    """Yield the batches of each table, then None: its insert ends while the first rows of the next table are made."""
-    for name, batches in tables:
-        batch = None
-        for batch in batches:
-            yield name, batch
-        if batch is not None:
-            yield name, None
 
 
 def _has(batch: pa.RecordBatch, column: str, value: str) -> bool:

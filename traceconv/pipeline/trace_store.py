@@ -25,8 +25,7 @@ from traceconv.base.cache_folder import cache_folder
 from traceconv.base.errors import InputError, StoreError, UsageError, option, printable
 from traceconv.lake.folder import is_lake
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.database import is_duckdb
-from traceconv.store.default_path import default_store_path, named_store
+from traceconv.store.database import default_store_path, is_duckdb, named_store
 
 if TYPE_CHECKING:
     from traceconv.pipeline.result import Observer

@@ -30,6 +30,10 @@ GROUP_ROWS = 61_440
 #: The oldest storage format with the features of a store, which all DuckDB versions from 1.2 read.
 STORAGE_OPTIONS = f"STORAGE_VERSION 'v1.2.0', ROW_GROUP_SIZE {GROUP_ROWS}"
 
+#: Environment variable with the path of the store, and the default file name.
+STORE_VARIABLE = "TRACECONV_DB"
+STORE_NAME = "trace.duckdb"
+
 #: Name of the attached store.
 _ALIAS = "store"
 #: Memory limit of a connection before it spills to disk; loading sets another limit.
@@ -45,6 +49,19 @@ _INTERRUPTS = 100
 
 class OlderStoreError(StoreError):
     """The store has an older schema version that `store.migrate` can migrate."""
+
+
+def default_store_path() -> Path:
+    """Return the default path: $TRACECONV_DB, or trace.duckdb in the current folder."""
+    return named_store(Path(os.environ.get(STORE_VARIABLE) or STORE_NAME))
+
+
+def named_store(path: Path) -> Path:
+    """Expand `~` in a user's path if there is a home folder."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def is_duckdb(path: Path) -> bool:

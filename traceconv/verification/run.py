@@ -26,7 +26,7 @@ from traceconv.pipeline.discover import vendor_folders
 from traceconv.pipeline.result import Observer
 from traceconv.pipeline.run_import import import_run
 from traceconv.pipeline.run_sql import RunSql
-from traceconv.pipeline.trace_reading import TraceOptions
+from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder.folder import FolderRecording
 from traceconv.pipeline.vendor_folder.task_sql import TASK_COLUMNS, match_tasks
 from traceconv.reports.catalog import report_statements

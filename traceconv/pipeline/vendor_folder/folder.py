@@ -23,7 +23,7 @@ from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
 from traceconv.pipeline.task_waits import set_op_summary_waits
-from traceconv.pipeline.trace_reading import TraceOptions
+from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder import communication
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_device_steps, settle_one_device
 from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
