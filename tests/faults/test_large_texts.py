@@ -38,7 +38,7 @@ def test_a_text_of_50_mb_is_stored_and_does_not_stop_other_files(key: str, tmp_p
 
 
 def test_a_key_of_50_mb_next_to_the_events_is_stored(tmp_path: Path) -> None:
-    run, store = taken(f'{{"traceEvents":[{SMALL}],"systemTraceEvents":"{"x" * 50 * MB}"}}', tmp_path, "one.json")
+    run, store = taken(f'{{"traceEvents":[{SMALL}],"notes":"{"x" * 50 * MB}"}}', tmp_path, "one.json")
     assert not run.lossy
     assert query(store, f"SELECT length(options) > {50 * MB} FROM run") == [(True,)]
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from commands import Command
 
-from traceconv.reports import msprof_csv, run
+from traceconv.reports import fetch, msprof_csv
 from traceconv.store.memory_limit import shrink_cache, sorted_on_disk
 
 
@@ -41,7 +41,7 @@ def test_the_command_asks_again_too(
     make_store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, command: Command, form: str
 ) -> None:
     """Its connection is restricted; the error was that the store may be damaged."""
-    for module in (run, msprof_csv):
+    for module in (fetch, msprof_csv):
         monkeypatch.setattr(module, "sorted_on_disk", asked_twice)
     task = {"id": 1, "op_id": 1, "start_ns": 0, "dur_ns": 5, "kind": "compute", "task_type": "AI_CORE"}
     store = make_store(task=[task], op=[{"op_id": 1, "op_type": "MatMul"}])
