@@ -210,11 +210,11 @@ def what_if(
 
 
 def _are_among(ids: Int64, wanted: Int64) -> Mask:
-    """Return which IDs are among others, which are in order: few of a run's are near those of a graph."""
-    if not len(ids):
-        return np.zeros(0, bool)
-    first, after = np.searchsorted(wanted, ids.min()), np.searchsorted(wanted, ids.max(), "right")
-    return np.isin(ids, wanted[first:after])
+    """Return which IDs are among others, which are in order."""
+    if not len(wanted):
+        return np.zeros(len(ids), bool)
+    found: Mask = wanted[np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)] == ids
+    return found
 
 
 def changed_delays(graph: Graph, change: Change, is_faster: Mask) -> Delays:
