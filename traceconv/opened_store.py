@@ -433,8 +433,9 @@ class Store:
 
         factor = None if speed_up is None else parse_speed_up(speed_up)
         change = Change(
-            factor, op_type, category, launched_by, host_range, no_launch_cost, overlap_communication, no_host_waits
-        )
+            speed_up=factor, op_type=op_type, category=category, launched_by=launched_by, host_range=host_range,
+            no_launch_cost=no_launch_cost, overlap_communication=overlap_communication, no_host_waits=no_host_waits,
+        )  # fmt: skip
         change.check()
         window = given_steps(_text(steps))
         with self._cursor() as cursor:

@@ -35,31 +35,23 @@ _CATEGORY = _KERNELS.format(
     value="CASE k.kind WHEN 'collective' THEN 'communication' WHEN 'copy' THEN 'memory' WHEN 'sync' THEN NULL "
     "ELSE kernel_category(coalesce(kernel_name(o.name, o.op_type), k.name)) END"
 )
-# A slice is inside the last one that began before it, of those that reach further than all before them.
 _INSIDE = """
-WITH host AS (
-  SELECT s.id, s.track_id, s.depth, s.name, s.start_ns, s.start_ns + s.dur_ns AS end_ns
+WITH RECURSIVE inside AS (
+  SELECT s.id
   FROM (
-    SELECT id, track_id, depth, name, start_ns, dur_ns FROM range WHERE run_id = $run
+    SELECT id, track_id FROM range WHERE run_id = $run AND name = $name
     UNION ALL
-    SELECT id, track_id, depth, name, start_ns, dur_ns FROM api WHERE run_id = $run
+    SELECT id, track_id FROM api WHERE run_id = $run AND name = $name
   ) AS s
   JOIN track AS k ON k.run_id = $run AND k.track_id = s.track_id AND k.kind = 'thread'
-  WHERE s.depth IS NOT NULL AND TRY(s.start_ns + s.dur_ns) IS NOT NULL
-), outer_named AS (
-  SELECT track_id, depth, start_ns, end_ns
-  FROM (
-    SELECT *, max(end_ns) OVER (
-      PARTITION BY track_id ORDER BY start_ns, depth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached_ns
-    FROM host
-    WHERE name = $name
-  )
-  WHERE reached_ns IS NULL OR end_ns > reached_ns
-), inside AS (
-  SELECT h.id
-  FROM host AS h
-  ASOF JOIN outer_named AS n ON n.track_id = h.track_id AND n.start_ns <= h.start_ns
-  WHERE h.end_ns <= n.end_ns AND h.depth >= n.depth
+  UNION
+  SELECT s.id
+  FROM inside AS i
+  JOIN (
+    SELECT id, parent_id FROM range WHERE run_id = $run
+    UNION ALL
+    SELECT id, parent_id FROM api WHERE run_id = $run
+  ) AS s ON s.parent_id = i.id
 )
 """
 _HOST_SLICES = "SELECT id FROM inside ORDER BY id"
@@ -67,14 +59,11 @@ _HOST_SLICES = "SELECT id FROM inside ORDER BY id"
 _LAUNCHED = """
 SELECT t.id
 FROM task AS t
-SEMI JOIN inside AS i ON i.id = t.api_id
-WHERE t.run_id = $run AND t.kind IS DISTINCT FROM 'sync'
-UNION
-SELECT t.id
-FROM launching_range AS t
-SEMI JOIN inside AS i ON i.id = t.range_id
-WHERE t.run_id = $run AND t.found_by = 'flow' AND t.kind IS DISTINCT FROM 'sync'
-ORDER BY id
+WHERE t.run_id = $run AND t.kind IS DISTINCT FROM 'sync' AND (
+  t.api_id IN (FROM inside)
+  OR t.id IN (SELECT f.dst_id FROM flow AS f SEMI JOIN inside AS i ON i.id = f.src_id WHERE f.run_id = $run)
+)
+ORDER BY t.id
 """
 _RANGES = "SELECT DISTINCT name FROM range WHERE run_id = $run AND name IS NOT NULL"
 _CALLS = "SELECT DISTINCT name FROM api WHERE run_id = $run AND name IS NOT NULL"

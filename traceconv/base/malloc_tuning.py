@@ -17,10 +17,10 @@ _LEAST_ADDRESS_SPACE = 768 << 20
 
 
 def limit_arenas(count: int = 1) -> None:
-    """Use one heap for all threads and for Arrow; to be called before threads start and before Arrow is loaded.
+    """Use `count` heaps for all threads and for Arrow; to be called before threads start and before Arrow is loaded.
 
-    With a heap per thread and another for Arrow, an ingest would keep a quarter more memory than it uses. With a
-    `count` of heaps, threads wait less for each other.
+    With a heap per thread and another for Arrow, an ingest would keep a quarter more memory than it uses. With few
+    heaps, threads wait for each other.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's linear algebra is not used

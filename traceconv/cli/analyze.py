@@ -201,7 +201,7 @@ def what_if(
     Examples:
       traceconv analyze what-if --op-type MatMulV2 --speed-up 2
       traceconv analyze what-if --category gemm --speed-up 1.5
-      traceconv analyze what-if --host-range DataLoader --speed-up 10
+      traceconv analyze what-if --launched-by aten::mm --speed-up 2
       traceconv analyze what-if --no-launch-cost
       traceconv analyze what-if --overlap-communication worker0.pt.trace.json.gz
     """
@@ -220,8 +220,9 @@ def what_if(
     window = given_steps(steps)
     factor = None if speed_up is None else parse_speed_up(speed_up)
     change = Change(
-        factor, op_type, category, launched_by, host_range, no_launch_cost, overlap_communication, no_host_waits
-    )
+        speed_up=factor, op_type=op_type, category=category, launched_by=launched_by, host_range=host_range,
+        no_launch_cost=no_launch_cost, overlap_communication=overlap_communication, no_host_waits=no_host_waits,
+    )  # fmt: skip
     change.check()
     with asked_store(db, paths or (), cache=cache) as store:
         with open_current_store(store) as connection, reading():

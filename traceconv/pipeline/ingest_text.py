@@ -111,9 +111,8 @@ def _losses(run: IngestedRun) -> Iterator[str]:
 
     # Worth a line although nothing was lost.
     notable = (
-        *(Code.CUT_AT, Code.NO_END, Code.CLOCK_STOPPED),
-        *(Code.REPEATED_RECORDS, Code.MOVED_FILE, Code.PROFILER_WARNING),
-    )
+        Code.CUT_AT, Code.NO_END, Code.CLOCK_STOPPED, Code.REPEATED_RECORDS, Code.MOVED_FILE, Code.PROFILER_WARNING,
+    )  # fmt: skip
     losses = [entry for entry in run.log if entry.severity is not Severity.INFO or entry.code in notable]
     for entry in losses[:_SHOWN_LOSSES]:
         place = f" at byte {entry.byte_offset}" if entry.byte_offset is not None else ""

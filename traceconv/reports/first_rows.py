@@ -202,7 +202,10 @@ class _FirstRows:
 
 @contextmanager
 def _joins_as_written(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Join tables as they are written: the second one, of which fewer rows or columns are read, is the hash table."""
+    """Join tables as they are written: the second one, of which fewer rows or columns are read, is the hash table.
+
+    DuckDB has no such setting for one connection: queries of other threads may be planned in this way, too.
+    """
     connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
     try:
         yield
