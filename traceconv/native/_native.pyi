@@ -17,29 +17,22 @@ ModuleTarget: TypeAlias = tuple[
 def append(buffer: Buffer, /, *words: int) -> None: ...
 def append_memory(buffer: Buffer, heads: dict[Any, int], /, *fields: object) -> None: ...
 def append_tasks(buffer: Buffer, waits: Buffer, tasks: list[Any], heads: dict[Any, int], /) -> None: ...
-def apart(
-    lines: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    order: NDArray[np.int64],
-    last: NDArray[np.int64],
-    /,
-) -> bool: ...
-def causes(causes: NDArray[np.int64], first: int, last: int, out: NDArray[np.int64], /) -> int: ...
+def apart(lines: Int64, starts: Int64, ends: Int64, order: Int64, last: Int64, /) -> bool: ...
+def causes(causes: Int64, first: int, last: int, out: Int64, /) -> int: ...
 def delays(
-    times: NDArray[np.int64],
-    previous: NDArray[np.int64],
+    times: Int64,
+    previous: Int64,
     groups: NDArray[np.int8],
-    added_sources: NDArray[np.int64],
-    added_targets: NDArray[np.int64],
+    added_sources: Int64,
+    added_targets: Int64,
     added_kinds: NDArray[np.int8],
     waits: NDArray[np.bool_],
     kinds: NDArray[np.int8],
     edge_kinds: NDArray[np.int8],
-    offsets: NDArray[np.int64],
-    sources: NDArray[np.int64],
-    line_ns: NDArray[np.int64],
-    edge_ns: NDArray[np.int64],
+    offsets: Int64,
+    sources: Int64,
+    line_ns: Int64,
+    edge_ns: Int64,
     /,
 ) -> None: ...
 def change_modules(
@@ -52,7 +45,7 @@ def change_modules(
     paths: tuple[str, ...],
     /,
 ) -> None: ...
-def differences(numbers: NDArray[np.int64], /) -> bytes: ...
+def differences(numbers: Int64, /) -> bytes: ...
 def end_of_bracketed(text: bytes, at: int, stop: int, /) -> int | None: ...
 def events(
     text: bytes, lines: bool, labels: tuple[bytes, ...], raws: tuple[bytes, ...], partly: bool, /
@@ -71,16 +64,9 @@ def expand(
 def extend(
     offsets: Bytes, data: Bytes, lead: bytes, added: tuple[tuple[Bytes, Bytes, Bytes], ...], /
 ) -> tuple[bytes, bytes] | None: ...
-def find(ids: NDArray[np.int64], wanted: NDArray[np.int64], found: NDArray[np.int64], /) -> None: ...
+def find(ids: Int64, wanted: Int64, found: Int64, /) -> None: ...
 def fit(
-    previous: NDArray[np.int64],
-    delays: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    sources: NDArray[np.int64],
-    edge_delays: NDArray[np.int64],
-    times: NDArray[np.int64],
-    causes: NDArray[np.int64],
-    /,
+    previous: Int64, delays: Int64, offsets: Int64, sources: Int64, edge_delays: Int64, times: Int64, causes: Int64, /
 ) -> None: ...
 def members(
     offsets: Bytes, data: Bytes, rows: Bytes | None, keys: tuple[tuple[bytes, bool], ...], /
@@ -91,60 +77,54 @@ def nest(
     threads: NDArray[np.uint32],
     keys: NDArray[np.uint64],
     halves: NDArray[np.uint8],
-    ns: NDArray[np.int64],
-    ids: NDArray[np.int64],
-    child_ns: NDArray[np.int64],
-    rows: NDArray[np.int64],
+    ns: Int64,
+    ids: Int64,
+    child_ns: Int64,
+    rows: Int64,
     /,
 ) -> tuple[int, int, int, int, int]: ...
 def objects(
     keys: tuple[tuple[bytes, Bytes, Bytes | None, Bytes | None, Bytes | None], ...], rows: int, /
 ) -> tuple[bytes, bytes]: ...
 def order(
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    lines: NDArray[np.int64],
-    parents: NDArray[np.int64],
+    starts: Int64,
+    ends: Int64,
+    lines: Int64,
+    parents: Int64,
     line_count: int,
     low: int,
     high: int,
-    times: NDArray[np.int64],
-    slices: NDArray[np.int64],
+    times: Int64,
+    slices: Int64,
     is_end: NDArray[np.bool_],
-    place: NDArray[np.int64],
-    previous: NDArray[np.int64],
+    place: Int64,
+    previous: Int64,
     kinds: NDArray[np.int8],
-    inside: NDArray[np.int64],
+    inside: Int64,
     /,
 ) -> int | None: ...
-def packets(data: bytes, bounds: NDArray[np.int64], kinds: NDArray[np.int8], /) -> tuple[bytes, bytes, bytes]: ...
+def packets(data: bytes, bounds: Int64, kinds: NDArray[np.int8], /) -> tuple[bytes, bytes, bytes]: ...
 def pair(points: NDArray[np.void], /) -> tuple[bytes, bytes] | None: ...
 def patch(text: bytes, deepest: int, /) -> tuple[bytes, int, int, int, int] | None: ...
 def records(
     parts: tuple[tuple[int, int, int, int, bytes, bytes], ...],
     columns: tuple[tuple[object, object, object, int, int], ...],
-    order: NDArray[np.int64],
+    order: Int64,
     first: int,
     out: bytearray | memoryview,
     /,
 ) -> tuple[int, int]: ...
 def replay(
-    previous: NDArray[np.int64],
-    delays: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    sources: NDArray[np.int64],
-    edge_delays: NDArray[np.int64],
-    times: NDArray[np.int64],
-    /,
+    previous: Int64, delays: Int64, offsets: Int64, sources: Int64, edge_delays: Int64, times: Int64, /
 ) -> None: ...
 def series(offsets: Bytes, data: Bytes, /) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes] | None: ...
 def simulate(
-    previous: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    sources: NDArray[np.int64],
-    tasks: NDArray[np.int64],
-    devices: NDArray[np.int64],
-    replays: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]],
+    previous: Int64,
+    offsets: Int64,
+    sources: Int64,
+    tasks: Int64,
+    devices: Int64,
+    replays: list[tuple[Int64, Int64, Int64, Int64, Int64]],
     /,
 ) -> None: ...
 def sqlite_rows(
@@ -170,17 +150,9 @@ def track_events(
     most_args: int,
     /,
 ) -> tuple[int, int, int]: ...
-def walk(data: bytes, bounds: NDArray[np.int64], /) -> tuple[bytes, bytes]: ...
+def walk(data: bytes, bounds: Int64, /) -> tuple[bytes, bytes]: ...
 def work(
-    tasks: NDArray[np.int64],
-    times: NDArray[np.int64],
-    devices: NDArray[np.int64],
-    busy_ns: NDArray[np.int64],
-    demands: NDArray[np.int64],
-    work: NDArray[np.int64],
-    rounds: int,
-    exact: int,
-    /,
+    tasks: Int64, times: Int64, devices: Int64, busy_ns: Int64, demands: Int64, work: Int64, rounds: int, exact: int, /
 ) -> None: ...
 def integers(offsets: Bytes, data: Bytes, /) -> bytes | None: ...
 
