@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "distinct.h"
+#include "int64.h"
 #include "module.h"
 #include "room.h"
 
@@ -260,22 +261,20 @@ PyObject *native_nest(PyObject *module, PyObject *args)
     PyObject *given[INPUTS], *found = NULL;
     Py_buffer buffers[INPUTS];
     const size_t sizes[INPUTS] = {4, 8, 1, 8, 8, 8, 8 * ROWS};
-    size_t taken = 0, count = 0, closed = 0, open = 0;
+    size_t count, closed = 0, open = 0;
     int sound = 1, done = 0;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOOOOOO:nest", &given[0], &given[1], &given[2], &given[3], &given[4], &given[5], &given[6]))
+    if (!PyArg_ParseTuple(args, "OOOOOOO:nest", &given[0], &given[1], &given[2], &given[3], &given[4], &given[5], &given[6])
+        || !get_buffers(given, buffers, 5, INPUTS))
         return NULL;
-    for (; taken < INPUTS; taken++) {
-        if (PyObject_GetBuffer(given[taken], &buffers[taken], taken < 5 ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0)
-            break;
-        if (taken == 0)
-            count = (size_t)buffers[0].len / sizes[0];
-        size_t align = sizes[taken] < 8 ? sizes[taken] : 8;
-        sound &= (size_t)buffers[taken].len == count * sizes[taken] && (uintptr_t)buffers[taken].buf % align == 0;
+    count = (size_t)buffers[0].len / sizes[0];
+    for (int input = 0; input < INPUTS; input++) {
+        size_t align = sizes[input] < 8 ? sizes[input] : 8;
+        sound &= (size_t)buffers[input].len == count * sizes[input] && (uintptr_t)buffers[input].buf % align == 0;
     }
-    if (taken == INPUTS && !sound)
+    if (!sound)
         PyErr_SetString(PyExc_ValueError, names);
-    if (taken == INPUTS && sound) {
+    else {
         Work work = {
             .threads = buffers[0].buf, .keys = buffers[1].buf, .halves = buffers[2].buf, .ns = buffers[3].buf,
             .ids = buffers[4].buf, .child_ns = buffers[5].buf, .out = buffers[6].buf, .count = count,
@@ -295,7 +294,6 @@ PyObject *native_nest(PyObject *module, PyObject *args)
                       : Py_BuildValue("nnLLL", (Py_ssize_t)closed, (Py_ssize_t)open, work.unmatched, work.negative,
                             work.too_long);
     }
-    while (taken > 0)
-        PyBuffer_Release(&buffers[--taken]);
+    release(buffers, INPUTS);
     return found;
 }

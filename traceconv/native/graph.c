@@ -6,40 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "heap.h"
+#include "int64.h"
 #include "module.h"
 
-enum { SIZE_64 = (int)sizeof(int64_t), MOST_SLICES = 1 << 28 };
+enum { MOST_SLICES = 1 << 28 };
 /* As in dependency_graph.py: the kinds of dependencies on the line, the number of kinds, and of groups of vertices. */
 enum { RUN, HOST, STREAM, IDLE, KINDS = 13, GROUPS = 8, CLASSES = KINDS * GROUPS };
-
-static inline int64_t between(int64_t from, int64_t to)
-{
-    int64_t difference;
-    return __builtin_sub_overflow(to, from, &difference) ? INT64_MAX : difference;
-}
-
-/* Parse contiguous buffers: `read` of them to read, then those to write; 0 with an exception set if one is missing. */
-static int get_buffers(PyObject *const *given, Py_buffer *got, int read, int count)
-{
-    for (int place = 0; place < count; place++)
-        if (PyObject_GetBuffer(given[place], &got[place], place < read ? PyBUF_SIMPLE : PyBUF_WRITABLE) < 0) {
-            while (place > 0)
-                PyBuffer_Release(&got[--place]);
-            return 0;
-        }
-    return 1;
-}
-
-static void release(Py_buffer *got, int count)
-{
-    while (count > 0)
-        PyBuffer_Release(&got[--count]);
-}
-
-static Py_ssize_t items(const Py_buffer *buffer)
-{
-    return buffer->len / SIZE_64;
-}
 
 /* A table of IDs: [slot] 1 + the place of the first slice with it. IDs of a window are close to one another. */
 
@@ -111,54 +84,17 @@ PyObject *native_find(PyObject *module, PyObject *args)
 /* The vertices inside a window, in order. Starts are in order; the ends of open slices wait in a heap. */
 
 typedef struct {
-    int64_t time;
-    /* Slices without a duration end after what starts then; before that, tasks end before host slices, later first. */
-    uint64_t rank;
-} Open;
-
-static inline int ends_before(Open one, Open other)
-{
-    return one.time < other.time || (one.time == other.time && one.rank < other.rank);
-}
-
-typedef struct {
     const int64_t *starts, *ends, *lines, *parents;
     size_t hosts, count, line_count;
     int64_t low, high;
-    Open *heap;
-    size_t open;
+    /* Slices without a duration end after what starts then; before that, tasks end before host slices, later first. */
+    Heap open;
     /* [line] the last vertex of a host slice, the innermost host slice after it, and the last end of a task; -1: none. */
     int64_t *last_host, *innermost, *last_end;
     size_t kept;
     int64_t *times, *slices, *place, *previous, *inside;
     int8_t *is_end, *kinds;
 } Sweep;
-
-static void push_open(Sweep *sweep, Open added)
-{
-    Open *heap = sweep->heap;
-    size_t place = sweep->open++;
-    while (place > 0 && ends_before(added, heap[(place - 1) / 2])) {
-        heap[place] = heap[(place - 1) / 2];
-        place = (place - 1) / 2;
-    }
-    heap[place] = added;
-}
-
-static Open pop_open(Sweep *sweep)
-{
-    Open *heap = sweep->heap, top = heap[0], last = heap[--sweep->open];
-    size_t place = 0, child;
-    while ((child = 2 * place + 1) < sweep->open) {
-        child += child + 1 < sweep->open && ends_before(heap[child + 1], heap[child]);
-        if (!ends_before(heap[child], last))
-            break;
-        heap[place] = heap[child];
-        place = child;
-    }
-    heap[place] = last;
-    return top;
-}
 
 /* Append a vertex, if it is in the window. A task that begins before it has no end in it either. */
 static void add_vertex(Sweep *sweep, size_t slice, int is_end, int64_t time)
@@ -191,7 +127,7 @@ static void add_vertex(Sweep *sweep, size_t slice, int is_end, int64_t time)
 
 static void add_ended(Sweep *sweep)
 {
-    Open ended = pop_open(sweep);
+    Due ended = pop(&sweep->open);
     size_t slice = sweep->count - 1 - (size_t)(ended.rank & (MOST_SLICES - 1));
     add_vertex(sweep, slice, 1, ended.time);
 }
@@ -209,13 +145,13 @@ static int order_all(Sweep *sweep)
             return 0;
         if (is_host && (sweep->parents[slice] < -1 || sweep->parents[slice] >= (int64_t)sweep->count))
             return 0;
-        while (sweep->open > 0 && (sweep->heap[0].time < start || (sweep->heap[0].time == start && sweep->heap[0].rank < MOST_SLICES)))
+        while (sweep->open.count > 0 && is_before(sweep->open.items[0], (Due){start, MOST_SLICES}))
             add_ended(sweep);
         add_vertex(sweep, slice, 0, start);
-        uint64_t rank = sweep->count - 1 - slice;
-        push_open(sweep, (Open){end, end == start ? rank + MOST_SLICES : rank});
+        int64_t rank = (int64_t)(sweep->count - 1 - slice);
+        push(&sweep->open, (Due){end, end == start ? rank + MOST_SLICES : rank});
     }
-    while (sweep->open > 0)
+    while (sweep->open.count > 0)
         add_ended(sweep);
     return 1;
 }
@@ -243,12 +179,12 @@ PyObject *native_order(PyObject *module, PyObject *args)
         .slices = all[SLICES].buf, .is_end = all[IS_END].buf, .place = all[PLACE].buf, .previous = all[PREVIOUS].buf,
         .kinds = all[KIND].buf, .inside = all[INSIDE].buf};
     if (is_valid) {
-        sweep.heap = malloc(((size_t)count + 1) * sizeof *sweep.heap);
+        sweep.open.items = malloc(((size_t)count + 1) * sizeof *sweep.open.items);
         sweep.last_host = malloc(((size_t)lines + 1) * sizeof(int64_t));
         sweep.innermost = malloc(((size_t)lines + 1) * sizeof(int64_t));
         sweep.last_end = malloc(((size_t)lines + 1) * sizeof(int64_t));
     }
-    int has_memory = sweep.heap != NULL && sweep.last_host != NULL && sweep.innermost != NULL && sweep.last_end != NULL;
+    int has_memory = sweep.open.items != NULL && sweep.last_host != NULL && sweep.innermost != NULL && sweep.last_end != NULL;
     if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
         memset(sweep.last_host, 0xFF, ((size_t)lines + 1) * sizeof(int64_t));
@@ -258,7 +194,7 @@ PyObject *native_order(PyObject *module, PyObject *args)
         is_ordered = order_all(&sweep);
         Py_END_ALLOW_THREADS
     }
-    free(sweep.heap);
+    free(sweep.open.items);
     free(sweep.last_host);
     free(sweep.innermost);
     free(sweep.last_end);
@@ -349,7 +285,7 @@ static inline int by_line(const Fit *fit, size_t vertex)
 
 static inline int64_t measured(const Fit *fit, size_t vertex)
 {
-    return fit->previous[vertex] < 0 ? 0 : between(fit->times[fit->previous[vertex]], fit->times[vertex]);
+    return fit->previous[vertex] < 0 ? 0 : elapsed(fit->times[fit->previous[vertex]], fit->times[vertex]);
 }
 
 static int fit_lines(Fit *fit)
@@ -402,7 +338,7 @@ static void fit_edges(Fit *fit)
     for (size_t vertex = 0; vertex < fit->count; vertex++)
         for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++) {
             int class = fit->edge_kinds[edge] * GROUPS + fit->groups[vertex];
-            int64_t ns = between(fit->times[fit->sources[edge]], fit->times[vertex]);
+            int64_t ns = elapsed(fit->times[fit->sources[edge]], fit->times[vertex]);
             least[class] = all[class]++ && least[class] < ns ? least[class] : ns;
             begins[class + 1] += (size_t)is_last(fit, vertex, fit->sources[edge]);
         }
@@ -413,7 +349,7 @@ static void fit_edges(Fit *fit)
         for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
             if (is_last(fit, vertex, fit->sources[edge]))
                 fit->values[at[fit->edge_kinds[edge] * GROUPS + fit->groups[vertex]]++] =
-                    between(fit->times[fit->sources[edge]], fit->times[vertex]);
+                    elapsed(fit->times[fit->sources[edge]], fit->times[vertex]);
     for (int kind = 0; kind < KINDS; kind++) {
         size_t first = begins[kind * GROUPS], stop = begins[(kind + 1) * GROUPS];
         for (int class = kind * GROUPS; class < (kind + 1) * GROUPS; class++)

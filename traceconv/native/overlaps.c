@@ -6,41 +6,37 @@
 #include "int64.h"
 #include "module.h"
 
+enum { LINES, STARTS, STOPS, ORDER, LAST, ALL };
+
 /* 1 if every slice starts after the previous one of its line has ended, 0 if not, -1 if a row or line doesn't exist. */
-static int are_apart(const Py_buffer *lines, const Py_buffer *starts, const Py_buffer *stops, const Py_buffer *order,
-    const Py_buffer *ends)
+static int are_apart(const Py_buffer *got)
 {
-    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
-    Py_ssize_t rows = lines->len / size, count = order->len / size, line_count = ends->len / size;
-    if (starts->len / size != rows || stops->len / size != rows)
+    Py_ssize_t rows = items(&got[LINES]), count = items(&got[ORDER]), line_count = items(&got[LAST]);
+    int64_t *last = got[LAST].buf;
+    if (items(&got[STARTS]) != rows || items(&got[STOPS]) != rows)
         return -1;
     for (Py_ssize_t place = 0; place < count; place++) {
-        int64_t row = item(order, place), line;
-        if (row < 0 || row >= rows || (line = item(lines, (Py_ssize_t)row)) < 0 || line >= line_count)
+        int64_t row = item(&got[ORDER], place), line;
+        if (row < 0 || row >= rows || (line = item(&got[LINES], (Py_ssize_t)row)) < 0 || line >= line_count)
             return -1;
-        if (item(starts, (Py_ssize_t)row) < item(ends, (Py_ssize_t)line))
+        if (item(&got[STARTS], (Py_ssize_t)row) < last[line])
             return 0;
-        int64_t stop = item(stops, (Py_ssize_t)row);
-        memcpy((uint8_t *)ends->buf + (size_t)line * sizeof stop, &stop, sizeof stop);
+        last[line] = item(&got[STOPS], (Py_ssize_t)row);
     }
     return 1;
 }
 
 PyObject *native_apart(PyObject *module, PyObject *args)
 {
-    Py_buffer lines, starts, stops, order, ends;
+    Py_buffer got[ALL];
     int found;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*:apart", &lines, &starts, &stops, &order, &ends))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*:apart", &got[LINES], &got[STARTS], &got[STOPS], &got[ORDER], &got[LAST]))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    found = are_apart(&lines, &starts, &stops, &order, &ends);
+    found = are_apart(got);
     Py_END_ALLOW_THREADS
-    PyBuffer_Release(&lines);
-    PyBuffer_Release(&starts);
-    PyBuffer_Release(&stops);
-    PyBuffer_Release(&order);
-    PyBuffer_Release(&ends);
+    release(got, ALL);
     if (found < 0)
         PyErr_SetString(PyExc_ValueError, "a row or line outside of the array");
     return found < 0 ? NULL : PyBool_FromLong(found);

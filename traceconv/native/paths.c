@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "distinct.h"
+#include "int64.h"
 #include "module.h"
 #include "room.h"
 
@@ -72,13 +73,6 @@ typedef struct {
     int64_t root, root_run_id; /* of the run that was asked for last, if `has_root` */
     int has_root;
 } Paths;
-
-static inline int64_t item(const Py_buffer *numbers, size_t place)
-{
-    int64_t number;
-    memcpy(&number, (const uint8_t *)numbers->buf + place * sizeof number, sizeof number);
-    return number;
-}
 
 static inline size_t hash_of(int64_t one, int64_t other)
 {
@@ -442,27 +436,23 @@ static int add_tasks(Paths *paths, const Py_buffer *columns, size_t count)
 /* Get columns of equal length; the number of rows, or -1 with an exception set. */
 static Py_ssize_t get_columns(PyObject *const *given, Py_buffer *columns, int count)
 {
-    int got = 0;
-    for (; got < count; got++)
-        if (PyObject_GetBuffer(given[got], &columns[got], PyBUF_SIMPLE) < 0)
-            break;
-    int is_sound = got == count;
-    for (int place = 1; place < got; place++)
-        is_sound &= columns[place].len == columns[0].len;
-    if (is_sound && columns[0].len / (Py_ssize_t)sizeof(int64_t) < MOST_SLICES)
-        return columns[0].len / (Py_ssize_t)sizeof(int64_t);
-    while (got > 0)
-        PyBuffer_Release(&columns[--got]);
-    if (!PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "columns of different lengths");
+    if (!get_buffers(given, columns, count, count))
+        return -1;
+    Py_ssize_t rows = items(&columns[0]);
+    for (int place = 1; place < count; place++)
+        if (columns[place].len != columns[0].len)
+            rows = -1;
+    if (rows >= 0 && rows < MOST_SLICES)
+        return rows;
+    release(columns, count);
+    PyErr_SetString(PyExc_ValueError, "columns of different lengths");
     return -1;
 }
 
 /* Release the columns; return what was found, or NULL with an exception set if out of memory. */
 static PyObject *done(Py_buffer *columns, int count, int is_sound, PyObject *found)
 {
-    while (count > 0)
-        PyBuffer_Release(&columns[--count]);
+    release(columns, count);
     if (is_sound)
         return found;
     Py_XDECREF(found);

@@ -17,13 +17,6 @@
 #define MOST_DEMAND (CAPACITY << 16)
 #define MOST_TASKS ((Py_ssize_t)1 << 26)
 
-/* The time from one to another that is not earlier. */
-static inline int64_t elapsed(int64_t from, int64_t to)
-{
-    int64_t difference;
-    return __builtin_sub_overflow(to, from, &difference) ? INT64_MAX : difference;
-}
-
 /* The work done in a time at a speed that is not negative. */
 static inline int64_t done_in(int64_t time, int64_t speed)
 {
@@ -34,9 +27,8 @@ static inline int64_t done_in(int64_t time, int64_t speed)
 /* Return the number of tasks and set that of the last device; -1: columns don't fit one another, or are too large. */
 static inline Py_ssize_t count_devices(const Py_buffer *devices, const Py_buffer *demands, int64_t *last)
 {
-    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
-    Py_ssize_t tasks = devices->len / size;
-    if (tasks > MOST_TASKS || demands->len / size != tasks * RESOURCES)
+    Py_ssize_t tasks = items(devices);
+    if (tasks > MOST_TASKS || items(demands) != tasks * RESOURCES)
         return -1;
     for (Py_ssize_t task = 0; task < tasks; task++) {
         int64_t device = item(devices, task);

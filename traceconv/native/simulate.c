@@ -3,6 +3,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "heap.h"
 #include "module.h"
 #include "resources.h"
 
@@ -104,11 +105,6 @@ static void free_set(RunningSet *set)
     PyMem_Free(set->loads);
 }
 
-/* A replay whose contended tasks take as long as their shares of the device permit. */
-typedef struct {
-    int64_t time, vertex;
-} Due;
-
 /* A successor of a vertex, and the edge to it. */
 enum { ON_LINE = -1, TO_CONTENDED_END = -2 };
 typedef struct {
@@ -132,46 +128,17 @@ typedef struct {
     int32_t waiting;
 } Reached;
 
+/* A replay whose contended tasks take as long as their shares of the device permit. */
 typedef struct {
     const Graph *graph;
     const int64_t *delays, *edge_delays;
     Reached *vertices;
     /* The vertices whose time is final. */
     int32_t *ready;
-    Py_ssize_t ready_count, heap_size;
-    Due *heap;
+    Py_ssize_t ready_count;
+    /* The starts of contended tasks, ranked by the vertices of their ends. */
+    Heap due;
 } Simulation;
-
-static int is_before(Due one, Due other)
-{
-    return one.time < other.time || (one.time == other.time && one.vertex < other.vertex);
-}
-
-static void push(Simulation *state, Due added)
-{
-    Py_ssize_t place = state->heap_size++;
-    while (place > 0 && is_before(added, state->heap[(place - 1) / 2])) {
-        state->heap[place] = state->heap[(place - 1) / 2];
-        place = (place - 1) / 2;
-    }
-    state->heap[place] = added;
-}
-
-static Due pop(Simulation *state)
-{
-    Due top = state->heap[0], last = state->heap[--state->heap_size];
-    Py_ssize_t place = 0, child;
-    while ((child = 2 * place + 1) < state->heap_size) {
-        if (child + 1 < state->heap_size && is_before(state->heap[child + 1], state->heap[child]))
-            child++;
-        if (!is_before(state->heap[child], last))
-            break;
-        state->heap[place] = state->heap[child];
-        place = child;
-    }
-    state->heap[place] = last;
-    return top;
-}
 
 /* Pass the times of the vertices in `ready` on. A contended task's end is put into the heap, with its start. */
 static void settle(Simulation *state)
@@ -189,7 +156,7 @@ static void settle(Simulation *state)
             if (--next->waiting > 0)
                 continue;
             if (to.edge == TO_CONTENDED_END)
-                push(state, (Due){.time = next->time, .vertex = to.vertex});
+                push(&state->due, (Due){next->time, to.vertex});
             else
                 state->ready[state->ready_count++] = to.vertex;
         }
@@ -237,7 +204,7 @@ static int simulate(Simulation *state, RunningSet *set, const int64_t *work, int
             state->ready[state->ready_count++] = vertex;
     }
     settle(state);
-    while (state->heap_size > 0 || set->count > 0) {
+    while (state->due.count > 0 || set->count > 0) {
         Py_ssize_t ending = -1;
         int64_t end = INT64_MAX;
         for (Py_ssize_t place = 0; place < set->count; place++) {
@@ -248,8 +215,8 @@ static int simulate(Simulation *state, RunningSet *set, const int64_t *work, int
                 end = at;
             }
         }
-        int is_start = state->heap_size > 0 && (ending < 0 || state->heap[0].time < end);
-        int64_t time = is_start ? state->heap[0].time : end;
+        int is_start = state->due.count > 0 && (ending < 0 || state->due.items[0].time < end);
+        int64_t time = is_start ? state->due.items[0].time : end;
         for (Py_ssize_t place = 0; place < set->count && time > set->now; place++) {
             RunningTask *one = &set->tasks[place];
             int64_t done = done_in(elapsed(set->now, time), one->speed);
@@ -257,11 +224,10 @@ static int simulate(Simulation *state, RunningSet *set, const int64_t *work, int
         }
         set->now = time > set->now || set->count == 0 ? time : set->now;
         if (is_start) {
-            Due started = pop(state);
-            int64_t task = ~all->tasks[started.vertex];
+            int64_t vertex = pop(&state->due).rank, task = ~all->tasks[vertex];
             if (set->count == set->most)
                 return -1;
-            start_task(set, task, started.vertex, work[task]);
+            start_task(set, task, vertex, work[task]);
             continue;
         }
         int32_t vertex = (int32_t)set->tasks[ending].vertex;
@@ -279,21 +245,20 @@ static int simulate(Simulation *state, RunningSet *set, const int64_t *work, int
 static int replay_shared(const Graph *all, const Py_buffer *devices, PyObject *given)
 {
     enum { DELAYS, EDGE_DELAYS, WORK, DEMANDS, TIMES, ALL };
-    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
     Py_buffer got[ALL];
     int failed = 1, is_valid, has_memory;
     if (!PyArg_ParseTuple(given, "y*y*y*y*w*", &got[DELAYS], &got[EDGE_DELAYS], &got[WORK], &got[DEMANDS], &got[TIMES]))
         return 0;
     RunningSet set;
-    is_valid = make_set(&set, &got[DEMANDS], devices) && all->last_task < set.most && got[WORK].len / size == set.most &&
-               got[DELAYS].len / size == all->count && got[EDGE_DELAYS].len / size == all->edges &&
-               got[TIMES].len / size == all->count;
+    is_valid = make_set(&set, &got[DEMANDS], devices) && all->last_task < set.most && items(&got[WORK]) == set.most &&
+               items(&got[DELAYS]) == all->count && items(&got[EDGE_DELAYS]) == all->edges &&
+               items(&got[TIMES]) == all->count;
     Simulation state = {.graph = all, .delays = got[DELAYS].buf, .edge_delays = got[EDGE_DELAYS].buf};
     size_t vertices = (size_t)all->count + 1;
     state.vertices = PyMem_Malloc(vertices * sizeof *state.vertices);
     state.ready = PyMem_Malloc(vertices * sizeof *state.ready);
-    state.heap = PyMem_Malloc(vertices * sizeof *state.heap);
-    has_memory = state.vertices != NULL && state.ready != NULL && state.heap != NULL &&
+    state.due.items = PyMem_Malloc(vertices * sizeof *state.due.items);
+    has_memory = state.vertices != NULL && state.ready != NULL && state.due.items != NULL &&
                  (!is_valid || (set.tasks != NULL && set.loads != NULL));
     if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
@@ -303,9 +268,8 @@ static int replay_shared(const Graph *all, const Py_buffer *devices, PyObject *g
     free_set(&set);
     PyMem_Free(state.vertices);
     PyMem_Free(state.ready);
-    PyMem_Free(state.heap);
-    for (size_t one = 0; one < ALL; one++)
-        PyBuffer_Release(&got[one]);
+    PyMem_Free(state.due.items);
+    release(got, ALL);
     if (!has_memory)
         PyErr_NoMemory();
     else if (failed)
@@ -316,17 +280,16 @@ static int replay_shared(const Graph *all, const Py_buffer *devices, PyObject *g
 PyObject *native_simulate(PyObject *module, PyObject *args)
 {
     enum { PREVIOUS, OFFSETS, SOURCES, TASKS, DEVICES, ALL };
-    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
     Py_buffer got[ALL];
     PyObject *replays;
     (void)module;
     if (!PyArg_ParseTuple(args, "y*y*y*y*y*O!:simulate", &got[PREVIOUS], &got[OFFSETS], &got[SOURCES], &got[TASKS],
             &got[DEVICES], &PyList_Type, &replays))
         return NULL;
-    Graph all = {.count = got[PREVIOUS].len / size, .edges = got[SOURCES].len / size, .previous = got[PREVIOUS].buf,
+    Graph all = {.count = items(&got[PREVIOUS]), .edges = items(&got[SOURCES]), .previous = got[PREVIOUS].buf,
         .offsets = got[OFFSETS].buf, .sources = got[SOURCES].buf, .tasks = got[TASKS].buf, .last_task = -1};
-    int is_valid = all.count + all.edges < INT32_MAX - 3 && got[OFFSETS].len / size == all.count + 1 &&
-                   got[TASKS].len / size == all.count && all.offsets[0] == 0;
+    int is_valid = all.count + all.edges < INT32_MAX - 3 && items(&got[OFFSETS]) == all.count + 1 &&
+                   items(&got[TASKS]) == all.count && all.offsets[0] == 0;
     for (Py_ssize_t vertex = 0; is_valid && vertex < all.count; vertex++)
         is_valid = all.offsets[vertex] <= all.offsets[vertex + 1] && all.offsets[vertex + 1] <= all.edges;
     size_t vertices = (size_t)all.count + 3;
@@ -345,8 +308,7 @@ PyObject *native_simulate(PyObject *module, PyObject *args)
     PyMem_Free(all.first);
     PyMem_Free(all.predecessors);
     PyMem_Free(all.links);
-    for (size_t one = 0; one < ALL; one++)
-        PyBuffer_Release(&got[one]);
+    release(got, ALL);
     if (!has_memory)
         return PyErr_NoMemory();
     if (!is_valid)

@@ -212,7 +212,6 @@ static int measure_periods(Measurement *all, const Vertex *vertices, Py_ssize_t 
 PyObject *native_work(PyObject *module, PyObject *args)
 {
     enum { TASKS, TIMES, DEVICES, BUSY, DEMANDS, WORK, ALL };
-    const Py_ssize_t size = (Py_ssize_t)sizeof(int64_t);
     Py_buffer got[ALL];
     Py_ssize_t shared = 0;
     long long exact;
@@ -222,15 +221,15 @@ PyObject *native_work(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*y*y*y*w*w*nL:work", &got[TASKS], &got[TIMES], &got[DEVICES], &got[BUSY], &got[DEMANDS],
             &got[WORK], &all.rounds, &exact))
         return NULL;
-    Py_ssize_t count = got[TASKS].len / size;
+    Py_ssize_t count = items(&got[TASKS]);
     int64_t devices = 0;
     all.exact = exact;
-    all.most = got[WORK].len / size;
+    all.most = items(&got[WORK]);
     all.devices = got[DEVICES].buf;
     all.busy_ns = got[BUSY].buf;
     all.demands = got[DEMANDS].buf;
     all.work = got[WORK].buf;
-    int is_valid = exact > 0 && got[TIMES].len / size == count && got[BUSY].len / size == all.most * BANDWIDTHS &&
+    int is_valid = exact > 0 && items(&got[TIMES]) == count && items(&got[BUSY]) == all.most * BANDWIDTHS &&
                    count_devices(&got[DEVICES], &got[DEMANDS], &devices) == all.most;
     Vertex *vertices = PyMem_Calloc((size_t)count + 1, sizeof *vertices);
     all.before = PyMem_Calloc((size_t)all.most + 1, sizeof *all.before);
@@ -263,8 +262,7 @@ PyObject *native_work(PyObject *module, PyObject *args)
     PyMem_Free(all.since);
     free(all.times);
     free(all.members);
-    for (size_t one = 0; one < ALL; one++)
-        PyBuffer_Release(&got[one]);
+    release(got, ALL);
     if (!has_memory || failed == -2)
         return PyErr_NoMemory();
     if (failed)
