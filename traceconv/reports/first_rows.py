@@ -27,6 +27,7 @@ _MOST_ROWS = 10_000
 #: IDs of tasks in a range that is joined at once: the most that DuckDB joins by an array instead of a hash table; the
 #: number of ranges; and of those in a statement, which keep all threads busy.
 _ID_RANGE, _ID_RANGES, _RANGES_AT_ONCE = 1 << 20, 256, 4
+_JOIN_OPTIMIZERS = frozenset({"join_order", "build_side_probe_side"})
 #: The column that a parameter filters in tables of single tasks (none: the time that orders the report), and how.
 _PARAMETER_CONDITIONS = {
     "run": ("run_id", "="), "device": ("device_id", "="), "step": ("step_id", "="), "first_step": ("step_id", ">="),
@@ -206,12 +207,18 @@ def _joins_as_written(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
     DuckDB has no such setting for one connection: queries of other threads may be planned in this way, too.
     """
-    connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+    [(before,)] = connection.execute("SELECT current_setting('disabled_optimizers')").fetchall()
+    disabled = {name for name in before.split(",") if name}
+    if disabled >= _JOIN_OPTIMIZERS:  # by the user, or by another thread, which enables them again
+        yield
+        return
+    setting = "SET disabled_optimizers = '{}'"
+    connection.execute(setting.format(",".join(disabled | _JOIN_OPTIMIZERS)))
     try:
         yield
     finally:
         with suppress(duckdb.ConnectionException):  # closed by another thread
-            connection.execute("RESET disabled_optimizers")
+            connection.execute(setting.format(before))
 
 
 def _ids(rows: Sequence[Row]) -> list[int]:

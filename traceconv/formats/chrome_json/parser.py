@@ -248,10 +248,12 @@ class TraceParser:
         return True
 
     def _keep_key(self, key: str, at: int, value: int, end: int) -> None:
-        self._keys_bytes += end - at + _KEY_BYTES
-        if self._keys_bytes > self._limits.event_bytes:
+        before = self.keys.get(key)
+        more = end - value + (len(key) + _KEY_BYTES if before is None else -len(before))
+        if self._keys_bytes + more > self._limits.event_bytes:
             self._skip("a key outside the events; together they exceed the limit", at, end)
             return
+        self._keys_bytes += more
         self.keys[key] = self._text[value:end]
         self._at = end
 
