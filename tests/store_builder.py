@@ -94,3 +94,23 @@ def insert(connection: duckdb.DuckDBPyConnection, name: str, entries: Rows) -> N
                 f"INSERT INTO {quote_identifier(name)} ({columns}) VALUES {values}",
                 [value for row in some for value in row.values()],
             )
+
+
+DIGESTS = ["0123456789abcdef" * 2, "fedcba9876543210" * 2, "00000000000000ff" * 2]
+
+
+def store_of_runs(path: Path, groups: list[str | None], tasks: int = 3) -> Path:
+    """A store with a run for each group label, with tasks on two devices."""
+    return build_store(
+        path,
+        run=[
+            {"run_id": n, "label": f"run-{n}", "group_label": group, "start_ns": 0, "source_digest": DIGESTS[n - 1]}
+            for n, group in enumerate(groups, start=1)
+        ],
+        op=[{"run_id": n, "op_id": 1, "op_type": "Conv2D"} for n in range(1, len(groups) + 1)],
+        task=[
+            {"run_id": n, "id": i, "device_id": i % 2, "op_id": 1, "kind": "compute", "start_ns": 100 - i, "dur_ns": n}
+            for n in range(1, len(groups) + 1)
+            for i in range(tasks)
+        ],
+    )

@@ -8,39 +8,15 @@ from __future__ import annotations
 import csv
 import io
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from duckdb_versions import runnable_shell
 from stores import query
 
 from traceconv.reports.catalog import reports
-
-SHELLS = Path(os.environ.get("TRACECONV_SHELLS") or Path(__file__).parents[2] / ".shells")
-MAGICS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ")
-
-
-def find_shell(version: str) -> Path | None:
-    """Find the executable: its folder differs between packages, which may also have a script with the same name."""
-    for place in ("duckdb_cli/duckdb", "bin/duckdb"):
-        path = SHELLS / version / place
-        if path.is_file() and path.open("rb").read(4).startswith(MAGICS):
-            return path
-    return None
-
-
-def runnable_shell(version: str, folder: Path) -> Path:
-    """Return an executable shell, copied to `folder` if necessary; skip the test without one."""
-    found = find_shell(version)
-    if found is None:
-        pytest.skip(f"no duckdb shell in {SHELLS / version}: make test installs it")
-    # Some packages install it without execute permission.
-    if not os.access(found, os.X_OK):
-        found = Path(shutil.copy(found, folder / "duckdb"))
-        found.chmod(0o755)
-    return found
 
 
 @pytest.fixture(params=["oldest", "newest"])

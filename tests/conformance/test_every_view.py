@@ -20,11 +20,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from duckdb_versions import OLDEST_PACKAGE, python_of, runnable_shell
 
 import traceconv
-from tests.conformance.test_duckdb_shells import runnable_shell
-from tests.conformance.test_oldest_package import PACKAGE as OLDEST_PACKAGE
-from tests.conformance.test_oldest_package import python_of
 from tests.store_builder import build_store
 from traceconv.reports.catalog import reports
 

@@ -6,21 +6,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from duckdb_versions import OLDEST_PACKAGE, ROOT, python_of
 
 from tests.capture_builder import CaptureBuilder
 from tests.conformance.shared_data import shared
-from tests.conformance.test_duckdb_shells import SHELLS
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = SHELLS / "oldest-package"
 SMALL = ("torch/triton_example.json.gz",)
 LARGE = (
     "torch/mi250_rocm6.2_minitoy.json.gz",
@@ -28,20 +23,6 @@ LARGE = (
     "torch/alexnet_critical_path.json.gz",
     "tensorflow/timeline_gpu_03_merged.json",
 )
-
-
-def python_of(package: Path | None, *arguments: object, standard_input: str = "") -> str:
-    """Run a Python program with DuckDB from a folder (None: the installed one); return its output."""
-    if package is not None and not (package / "duckdb").is_dir():
-        pytest.skip(f"no duckdb package in {package}: make test installs it")
-    paths = [*([str(package)] if package else []), str(ROOT)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(
-        command, env=environment, input=standard_input, capture_output=True, text=True, timeout=300, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def walked(package: Path | None, folder: Path, traces: list[Path]) -> dict[str, Any]:
@@ -58,7 +39,7 @@ def test_ingest_reports_frames_and_exports_are_the_same(names: tuple[str, ...], 
         builder.sync(1_000 + at * 100, 10_000 + at * 1_000)
     builder.task(1, 1_000, 1_050, op_index=0).close()
     traces = [shared("real") / name for name in names] + [tmp_path / "capture"]
-    old = walked(PACKAGE, tmp_path / "old", traces)
+    old = walked(OLDEST_PACKAGE, tmp_path / "old", traces)
     new = walked(None, tmp_path / "new", traces)
     (allowed,) = re.findall(r'"duckdb>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
     assert old["duckdb"].startswith(allowed) and old["duckdb"] != new["duckdb"]
@@ -73,7 +54,7 @@ def test_many_small_traces_at_once(tmp_path: Path) -> None:
         args["traceEvents"][0]["args"] = {"n": number}
         (tmp_path / f"{number}.json").write_text(json.dumps(args))
     program = "import sys, traceconv; print(len(traceconv.ingest(sys.argv[1], db=sys.argv[2])))"
-    assert python_of(PACKAGE, "-c", program, tmp_path, tmp_path / "trace.duckdb") == "200\n"
+    assert python_of(OLDEST_PACKAGE, "-c", program, tmp_path, tmp_path / "trace.duckdb") == "200\n"
 
 
 CLOSE_WHILE_READING = """
@@ -113,7 +94,7 @@ print("closed")
 """
 
 
-@pytest.mark.parametrize("package", [PACKAGE, None], ids=["oldest", "installed"])
+@pytest.mark.parametrize("package", [OLDEST_PACKAGE, None], ids=["oldest", "installed"])
 def test_a_store_is_closed_while_other_threads_read_it(package: Path | None, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text('[{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]')

@@ -7,10 +7,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from recount.sources import chrome_traces, others
-from shared_data import SHARED, shared
-from test_rocprofv3 import REAL as ROCPROFV3
-from test_torch_npu_folder import FOLDER as TORCH_NPU
+from recount.sources import chrome_traces, others, real_traces
+from shared_data import ROCPROFV3, SHARED, TORCH_NPU, shared
 
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
@@ -19,7 +17,7 @@ from traceconv.pipeline.ingest import ingest
 
 FOLDER = shared("real")
 #: Chrome traces, recounted by test_recount.py.
-TRACES = sorted(str(path.relative_to(FOLDER)) for path in chrome_traces(SHARED) if path.is_relative_to(FOLDER))
+TRACES = real_traces(SHARED)
 #: Descriptions of the files.
 ABOUT = ("SOURCE.md", "LICENSES/")
 #: Files with another reader; test_rocprofv3.py and test_recount.py check their accounting.

@@ -12,19 +12,18 @@ from typing import Any
 import pytest
 from ingest_checks import taken_from
 from perfetto_builder import begin, end, message, process, thread, track
-from shared_data import SHARED
+from rocprofv3_builder import results
+from shared_data import ROCPROFV3
 
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
 
-REAL = SHARED / "real" / "rocm" / "rocprofv3_908_results.json.gz"
 
-
-@pytest.mark.skipif(not REAL.exists(), reason="no shared/conformance here; set TRACECONV_SHARED")
+@pytest.mark.skipif(not ROCPROFV3.exists(), reason="no shared/conformance here; set TRACECONV_SHARED")
 def test_a_real_file_has_the_content_of_its_json(tmp_path: Path) -> None:
-    tool = json.loads(gzip.decompress(REAL.read_bytes()))["rocprofiler-sdk-tool"][0]
+    tool = json.loads(gzip.decompress(ROCPROFV3.read_bytes()))["rocprofiler-sdk-tool"][0]
     kernels = {one["kernel_id"]: one for one in tool["kernel_symbols"]}
     gpus = {one["id"]["handle"]: one["logical_node_type_id"] for one in tool["agents"] if one["type"] == 2}
     wanted: Counter[tuple[Any, ...]] = Counter()
@@ -40,7 +39,7 @@ def test_a_real_file_has_the_content_of_its_json(tmp_path: Path) -> None:
             one["correlation_id"]["internal"],
             info["grid_size"]["x"],
         ] += 1
-    run, store = taken_from(REAL, tmp_path)
+    run, store = taken_from(ROCPROFV3, tmp_path)
     assert not run.lossy
     found = store.execute(
         "SELECT name, start_ns, dur_ns, device_id, stream_id, correlation_id, "
@@ -52,60 +51,6 @@ def test_a_real_file_has_the_content_of_its_json(tmp_path: Path) -> None:
     assert store.execute("SELECT sum(total_ns)::BIGINT FROM op_statistic").fetchone() == (total,)
     names = dict(store.execute("SELECT p.pid_text, p.name FROM process p").fetchall())
     assert names["GPU 0"] == "GPU 0 AMD Instinct MI350X"
-
-
-def results() -> dict[str, Any]:
-    def times(start: int, end: int, correlation: int) -> dict[str, Any]:
-        return {
-            "thread_id": 11, "correlation_id": {"internal": correlation, "external": 0},
-            "start_timestamp": start, "end_timestamp": end,
-        }  # fmt: skip
-
-    def dispatch(number: int, kernel: int = 1) -> dict[str, Any]:
-        return {"agent_id": {"handle": 71}, "queue_id": {"handle": 3}, "kernel_id": kernel, "dispatch_id": number}
-
-    return {"rocprofiler-sdk-tool": [{
-        "metadata": {"pid": 10, "command": ["/usr/bin/app", "-x"], "note": "{[\"}]"},
-        "agents": [
-            {"id": {"handle": 70}, "type": 1, "logical_node_type_id": 0, "name": "cpu"},
-            {"id": {"handle": 71}, "type": 2, "logical_node_type_id": 0, "name": "gfx942", "product_name": "MI300X"},
-        ],
-        "counters": [{"id": {"handle": 5}, "name": "SQ_WAVES"}, {"id": {"handle": 6}, "name": "Busy"}],
-        "strings": {
-            "callback_records": [{"kind": "NONE", "operations": []}],
-            "buffer_records": [
-                {"kind": "NONE", "operations": []},
-                {"kind": "HIP_RUNTIME_API", "operations": ["hipMalloc", "hipLaunchKernel", "hipMemcpy"]},
-                {"kind": "MEMORY_COPY", "operations": ["NONE", "MEMORY_COPY_HOST_TO_DEVICE"]},
-                {"kind": "MARKER_CORE_API", "operations": ["roctxRangePushA"]},
-            ],
-            "marker_api": [{"key": 9, "value": "step 4"}],
-        },
-        "kernel_symbols": [{"kernel_id": 1, "kernel_name": "_Z3add.kd", "formatted_kernel_name": "add(int*)",
-                            "truncated_kernel_name": "add"}],
-        "callback_records": {"counter_collection": [{
-            "thread_id": 11,
-            "dispatch_data": {"correlation_id": {"internal": 2}, "start_timestamp": 1000, "end_timestamp": 1051,
-                              "dispatch_info": dispatch(1)},
-            "records": [{"counter_id": {"handle": 5}, "value": 12.0}, {"counter_id": {"handle": 5}, "value": 30.0},
-                        {"counter_id": {"handle": 6}, "value": 0.5}],
-        }]},
-        "buffer_records": {
-            "kernel_dispatch": [
-                {"kind": 7, "operation": 0, **times(1000, 1051, 2), "dispatch_info": dispatch(1)},
-                {"kind": 7, "operation": 0, **times(1100, 1203, 3), "dispatch_info": dispatch(2)},
-                {"kind": 7, "operation": 0, **times(1300, 1301, 4), "dispatch_info": dispatch(3, kernel=99)},
-            ],
-            "hip_api": [
-                {"kind": 1, "operation": 1, **times(900, 950, 2)}, {"kind": 1, "operation": 1, **times(960, 990, 3)},
-                {"kind": 1, "operation": 2, **times(1500, 1900, 5)},
-            ],
-            "marker_api": [{"kind": 3, "operation": 0, **times(800, 2000, 9)}],
-            "memory_copy": [{"kind": 2, "operation": 1, **times(1600, 1700, 5), "src_agent_id": {"handle": 70},
-                             "dst_agent_id": {"handle": 71}, "bytes": 4096}],
-            "pc_sample_host_trap": [{"record": {"timestamp": 5}}],
-        },
-    }]}  # fmt: skip
 
 
 @pytest.mark.parametrize(("indent", "is_sorted"), [(None, False), (2, False), (None, True)])

@@ -8,9 +8,9 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from recount.sources import real_traces
 from round_trip import differences
-from shared_data import SHARED
-from test_real_files_covered import FOLDER, TRACES
+from shared_data import SHARED, shared
 
 from traceconv.export.chrome import export_chrome
 from traceconv.export.perfetto import export_perfetto
@@ -26,6 +26,8 @@ SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 LONG_BYTES = 100_000
 
 
+FOLDER = shared("real")
+TRACES = real_traces(SHARED)
 LARGE = [name for name in TRACES if (FOLDER / name).stat().st_size > LONG_BYTES]
 #: Files of a folder share a store, because creating a store is slow.
 SMALL = {

@@ -12,19 +12,18 @@ from pathlib import Path
 import duckdb
 import pytest
 from commands import Command
-from shared_data import shared
+from shared_data import TORCH_NPU, shared
 from stores import query
 
 from traceconv.pipeline.ingest import ingest
 
 ASCEND = shared("real") / "ascend"
-FOLDER = ASCEND / "torch_npu_level1_rank1"
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("vendor") / "trace.duckdb"
-    run = ingest([FOLDER], path)[0]
+    run = ingest([TORCH_NPU], path)[0]
     assert all(account.balanced and account.lost == 0 for account in run.accounts.by_record.values())
     assert run.complete
     assert not run.lossy
@@ -32,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kernels() -> list[dict[str, str]]:
-    with (FOLDER / "kernel_details.csv").open(encoding="utf-8", newline="") as file:
+    with (TORCH_NPU / "kernel_details.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -66,13 +65,13 @@ def test_tasks_have_the_values_of_kernel_details(store: Path) -> None:
 
 
 def test_verify_agrees_and_lists_cells_that_agree_only_in_doubles(command: Command) -> None:
-    shown, err = command("verify", FOLDER, "--format", "csv")
+    shown, err = command("verify", TORCH_NPU, "--format", "csv")
     assert list(csv.DictReader(io.StringIO(shown))) == []
     assert "total: 1,763 cells, all agree" in err
     assert "kernel_details.csv: 951 cells, all agree" in err
     assert "step_trace_time.csv: 9 cells, all agree, 2 within double-precision rounding" in err
     assert "l2_cache.csv: not checked: no other file has its content" in err
-    done = command("verify", FOLDER, "--format", "csv", "--exact", code=3)
+    done = command("verify", TORCH_NPU, "--format", "csv", "--exact", code=3)
     cells = [(row["column_name"], row["vendor_value"], row["our_value"]) for row in csv.DictReader(io.StringIO(
         done.out)) if row["file"] == "step_trace_time.csv"]  # fmt: skip
     assert ("stage", "131912.5", "131912.616") in cells
@@ -104,7 +103,7 @@ def test_waits_are_equal_to_the_vendors(folder: str | None, table: str, slack_ns
 
 
 def test_collectives_are_rows_of_op_summary_with_their_size_and_group(store: Path) -> None:
-    with (FOLDER / "trace_view.json").open(encoding="utf-8") as file:
+    with (TORCH_NPU / "trace_view.json").open(encoding="utf-8") as file:
         slices = [event for event in json.load(file) if event["ph"] == "X" and event["name"].startswith("hcom_")]
     sizes = {event["name"]: event["args"]["count"] * 4 for event in slices}  # all are FP32
     assert dict(query(store, "SELECT name, size_bytes FROM task WHERE comm_group = 'Group 0'")) == sizes

@@ -28,16 +28,14 @@ Sample = tuple[str, bytes]
 
 def _module(name: str) -> Any:
     """A module of the tests, which are not a package."""
-    for folder in ("conformance", "unit", "."):
-        path = str(TESTS / folder)
-        if path not in sys.path:
-            sys.path.append(path)
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
     return importlib.import_module(name)
 
 
 def chrome() -> list[Sample]:
     """Traces in JSON: all phases, all containers of text, some events of each real file."""
-    events: list[dict[str, Any]] = [*_module("test_why_rows").EVENTS, *_writers()]
+    events: list[dict[str, Any]] = [*_module("small_sources").EVENTS, *_writers()]
     found = [("trace.json", _dump(events)), ("trace.json", _dump({"traceEvents": events, "displayTimeUnit": "ns"}))]
     found += [("trace.json", "\n".join(map(json.dumps, events)).encode()), ("trace.json", _dump(events, indent=1))]
     found += [("trace.json", _dump(events)[:-1] + b","), ("trace.json", _dump(events[:3]) + b"\n" + _dump(events[3:]))]
@@ -102,7 +100,7 @@ def own_export(reader: str) -> list[Sample]:
 
 def speedscope() -> list[Sample]:
     """Profiles of both kinds."""
-    return [("p.json", _dump(_module("test_why_rows").speedscope()))]
+    return [("p.json", _dump(_module("small_sources").speedscope()))]
 
 
 def json_items() -> list[Sample]:
@@ -120,7 +118,7 @@ def json_items() -> list[Sample]:
 
 def rocprofv3() -> list[Sample]:
     """Results with every kind of record."""
-    results = _module("test_rocprofv3").results()
+    results = _module("rocprofv3_builder").results()
     return [("r.json", _dump(results)), ("r.json", _dump(results, indent=1))]
 
 
@@ -145,7 +143,7 @@ def furiosa_csv() -> list[Sample]:
 
 def vendor_csv() -> list[Sample]:
     """Every table of the vendors' folders that we know."""
-    module = _module("test_vendor_folders")
+    module = _module("vendor_folders")
     found = []
     with tempfile.TemporaryDirectory() as folder:
         module.msprof_folder(Path(folder))
@@ -164,7 +162,7 @@ def vendor_csv() -> list[Sample]:
 def nsys() -> list[Sample]:
     """A report in SQLite."""
     with tempfile.TemporaryDirectory() as folder:
-        path = _module("test_why_rows").nsys_report(Path(folder))
+        path = _module("small_sources").nsys_report(Path(folder))
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
             db.execute("PRAGMA page_size = 512")  # small pages, so that damage of one leaves the others
             db.execute("VACUUM")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx_models import ModelBuilder, in_type
-from test_random_trainings import check_plan, check_same, networks, plans
+from random_networks import check_plan, check_same, networks, plans
 
 from traceconv.runtime.bfloat16 import BF16, array_of, narrowed, rounded, widened
 from traceconv.runtime.fusion import fuse

@@ -57,6 +57,12 @@ def chrome_traces(shared: Path, *, small: bool = False) -> dict[Path, Classify]:
     }
 
 
+def real_traces(shared: Path) -> list[str]:
+    """The names of the Chrome traces in shared/conformance/real."""
+    folder = shared / "real"
+    return sorted(str(path.relative_to(folder)) for path in chrome_traces(shared) if path.is_relative_to(folder))
+
+
 def count(path: Path, classify: Classify) -> Tally:
     """Sum up a Chrome trace. MegEngine doesn't reuse flow IDs."""
     events = chrome.events_of(chrome.read(path))

@@ -14,7 +14,7 @@ from ingest_checks import ingested
 from onnx import TensorProto, helper
 from onnx_models import ModelBuilder, in_type, onnxruntime_values
 from stores import query
-from test_training import convnet, digits, mlp
+from training_models import convnet, digits, mlp
 
 import traceconv
 from tests.modelled_trainer import Trainer

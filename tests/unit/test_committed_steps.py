@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from graph_traces import LAYER, Trace, eager
 from ingest_checks import all_rows
-from test_graph_replays import LAYER, Trace, eager
 
 from benchmarks.chrome_json import write
 from traceconv.pipeline.ingest import ingest

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
+from graph_traces import LAYER, Trace, eager
 from hypothesis import given
 from hypothesis import strategies as st
 from stores import query
@@ -19,51 +18,6 @@ from traceconv.base.errors import InputError
 from traceconv.cli.app import run
 from traceconv.normalize.sequence_alignment import Reference, common_subsequence
 from traceconv.pipeline.ingest import ingest
-
-Event = dict[str, Any]
-
-
-class Trace:
-    """A trace of one thread and one stream, in the order of calls."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._now, self._correlation = 0, 0
-
-    def _add(self, cat: str, name: str, dur: int, tid: int = 1, **args: object) -> None:
-        event = {"ph": "X", "cat": cat, "name": name, "ts": self._now, "dur": dur, "pid": tid, "tid": tid, "args": args}
-        self.events.append(event)
-
-    def kernel(self, name: str, grid: int) -> None:
-        self._now += 1
-        where = {"device": 0, "stream": 7, "correlation": self._correlation, "grid": [grid, 1, 1], "block": [32, 1, 1]}
-        self._add("kernel", name, 1, 7, **where)
-
-    def op(self, kernel: str, grid: int = 1, operator: str = "", module: str = "") -> None:
-        """An operator that launches a kernel; its shape is that of the grid."""
-        self._correlation += 1
-        if module:
-            self._add("python_function", f"nn.Module: {module}", 5)
-        shape = {
-            "Input Dims": [[grid, grid], [grid, grid]],
-            "Input type": ["float", "float"],
-            "Concrete Inputs": ["", ""],
-        }
-        self._add("cpu_op", operator or f"aten::{kernel}", 5, **shape)
-        self._add("cuda_runtime", "cudaLaunchKernel", 3, correlation=self._correlation)
-        self.kernel(kernel, grid)
-        self._now += 10
-
-    def graph(self, *kernels: tuple[str, int]) -> None:
-        self._correlation += 1
-        self._add("cuda_runtime", "cudaGraphLaunch", 1, correlation=self._correlation)
-        for name, grid in kernels:
-            self.kernel(name, grid)
-        self._now += 10
-
-    def write(self, path: Path) -> Path:
-        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": self.events}))
-        return path
 
 
 def replays(store: Path) -> list[tuple[object, ...]]:
@@ -81,15 +35,6 @@ def replays(store: Path) -> list[tuple[object, ...]]:
 def aligned(trace: Trace, folder: Path) -> list[tuple[object, ...]]:
     ingest([trace.write(folder / "trace.json")], folder / "s.duckdb")
     return replays(folder / "s.duckdb")
-
-
-LAYER = [("mm", 4), ("relu", 5), ("mm", 6), ("add", 7), ("norm", 8), ("softmax", 9), ("mm", 10), ("gelu", 11)]
-
-
-def eager(trace: Trace, module: str = "", scale: int = 1) -> Trace:
-    for name, grid in LAYER:
-        trace.op(name, grid * scale, module=module)
-    return trace
 
 
 def test_a_replay_in_the_same_order_gets_everything(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from commands import Command
 from ingest_checks import all_rows
+from store_builder import DIGESTS, store_of_runs
 from stores import query
 
 import traceconv
@@ -30,24 +31,6 @@ from traceconv.schema import tables
 from traceconv.store.database import open_store
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "schema_9"
-DIGESTS = ["0123456789abcdef" * 2, "fedcba9876543210" * 2, "00000000000000ff" * 2]
-
-
-def store_of_runs(path: Path, groups: list[str | None], tasks: int = 3) -> Path:
-    """A store with a run for each group label, with tasks on two devices."""
-    return build_store(
-        path,
-        run=[
-            {"run_id": n, "label": f"run-{n}", "group_label": group, "start_ns": 0, "source_digest": DIGESTS[n - 1]}
-            for n, group in enumerate(groups, start=1)
-        ],
-        op=[{"run_id": n, "op_id": 1, "op_type": "Conv2D"} for n in range(1, len(groups) + 1)],
-        task=[
-            {"run_id": n, "id": i, "device_id": i % 2, "op_id": 1, "kind": "compute", "start_ns": 100 - i, "dur_ns": n}
-            for n in range(1, len(groups) + 1)
-            for i in range(tasks)
-        ],
-    )
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from commands import Command
 from ingest_checks import all_rows
 from s3_server import empty_bucket
-from test_lake import store_of_runs
+from store_builder import store_of_runs
 
 import traceconv
 

@@ -14,7 +14,7 @@ from commands import Command
 from ingest_checks import ingested
 from runtime_reader import Capture
 from stores import query
-from test_training import convnet, digits, mlp
+from training_models import convnet, digits, mlp
 
 import traceconv
 from traceconv.base.errors import InputError, UsageError

@@ -10,9 +10,9 @@ import pytest
 from ingest_checks import ingested
 from onnx_models import ModelBuilder
 from stores import query
+from training_models import convnet
 
 from tests.modelled_trainer import Trainer
-from tests.unit.test_training import convnet
 from traceconv.cli.app import run
 from traceconv.runtime.lower import DeviceOp
 from traceconv.runtime.training.compile import compile_training
