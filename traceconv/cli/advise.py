@@ -51,26 +51,19 @@ def advise(
     """  # fmt: skip
     from traceconv.analysis.advice import advise as find_advice
     from traceconv.analysis.advice_text import findings_table, markdown_lines, text_lines
-    from traceconv.cli.one_shot import asked_store
-    from traceconv.cli.output import print_message, write_rows, write_text
-    from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.fetch import reading
-    from traceconv.reports.run_choice import one_run
+    from traceconv.cli.one_shot import asked_run, asked_store
+    from traceconv.cli.output import write_lines, write_rows
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, _FORMATS)
     path = None if run is None or db is not None or not Path(run).exists() else Path(run)
-    with asked_store(db, [path] if path else (), cache=cache) as store, open_current_store(store) as connection:
-        with reading():
-            run_id, note = one_run(connection, None if path else run, "advice")
+    with asked_store(db, [path] if path else (), cache=cache) as store:
+        with asked_run(store, None if path else run, "advice") as (connection, run_id):
             advice = find_advice(connection, run_id, device=device, top=top, least_percent=least_percent)
-        if note:
-            print_message(note)
         if chosen == "json":
-            write_text([json_text(advice.to_dict()), "\n"], output)
+            write_lines([json_text(advice.to_dict())], output)
         elif chosen == "csv":
             write_rows(findings_table(advice), chosen, output)
         else:
             given = f" {shlex.quote(str(path))}" if path else f" --db {shlex.quote(str(db))}" if db else ""
-            lines = markdown_lines(advice) if chosen == "markdown" else text_lines(advice, given)
-            write_text((line + "\n" for line in lines), output)
+            write_lines(markdown_lines(advice) if chosen == "markdown" else text_lines(advice, given), output)

@@ -69,21 +69,15 @@ def critical_path(
     from traceconv.analysis.critical_path import critical_path as find_path
     from traceconv.analysis.critical_path import find_steps, save_critical_path
     from traceconv.analysis.critical_path_text import SHOWN_OPS, path_dict, path_lines, path_table
-    from traceconv.cli.one_shot import asked_store
-    from traceconv.cli.output import print_message, write_rows, write_text
-    from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.fetch import reading
+    from traceconv.cli.one_shot import asked_run, asked_store
+    from traceconv.cli.output import write_lines, write_rows
     from traceconv.reports.question import given_steps, given_times
-    from traceconv.reports.run_choice import one_run
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, ("table", "csv", "json"))
     window = given_steps(steps)
     with asked_store(db, paths or (), cache=cache) as store:
-        with open_current_store(store) as connection, reading():
-            run_id, note = one_run(connection, run, "a critical path")
-            if note is not None:
-                print_message(note)
+        with asked_run(store, run, "a critical path") as (connection, run_id):
             times = given_times(connection, [run_id], start, end)
             found = find_steps(connection, run_id, device=device, **window, **times)
             if not save or paths:
@@ -91,11 +85,11 @@ def critical_path(
         if save and not paths:
             path = save_critical_path(store, run_id, found, keep_parts=chosen == "csv")
         if chosen == "json":
-            write_text([json_text(path_dict(path)), "\n"], output)
+            write_lines([json_text(path_dict(path))], output)
         elif chosen == "csv":
             write_rows(path_table(path), chosen, output)
         else:
-            write_text((line + "\n" for line in path_lines(path, top or SHOWN_OPS)), output)
+            write_lines(path_lines(path, top or SHOWN_OPS), output)
 
 
 @app.command("graph-replays", cls=options.Command, context_settings=options.HELP_NAMES)
@@ -130,10 +124,8 @@ def graph_replays(
     from traceconv.analysis.graph_replays import align_replays
     from traceconv.analysis.graph_replays import graph_replays as count_replays
     from traceconv.base.errors import UsageError
-    from traceconv.cli.one_shot import asked_store
-    from traceconv.cli.output import print_message, write_text
-    from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.fetch import reading
+    from traceconv.cli.one_shot import asked_run, asked_store
+    from traceconv.cli.output import write_lines
     from traceconv.reports.run_choice import one_run
     from traceconv.reports.values import json_text
 
@@ -141,20 +133,17 @@ def graph_replays(
     if paths and reference is not None:
         raise UsageError("--reference needs a store with both runs; ingest the files first")
     with asked_store(db, paths or (), cache=cache) as store:
-        with open_current_store(store) as connection, reading():
-            run_id, note = one_run(connection, run, "an alignment of graph replays")
-            if note is not None:
-                print_message(note)
+        with asked_run(store, run, "an alignment of graph replays") as (connection, run_id):
             reference_id = run_id if reference is None else one_run(connection, reference, "a reference")[0]
             count_replays(connection, run_id, reference_id)
         if not paths:
             align_replays(store, run_id, reference_id)
-        with open_current_store(store) as connection, reading():
+        with asked_run(store, str(run_id), "an alignment of graph replays") as (connection, _):
             replays = count_replays(connection, run_id, reference_id)
         if chosen == "json":
-            write_text([json_text(replays.to_dict()), "\n"], output)
+            write_lines([json_text(replays.to_dict())], output)
         else:
-            write_text((line + "\n" for line in replays.lines()), output)
+            write_lines(replays.lines(), output)
 
 
 @app.command("what-if", cls=options.Command, context_settings=options.HELP_NAMES)
@@ -208,12 +197,9 @@ def what_if(
     limit_arenas()
     from traceconv.analysis.what_if import Change, parse_speed_up
     from traceconv.analysis.what_if import what_if as predict
-    from traceconv.cli.one_shot import asked_store
-    from traceconv.cli.output import print_message, write_text
-    from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.fetch import reading
+    from traceconv.cli.one_shot import asked_run, asked_store
+    from traceconv.cli.output import write_lines
     from traceconv.reports.question import given_steps, given_times
-    from traceconv.reports.run_choice import one_run
     from traceconv.reports.values import json_text
 
     chosen = options.row_format(form, output, ("table", "json"))
@@ -225,13 +211,10 @@ def what_if(
     )  # fmt: skip
     change.check()
     with asked_store(db, paths or (), cache=cache) as store:
-        with open_current_store(store) as connection, reading():
-            run_id, note = one_run(connection, run, "a prediction")
-            if note is not None:
-                print_message(note)
+        with asked_run(store, run, "a prediction") as (connection, run_id):
             times = given_times(connection, [run_id], start, end)
             answer = predict(connection, run_id, change, device=device, **window, **times)
         if chosen == "json":
-            write_text([json_text(answer.to_dict()), "\n"], output)
+            write_lines([json_text(answer.to_dict())], output)
         else:
-            write_text((line + "\n" for line in answer.lines()), output)
+            write_lines(answer.lines(), output)

@@ -62,7 +62,7 @@ def compare(
     from traceconv.analysis.comparison import compare_runs, find_side, parse_limit
     from traceconv.analysis.comparison_text import SHOWN_OPS, markdown_lines, ops_table, text_lines
     from traceconv.cli.one_shot import asked_store
-    from traceconv.cli.output import print_message, write_rows, write_text
+    from traceconv.cli.output import print_message, write_lines, write_rows, write_text
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.fetch import reading
     from traceconv.reports.question import given_steps
@@ -85,14 +85,13 @@ def compare(
                 last_step=window.get("last_step"), warmup=warmup, anyway=anyway, limit_percent=limit,
             )  # fmt: skip
         if chosen == "json":
-            write_text([json_text(comparison.to_dict()), "\n"], output)
+            write_lines([json_text(comparison.to_dict())], output)
         elif chosen == "csv":
             write_rows(ops_table(comparison), chosen, output)
         elif chosen == "html":
             write_text(comparison_page.page(comparison, top or comparison_page.SHOWN_OPS), output)
         else:
-            lines = (markdown_lines if chosen == "markdown" else text_lines)(comparison, top or SHOWN_OPS)
-            write_text((line + "\n" for line in lines), output)
+            write_lines((markdown_lines if chosen == "markdown" else text_lines)(comparison, top or SHOWN_OPS), output)
         if comparison.failed:
             print_message(f"the steps of {sides[1].name} are slower than {limit:g} % allow")
             raise typer.Exit(EXIT_LIMIT_EXCEEDED)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from traceconv.base.errors import EXIT_DATA_LOSS, InputError, UsageError
-from traceconv.cli.output import print_message, write_rows, write_text
+from traceconv.cli.output import print_message, write_lines, write_rows
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -64,10 +64,10 @@ def write_sample(report: str, path: Path, form: str, output: Path | None, top: i
         raise UsageError(f"--sample can't be written as {form}; use csv or json")
     answer = sample(path, report).top(top)
     if form == "json":
-        write_text([json_text(answer.to_dict()), "\n"], output)
+        write_lines([json_text(answer.to_dict())], output)
     elif form == "table":
         width = _console_width() if output is None and sys.stdout.isatty() else _PLAIN_WIDTH
-        write_text((line + "\n" for line in _lines(answer, width)), output)
+        write_lines(_lines(answer, width), output)
     else:
         print_message(answer.title())
         write_rows(answer.table(), form, output)

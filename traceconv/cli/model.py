@@ -123,12 +123,10 @@ class _Measured(NamedTuple):
 
 
 def _measured(db: Path | None, run: str) -> _Measured:
+    from traceconv.cli.one_shot import asked_run
     from traceconv.pipeline.static_profile import measured_memory
-    from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run_choice import one_run
 
-    with open_current_store(options.store_path(db)) as connection:
-        run_id, _ = one_run(connection, run, "the comparison")
+    with asked_run(options.store_path(db), run, "the comparison") as (connection, run_id):
         peaks = measured_memory(connection, run_id)
     if not peaks:
         raise UsageError(f"run {run_id} has no memory log; record the model with: traceconv record MODEL -o DIR")

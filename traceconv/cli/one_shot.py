@@ -13,6 +13,8 @@ from traceconv.base.errors import EXIT_DATA_LOSS
 from traceconv.cli.output import print_message
 
 if TYPE_CHECKING:
+    import duckdb
+
     from traceconv.cli.first_answers import FirstAnswers
     from traceconv.pipeline.result import Observer
 
@@ -36,6 +38,20 @@ def asked_store(
         yield store.path
     if store.losses:
         raise typer.Exit(EXIT_DATA_LOSS)
+
+
+@contextmanager
+def asked_run(store: Path, run: str | None, what: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, int]]:
+    """Yield a connection to a store, and the number of the run for `what`; a default is reported."""
+    from traceconv.reports.current_store import open_current_store
+    from traceconv.reports.fetch import reading
+    from traceconv.reports.run_choice import one_run
+
+    with open_current_store(store) as connection, reading():
+        run_id, note = one_run(connection, run, what)
+        if note is not None:
+            print_message(note)
+        yield connection, run_id
 
 
 @contextmanager

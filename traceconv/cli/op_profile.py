@@ -135,7 +135,7 @@ def _row(result: OpProfile | ExpressionProfile, part: str, name: str) -> dict[st
 
 
 def _manage_cache(reset: bool) -> None:
-    from traceconv.cli.output import print_lines, print_message
+    from traceconv.cli.output import print_message, write_lines
     from traceconv.reports.values import human_bytes
     from traceconv.runtime import op_cache
 
@@ -144,7 +144,7 @@ def _manage_cache(reset: bool) -> None:
         return
     kept = op_cache.size()
     where = "disabled: $TRACECONV_CACHE is empty" if kept.folder is None else printable(str(kept.folder))
-    print_lines([f"{_entries(kept.entry_count)}, {human_bytes(kept.size_bytes)}, {where}"])
+    write_lines([f"{_entries(kept.entry_count)}, {human_bytes(kept.size_bytes)}, {where}"])
 
 
 def _entries(count: int) -> str:

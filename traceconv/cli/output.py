@@ -92,9 +92,9 @@ def write_parquet_file(
             partial.unlink()
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines to standard output."""
-    write_text((line + "\n" for line in lines), None)
+def write_lines(lines: Iterable[str], output: Path | None = None) -> None:
+    """Write lines to a file or to standard output as they are produced."""
+    write_text((line + "\n" for line in lines), output)
 
 
 @contextmanager

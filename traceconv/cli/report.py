@@ -177,17 +177,17 @@ def _find_or_describe(
     context: typer.Context, name: str | None, paths: Collection[Path], *, show_list: bool, show_help: bool
 ) -> Report | None:
     """Return the report of this name; None after the list, the help or the description of a report."""
-    from traceconv.cli.output import print_lines, print_message
+    from traceconv.cli.output import print_message, write_lines
 
     if show_list:
         from traceconv.reports.described import report_catalogue
 
-        print_lines(report_catalogue().lines())
+        write_lines(report_catalogue().lines())
         return None
     if name is None:
         if not show_help:
             raise UsageError("missing report NAME; list them with: traceconv report --list")
-        print_lines([context.get_help()])
+        write_lines([context.get_help()])
         return None
     from traceconv.reports.question import find_report
 
@@ -197,7 +197,7 @@ def _find_or_describe(
     if show_help:
         from traceconv.reports.described import described_report
 
-        print_lines(described_report(found).lines())
+        write_lines(described_report(found).lines())
         return None
     if found.formerly == name.replace("-", "_"):
         new_name = found.name.replace("_", "-")

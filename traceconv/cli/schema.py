@@ -27,7 +27,7 @@ def schema(
       traceconv schema op-statistic
       traceconv schema --db trace.duckdb
     """
-    from traceconv.cli.output import print_lines
+    from traceconv.cli.output import write_lines
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.described import catalogue
     from traceconv.store.database import lock_down
@@ -38,4 +38,4 @@ def schema(
         with open_current_store(options.store_path(db)) as connection:
             lock_down(connection)
             found = catalogue(connection)
-    print_lines((found if name is None else found.find(name)).lines())
+    write_lines((found if name is None else found.find(name)).lines())

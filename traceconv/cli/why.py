@@ -47,7 +47,7 @@ def why(
       traceconv why counter 7@1700000000123456789 --json
       traceconv why slice 1099511627777 --source /mnt/archive/trace.json.gz
     """
-    from traceconv.cli.output import print_lines, print_message
+    from traceconv.cli.output import print_message, write_lines
     from traceconv.provenance.find import why as find
     from traceconv.provenance.text import as_json as json_of
     from traceconv.provenance.text import lines_of
@@ -56,7 +56,7 @@ def why(
     path = options.store_path(db)
     with open_current_store(path) as connection:
         answer = find(connection, path, table, row_id, run=run, source=source)
-    print_lines([json_of(answer)] if as_json else lines_of(answer))
+    write_lines([json_of(answer)] if as_json else lines_of(answer))
     sys.stdout.flush()
     for problem in answer.problems:
         print_message(problem)
