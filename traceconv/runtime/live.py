@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.runtime.capture import Capture
 from traceconv.runtime.clock import LiveClock
-from traceconv.runtime.device import Device
+from traceconv.runtime.device_pool import DevicePool
 from traceconv.runtime.event_log import CaptureIds, EventLog, EventStore, ModuleTarget, RangeBegin
-from traceconv.runtime.identity import Identity, real_identity
 from traceconv.runtime.lower import DeviceOp, Program
 from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.rwlock import Gate
@@ -46,6 +45,7 @@ class Process:
 
     def __init__(self) -> None:
         self.clock = LiveClock()
+        self.devices = DevicePool(self.clock)
         self.ids = CaptureIds()
         self.store = EventStore(on=False)
         self.threads = Threads()
@@ -58,11 +58,6 @@ class Process:
         self.stream_spans = StreamSpans(self._new_id)
         self.span_log = SpanLog(self.clock, self.ids.spans, CURRENT_SPAN, self._begin_thread, self._parent_span)
         self._step_groups = itertools.count(1)
-        self._identity: Identity | None = None
-        self._free_devices: list[Device] = []
-        self._device_ids = itertools.count()
-        self._op_base = 0
-        self._model_ids = itertools.count()
         self._reset()
 
     def _reset(self) -> None:
@@ -73,33 +68,6 @@ class Process:
         self._lock = threading.RLock()
         self._writer: threading.Thread | None = None
         self.refresh()
-
-    # Devices and models
-
-    def take_device(self, spec: DeviceSpec) -> Device:
-        """Return a device that no session uses: an earlier one of this kind if possible, since its clock goes on."""
-        with self._lock:
-            for device in self._free_devices:
-                if device.spec == spec:
-                    self._free_devices.remove(device)
-                    return device
-            if self._identity is None:
-                self._identity = real_identity(Path())
-            device_id = next(self._device_ids)
-            return Device(spec, self._identity.device_clock(device_id, self.clock.now(), spec), device_id)
-
-    def give_back(self, device: Device) -> None:
-        """Make the device of a closed session available to others."""
-        with self._lock:
-            self._free_devices.append(device)
-            self._free_devices.sort(key=lambda device: device.device_id)
-
-    def number_model(self, op_count: int) -> tuple[int, int]:
-        """Return (model base, op base): offsets that make the numbers of a model and its ops unique."""
-        with self._lock:
-            op_base = self._op_base
-            self._op_base += op_count
-            return next(self._model_ids), op_base
 
     # Profiles
 
@@ -383,6 +351,7 @@ class Process:
         self.stream_spans.forget()
         self.step_group = None
         self.clock.after_fork()
+        self.devices.after_fork()
         self.threads.after_fork()
         self.store.lock = threading.Lock()
         with self.store.taken():

@@ -74,12 +74,12 @@ class Session:
         """Get threads and a device, and load the model onto it."""
         self._compiled = compiled
         inner = MAX_BODY_OPS if compiled.executor.control.controls else 0
-        model_base, op_base = PROCESS.number_model(len(compiled.program.ops) + inner)
+        model_base, op_base = PROCESS.devices.number_model(len(compiled.program.ops) + inner)
         self._lock = threading.Lock()
         self._broken: str | None = None
         self.is_open = False
         self._checked: object = None
-        self._device = device = PROCESS.take_device(compiled.spec)
+        self._device = device = PROCESS.devices.take(compiled.spec)
         self._log = SessionLog(PROCESS, op_base=op_base, model_base=model_base)
         place = device.device_id
         threads, suffix = PROCESS.threads, f" {place}" if place else ""
@@ -206,7 +206,7 @@ class Session:
                 PROCESS.leave(self)
                 self._host.stop()
                 if self._finalizer.detach() is not None:
-                    PROCESS.give_back(self._device)
+                    PROCESS.devices.give_back(self._device)
 
     # For profiles
 
@@ -249,7 +249,7 @@ class Session:
 def _dismiss(host: Host, device: Device) -> None:
     """Release the device and threads of a session that was dropped without being closed."""
     host.dismiss()
-    PROCESS.give_back(device)
+    PROCESS.devices.give_back(device)
 
 
 def model_of(model: AnyModel) -> str | FoundModel:
