@@ -72,3 +72,13 @@ def test_first_rows(name: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> 
                     first = [row for rows in answer(connection, replace(every, top=top)) for row in rows]
                     rows = [row for rows in answer(connection, every) for row in rows]
                     assert repr(first) == repr(rows[:top]), (column, order, top)
+
+
+def test_settings_of_the_user_are_kept(store: Path) -> None:
+    report = find_report("launch")
+    question = Question(report, {"run": 1}, report.columns, order=(OrderTerm("queue_length", True),), top=3)
+    with open_store(store) as connection:
+        for given in ("", "filter_pushdown,join_order"):
+            connection.execute(f"SET disabled_optimizers = '{given}'")
+            assert len([row for rows in answer(connection, question) for row in rows]) == 3
+            assert connection.execute("SELECT current_setting('disabled_optimizers')").fetchone() == (given,)

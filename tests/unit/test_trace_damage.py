@@ -11,8 +11,10 @@ import zstandard
 from ingest_checks import rows_of, taken
 from stores import query
 
-from traceconv.base.diagnostics import Code
+from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError
+from traceconv.formats.chrome_json.parser import TraceParser
+from traceconv.formats.common.limits import Limits
 
 A = '{"ph":"X","name":"a","pid":1,"tid":1,"ts":1.5,"dur":2}'
 B = '{"ph":"X","name":"b","pid":1,"tid":1,"ts":"4.0001","dur":1e1}'
@@ -138,3 +140,11 @@ def test_characters_between_events_lose_no_event(separator: str, opening: str, t
     assert names == {f"n{i}" for i in range(200)}
     # NULs may have overwritten events.
     assert run.lossy == (separator not in ("\n\ufeff", "\x1e", "\n\x1e", "\f"))
+
+
+def test_a_key_that_many_documents_repeat_counts_once_against_the_limit() -> None:
+    log = ImportLog()
+    parser = TraceParser(log, Limits(event_bytes=20_000))
+    text = '{"traceEvents":[],"machine":"' + "x" * 9000 + '"}\n'
+    batches = [*parser.feed(text.encode() * 10), *parser.finish()]
+    assert not batches and {entry.code for entry in log} == {Code.SEVERAL_ARRAYS}
