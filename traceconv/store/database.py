@@ -286,7 +286,7 @@ def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: b
         )
     if version < OLDEST_VERSION:
         raise StoreError(
-            f"{_shown(path)} has schema version {version}, but the oldest supported one is {OLDEST_VERSION};  "
+            f"{_shown(path)} has schema version {version}, but the oldest supported one is {OLDEST_VERSION}; "
             "ingest its sources again into a new store"
         )
     if version < SCHEMA_VERSION and not older:
