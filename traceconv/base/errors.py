@@ -125,6 +125,12 @@ def printable(text: str, limit: int = 200) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
+def reason_of(error: BaseException) -> str:
+    """Return why something failed, in a line: the system's words for an OSError, else the first line of the text."""
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    return printable(next(iter(text.splitlines()), "unknown error"), 300)
+
+
 def regular_expression(text: str) -> re.Pattern[str]:
     """Compile a user's pattern. Raises re.error if it is invalid, or if Python warns that it is ambiguous."""
     with warnings.catch_warnings():

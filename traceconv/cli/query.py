@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from traceconv.base.errors import InputError, UsageError, printable
+from traceconv.base.errors import InputError, UsageError, printable, reason_of
 from traceconv.cli import options
 
 
@@ -71,4 +71,4 @@ def _read(file: Path | None) -> str:
         if isinstance(error, UnicodeDecodeError):
             raise UsageError("the SQL is not UTF-8 text") from None
         name = "standard input" if file is None else printable(str(file))
-        raise InputError(f"can't read {name}: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(f"can't read {name}: {reason_of(error)}") from None

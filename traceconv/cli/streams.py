@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn, TextIO
 
-from traceconv.base.errors import OutputError
+from traceconv.base.errors import OutputError, reason_of
 
 
 class ReaderLeft(Exception):
@@ -30,7 +30,7 @@ class _Results(io.FileIO):
         except BrokenPipeError:
             raise ReaderLeft from None
         except OSError as error:
-            raise OutputError(f"can't write standard output: {error.strerror or error}") from None
+            raise OutputError(f"can't write standard output: {reason_of(error)}") from None
 
 
 class _Diagnostics(io.FileIO):

@@ -13,7 +13,7 @@ from errno import ENOENT
 from pathlib import Path
 from typing import IO
 
-from traceconv.base.errors import OutputError, printable
+from traceconv.base.errors import OutputError, printable, reason_of
 
 #: Fast rather than small: traces are so repetitive that higher levels gain little (level 6: 10 % less).
 _GZIP_LEVEL = 2
@@ -92,4 +92,4 @@ def _is_special(target: Path) -> bool:
 
 def reason(error: OSError) -> str:
     """Return the system's words for an error of writing a file."""
-    return "its folder does not exist" if error.errno == ENOENT else printable(error.strerror or str(error))
+    return "its folder does not exist" if error.errno == ENOENT else reason_of(error)

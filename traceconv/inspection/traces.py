@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceconv.base.errors import printable
+from traceconv.base.errors import printable, reason_of
 
 if TYPE_CHECKING:
     from traceconv.base.diagnostics import LogEntry
@@ -163,7 +163,7 @@ def unreadable_in(folder: VendorFolder) -> Iterator[str]:
         try:
             file.open("rb").close()
         except OSError as error:
-            yield f"can't read {printable(str(file))}: {error.strerror or error}"
+            yield f"can't read {printable(str(file))}: {reason_of(error)}"
 
 
 def _fact(title: str, text: str) -> Iterator[str]:

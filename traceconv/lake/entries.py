@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from traceconv._version import __version__
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.lake.folder import ENTRIES, LakeFolder
 from traceconv.schema import table, tables
 from traceconv.schema.model import SCHEMA_VERSION
@@ -174,7 +174,7 @@ def read_lake(folder: LakeFolder) -> Lake:
     for name, content in zip(names, folder.read(f"{ENTRIES}/{name}" for name in names), strict=True):
         try:
             if isinstance(content, OSError):
-                raise InputError(f"can't be read ({printable(content.strerror or str(content))})")
+                raise InputError(f"can't be read ({reason_of(content)})")
             lake.entries.append(parse_entry(name.removesuffix(".json"), content))
         except InputError as error:
             lake.problems.append(f"{folder.shown}: the entry {ENTRIES}/{printable(name)} {error}; its run is omitted")

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from traceconv.base.errors import InputError, OutputError, UsageError, printable
+from traceconv.base.errors import InputError, OutputError, UsageError, printable, reason_of
 from traceconv.schema.ddl import quote_text
 from traceconv.store.files import rename_new, sync
 
@@ -125,7 +125,7 @@ class _LocalFolder:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise InputError(f"can't read {self.shown}: {error.strerror or error}") from None
+            raise InputError(f"can't read {self.shown}: {reason_of(error)}") from None
 
     def read(self, names: Iterable[str]) -> Iterator[bytes | OSError]:
         for name in names:
@@ -208,7 +208,7 @@ class _LocalFolder:
         try:
             yield
         except OSError as error:
-            raise OutputError(f"can't write {self.shown}: {error.strerror or error}") from error
+            raise OutputError(f"can't write {self.shown}: {reason_of(error)}") from error
 
 
 class _S3Folder:
@@ -227,9 +227,9 @@ class _S3Folder:
         try:
             self._files, path = fs.FileSystem.from_uri(uri)
         except OSError as error:
-            raise InputError(f"can't read {self.shown}: {_KEYS.sub('', _first_line(error))}") from None
+            raise InputError(f"can't read {self.shown}: {_KEYS.sub('', reason_of(error))}") from None
         except (ArrowException, ValueError) as error:
-            raise UsageError(f"{self.shown} is not a path on S3: {_KEYS.sub('', _first_line(error))}") from None
+            raise UsageError(f"{self.shown} is not a path on S3: {_KEYS.sub('', reason_of(error))}") from None
         self._top = path.rstrip("/")
         self.spark_path = f"s3a://{self._top}"
         _check_parents(self._top, self.shown)
@@ -308,14 +308,14 @@ class _S3Folder:
                 fs.FileSelector(f"{self._top}/{folder}", recursive=True, allow_not_found=True)
             )
         except OSError as error:
-            raise InputError(f"can't read {self.shown}: {_first_line(error)}") from None
+            raise InputError(f"can't read {self.shown}: {reason_of(error)}") from None
         return {one.path[len(self._top) + 1 :]: one.size for one in found if one.type == fs.FileType.File}
 
     def _write(self, name: str, write: Any) -> None:
         try:
             write(f"{self._top}/{name}")
         except OSError as error:
-            raise OutputError(f"can't write {self.shown}/{printable(name)}: {_first_line(error)}") from error
+            raise OutputError(f"can't write {self.shown}/{printable(name)}: {reason_of(error)}") from error
 
 
 def new_file_name() -> str:
@@ -341,7 +341,3 @@ def _allow(connection: duckdb.DuckDBPyConnection, folder: str) -> None:
 def _check_parents(path: str, shown: str) -> None:
     if _PARTITION.search(path):
         raise UsageError(f"{shown}: a lake can't be in a folder whose name begins with run= or group=; choose another")
-
-
-def _first_line(error: BaseException) -> str:
-    return printable(next(iter(str(error).splitlines()), "unknown error"), 300)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import duckdb
 
-from traceconv.base.errors import InputError, StoreError, TraceconvError, UsageError, option, printable
+from traceconv.base.errors import InputError, StoreError, TraceconvError, UsageError, option, printable, reason_of
 from traceconv.base.malloc_tuning import limit_arenas
 from traceconv.export.parquet import add_run
 from traceconv.formats.common.files import STDIN
@@ -189,7 +189,7 @@ def _entry_of(folder: LakeFolder, digest: str) -> Entry | None:
         return None
     try:
         if isinstance(content, OSError):
-            raise InputError(f"can't be read ({printable(content.strerror or str(content))})")
+            raise InputError(f"can't be read ({reason_of(content)})")
         return parse_entry(key, content)
     except InputError as error:
         raise InputError(

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from traceconv.base.errors import OutputError, printable
+from traceconv.base.errors import OutputError, printable, reason_of
 
 
 class TemporaryFiles:
@@ -71,7 +71,7 @@ def new_folder(parent: Path) -> Path:
             folder = first.with_name(f"{first.name}-{number}")
         except OSError as error:
             shown = printable(str(folder))
-            raise OutputError(f"can't write {shown}: {error.strerror or error}; give an output") from error
+            raise OutputError(f"can't write {shown}: {reason_of(error)}; give an output") from error
 
 
 def print_stderr(text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.base.arrays import NDArray
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.base.integers import parse_int64
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.locate import Evidence
@@ -188,7 +188,7 @@ class RawLog:
         try:
             yield from (item for item in blocks_of(path, FrameDecoder(), start, end) if isinstance(item, Block))
         except OSError as error:
-            raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
+            raise InputError(f"can't read {printable(str(path))}: {reason_of(error)}") from error
 
     def _rows(self, source_id: int, block: Block) -> tuple[RecordSchema, RecordArray]:
         """The layout that a block was written in, and its records as ingest reads them."""

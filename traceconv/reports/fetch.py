@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.base.errors import OutputError, StoreError, printable
+from traceconv.base.errors import OutputError, StoreError, printable, reason_of
 from traceconv.reports.filters import Value
 from traceconv.reports.render import Row
 from traceconv.schema.ddl import quote_identifier, quote_text
@@ -37,21 +37,17 @@ def reading() -> Iterator[None]:
         yield
     except (duckdb.CatalogException, duckdb.BinderException) as error:
         raise StoreError(
-            f"the store was written by another version of traceconv ({_first_line(error)}); "
+            f"the store was written by another version of traceconv ({reason_of(error)}); "
             "ingest its sources into a new store"
         ) from error
     except duckdb.InterruptException as error:
         raise KeyboardInterrupt from error
     except duckdb.OutOfMemoryException as error:
-        raise StoreError(f"not enough memory or disk space: {_first_line(error)}") from error
+        raise StoreError(f"not enough memory or disk space: {reason_of(error)}") from error
     except duckdb.DataError as error:  # a value out of range or of another type
-        raise StoreError(f"the store has invalid values: {_first_line(error)}") from error
+        raise StoreError(f"the store has invalid values: {reason_of(error)}") from error
     except duckdb.Error as error:
-        raise StoreError(f"can't read the store; it may be damaged: {_first_line(error)}") from error
-
-
-def _first_line(error: duckdb.Error) -> str:
-    return printable(next(iter(str(error).splitlines()), "unknown error"), 300)
+        raise StoreError(f"can't read the store; it may be damaged: {reason_of(error)}") from error
 
 
 def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value], path: Path) -> None:
@@ -70,4 +66,4 @@ def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Seque
             list(values),
         )
     except (duckdb.IOException, duckdb.PermissionException) as error:
-        raise OutputError(f"can't write {printable(str(path))}: {_first_line(error)}") from error
+        raise OutputError(f"can't write {printable(str(path))}: {reason_of(error)}") from error

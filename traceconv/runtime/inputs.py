@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from traceconv.base.errors import InputError, option, printable
+from traceconv.base.errors import InputError, option, printable, reason_of
 from traceconv.runtime.bfloat16 import BF16
 from traceconv.runtime.graph import Array
 from traceconv.runtime.sample import random_arrays
@@ -35,7 +35,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
         with file:
             arrays = {name: file[name] for name in file.files}
     except OSError as error:
-        raise InputError(f"{shown} can't be read: {error.strerror or error}") from error
+        raise InputError(f"{shown} can't be read: {reason_of(error)}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{shown} is not an .npz file of plain arrays") from error
     # numpy saves bfloat16 as opaque elements of two bytes.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from traceconv.base.cache_folder import cache_folder
-from traceconv.base.errors import OutputError, printable
+from traceconv.base.errors import OutputError, printable, reason_of
 
 _FOLDER = "op-profiles"
 _MAX_BYTES = 4 << 20
@@ -105,9 +105,7 @@ def reset() -> int:
                 path.unlink()
                 removed += path.suffix == ".json"
     except OSError as error:
-        raise OutputError(
-            f"can't empty {printable(str(folder))}: {error.strerror or error}; remove it by hand"
-        ) from error
+        raise OutputError(f"can't empty {printable(str(folder))}: {reason_of(error)}; remove it by hand") from error
     return removed
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from traceconv.base.errors import InputError, OutputError, UsageError, option, printable, suggestion
+from traceconv.base.errors import InputError, OutputError, UsageError, option, printable, reason_of, suggestion
 from traceconv.runtime import counters
 from traceconv.runtime.recorder import Selection
 
@@ -275,8 +275,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _refused(path: Path, error: OSError | ValueError) -> OutputError:
-    reason = (isinstance(error, OSError) and error.strerror) or error
-    return OutputError(f"can't write {printable(str(path))}: {reason}; choose another output")
+    return OutputError(f"can't write {printable(str(path))}: {reason_of(error)}; choose another output")
 
 
 def check_writable(options: ProfileOptions) -> list[Path]:

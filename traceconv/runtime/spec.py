@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import tomli
 
-from traceconv.base.errors import InputError, UsageError, option, printable, suggestion
+from traceconv.base.errors import InputError, UsageError, option, printable, reason_of, suggestion
 
 MAX_STREAMS = 64
 
@@ -119,7 +119,7 @@ def load_spec(path: Path) -> DeviceSpec:
     try:
         sections = tomli.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{shown} can't be read: {error.strerror or error}") from error
+        raise InputError(f"{shown} can't be read: {reason_of(error)}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{shown} is not a TOML file: it is not UTF-8 text") from error
     except tomli.TOMLDecodeError as error:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from traceconv.base.errors import OutputError, printable
+from traceconv.base.errors import OutputError, printable, reason_of
 from traceconv.runtime.device import Device, Task
 from traceconv.runtime.event_log import NONE32
 from traceconv.runtime.memory import MemoryEvent
@@ -260,7 +260,7 @@ def write_truth(path: Path, devices: Iterable[DeviceTruth]) -> None:
                 for line in truth.lines():
                     file.write(json.dumps(line) + "\n")
     except OSError as error:
-        raise OutputError(f"can't write {printable(str(path))}: {error.strerror or error}") from error
+        raise OutputError(f"can't write {printable(str(path))}: {reason_of(error)}") from error
 
 
 def _known(number: int) -> int | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from traceconv.base.errors import ModelError, printable, suggestion
+from traceconv.base.errors import ModelError, printable, reason_of, suggestion
 from traceconv.runtime import reference_kinds, reference_models
 
 #: Networks in `onnx/backend/test/data/light`: real graphs whose weights all have one value.
@@ -88,8 +88,7 @@ def _read(path: Path) -> onnx.ModelProto:
         proto = onnx.load(path)
     except (OSError, DecodeError, onnx.checker.ValidationError, ValueError) as error:
         # The exception for missing external data depends on the version of onnx.
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ModelError(f"{printable(str(path))} can't be read as an ONNX model: {printable(reason)}") from error
+        raise ModelError(f"{printable(str(path))} can't be read as an ONNX model: {reason_of(error)}") from error
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(f"{printable(str(path))} is not an ONNX model: it has no graph or no opset")
     return proto

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from traceconv.base.errors import InputError, UsageError, option, printable
+from traceconv.base.errors import InputError, UsageError, option, printable, reason_of
 from traceconv.formats.common.files import STDIN, container_of, file_size, opened
 from traceconv.formats.registry import choose_reader
 from traceconv.sampling.answer import SampledAnswer, sampled_report, shown_name
@@ -40,7 +40,7 @@ def sample(path: Path, report: str, *, blocks: int = FIRST_BLOCKS, seed: int = 0
     except NotSampled as reason:
         raise InputError(f"{printable(str(path))} can't be sampled: {reason}") from None
     except OSError as error:
-        raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from None
+        raise InputError(f"can't read {printable(str(path))}: {reason_of(error)}") from None
 
 
 def samples(path: Path, report: str) -> Iterator[SampledAnswer]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.base.errors import StoreError, printable
+from traceconv.base.errors import StoreError, printable, reason_of
 from traceconv.schema.ddl import quote_text
 from traceconv.store.database import STORAGE_OPTIONS, lock_down, open_store, raise_interrupt
 from traceconv.store.file_lock import FileLock
@@ -42,8 +42,7 @@ def compact(path: Path) -> None:
             partial.replace(target)
             sync(target.parent)
     except (OSError, duckdb.Error) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
-        raise StoreError(f"can't rewrite {printable(str(path))}: {printable(why, 300)}") from error
+        raise StoreError(f"can't rewrite {printable(str(path))}: {reason_of(error)}") from error
     except RuntimeError as error:
         raise_interrupt(error)
         raise

@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 
 from traceconv._version import __version__
-from traceconv.base.errors import StoreError, option, printable
+from traceconv.base.errors import StoreError, option, printable, reason_of
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.catalogue import columns_of_tables, time_limit, wrong_in
@@ -110,7 +110,7 @@ def open_store(path: Path, *, read_only: bool = True, older: bool = False) -> du
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"{_shown(path)} does not exist; create a store with: {_ingest_command()}") from None
     except OSError as error:
-        raise StoreError(f"can't open {_shown(path)}: {error.strerror or error}") from None
+        raise StoreError(f"can't open {_shown(path)}: {reason_of(error)}") from None
     if not stat.S_ISREG(mode):
         raise StoreError(f"{_shown(path)} is a folder or a device, not a store; name a file with {option('--db')}")
     connection = _attach(path, read_only=read_only)
@@ -313,18 +313,14 @@ def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
         with path.open("rb") as file:
             head = file.read(_MAGIC.stop)
     except FileNotFoundError:
-        return f"can't create {shown}: {_first_line(text)}"
+        return f"can't create {shown}: {reason_of(error)}"
     except OSError as why:
-        return f"can't open {shown}: {why.strerror or why}"
+        return f"can't open {shown}: {reason_of(why)}"
     if not head:
         return f"{shown} is empty, not a store; create one with: {_ingest_command()}"
     if head[_MAGIC] != _MAGIC_BYTES:
         return f"{shown} is not a DuckDB file; to import it into a store: {_ingest_command()}"
-    return f"can't open {shown}: {_first_line(text)}"
-
-
-def _first_line(text: str) -> str:
-    return printable(text.splitlines()[0] if text else "unknown error", 300)
+    return f"can't open {shown}: {reason_of(error)}"
 
 
 def _ingest_command() -> str:

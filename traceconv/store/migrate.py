@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.base.errors import StoreError, StoreMigrated, printable
+from traceconv.base.errors import StoreError, StoreMigrated, printable, reason_of
 from traceconv.schema import tables
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.database import (
@@ -122,8 +122,7 @@ def _upgrade(path: Path, copy: Path, report_statements: Sequence[str]) -> str:
 
 
 def _refused(path: Path, error: Exception) -> StoreError:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
     return StoreError(
-        f"can't migrate {printable(str(path))} to schema version {SCHEMA_VERSION}: {printable(why, 300)}; "
+        f"can't migrate {printable(str(path))} to schema version {SCHEMA_VERSION}: {reason_of(error)}; "
         "the store is as it was before"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-from traceconv.base.errors import StoreError, printable
+from traceconv.base.errors import StoreError, printable, reason_of
 from traceconv.store.database import check_path, create_store, open_own_file, open_store
 from traceconv.store.files import remove_database
 from traceconv.store.template_cache import empty_store
@@ -49,5 +49,5 @@ def create_partial(
         raise
     except OSError as error:
         remove_database(partial)
-        why = "its folder does not exist" if error.errno == ENOENT else error.strerror or error
+        why = "its folder does not exist" if error.errno == ENOENT else reason_of(error)
         raise StoreError(f"can't create {printable(str(partial))}: {why}") from error

@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from traceconv.base.errors import StoreError, printable
+from traceconv.base.errors import StoreError, printable, reason_of
 from traceconv.base.malloc_tuning import trim_heap
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
@@ -353,7 +353,7 @@ class StoreWriter:
                 shown = printable(str(self._path))
                 raise StoreError(f"{shown} was created by another program in the meantime; ingest again") from None
             except OSError as error:
-                raise StoreError(f"can't write {printable(str(self._path))}: {error.strerror or error}") from error
+                raise StoreError(f"can't write {printable(str(self._path))}: {reason_of(error)}") from error
         remember_valid(self._target)
         self._lock.release()
 

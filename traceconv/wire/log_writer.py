@@ -10,7 +10,7 @@ from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from traceconv.base.errors import OutputError
+from traceconv.base.errors import OutputError, reason_of
 from traceconv.schema import RecordSchema, record
 from traceconv.schema.dtypes import RecordArray, join
 from traceconv.wire.codec import encode_block, null_records
@@ -231,4 +231,4 @@ def _as_output_error(path: Path) -> Iterator[None]:
 
 
 def _output_error(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"can't write {path}: {error.strerror or error}; choose another folder or free disk space")
+    return OutputError(f"can't write {path}: {reason_of(error)}; choose another folder or free disk space")

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from traceconv.base.deflate import Damaged, GzipMembers, crc32
 from traceconv.base.diagnostics import Code, ImportLog
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.base.zstd_frames import MAGIC as _ZSTD
 from traceconv.base.zstd_frames import ZstdFrames
 from traceconv.formats.common.limits import FREE_BYTES, Limits
@@ -91,7 +91,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             with path.open("rb") as stream:
                 yield stream
     except OSError as error:
-        raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
+        raise InputError(f"can't read {printable(str(path))}: {reason_of(error)}") from error
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 
 #: Maximum depth below the given folder.
 MAX_DEPTH = 8
@@ -77,4 +77,4 @@ def by_numbers(path: Path) -> tuple[tuple[tuple[int, int, str], ...], ...]:
 
 
 def _unreadable(path: Path, error: OSError) -> str:
-    return f"can't read {printable(str(path))}: {error.strerror or error}"
+    return f"can't read {printable(str(path))}: {reason_of(error)}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.formats.common.folder_walk import walk
 from traceconv.formats.npulog.manifest import Manifest, ManifestProblem, read_manifest
 from traceconv.wire.log_writer import MANIFEST
@@ -255,5 +255,4 @@ def _shown(path: Path) -> str:
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return InputError(f"can't read {_shown(path)}: {reason}")
+    return InputError(f"can't read {_shown(path)}: {reason_of(error)}")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from traceconv.base.arrays import NDArray
-from traceconv.base.errors import InputError, UsageError, printable, suggestion
+from traceconv.base.errors import InputError, UsageError, printable, reason_of, suggestion
 from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, part_of, read_header, schema_of
 from traceconv.formats.npulog.discover import CaptureFolder, LogFile, find_captures
 from traceconv.formats.npulog.ranges import Ranges, unseen
@@ -157,7 +157,7 @@ def _dump_file(
             if limit == 0:
                 return
     except OSError as error:
-        options.on_damage(f"{name}: can't be read: {error.strerror or error}")
+        options.on_damage(f"{name}: can't be read: {reason_of(error)}")
     except InputError as error:
         options.on_damage(f"{name}: {error}")
 

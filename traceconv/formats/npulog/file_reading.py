@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.formats.npulog.manifest import ManifestFile
 from traceconv.formats.npulog.ranges import Ranges
 from traceconv.formats.npulog.sources import SourceFile
@@ -113,7 +113,7 @@ class FileReading:
     def refuse(self, error: OSError | InputError) -> None:
         """Report that the file can't be read, or not to its end."""
         if isinstance(error, OSError):
-            self.note(Code.UNREADABLE_FILE, f"can't be read: {error.strerror or error}", 0)
+            self.note(Code.UNREADABLE_FILE, f"can't be read: {reason_of(error)}", 0)
         else:
             self.note(Code.NEWER_VERSION, str(error), 0)
 

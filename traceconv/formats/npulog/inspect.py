@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.formats.npulog.blocks import blocks_of, dictionary_of, read_header, records_of, schema_of
 from traceconv.formats.npulog.discover import CaptureFolder, LogFile
 from traceconv.formats.npulog.dump import describe_damage, problems_of
@@ -165,7 +165,7 @@ def _scan(state: FileState, seen: _Seen) -> None:
             state.record_count[schema.name] = state.record_count.get(schema.name, 0) + fresh
             _note_times(state, np.frombuffer(item.payload, dtype_of(schema, item.record_size)))
     except OSError as error:
-        state.note(f"can't be read: {error.strerror or error}")
+        state.note(f"can't be read: {reason_of(error)}")
     except InputError as error:
         state.note(str(error))
     if repeated:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from traceconv.base.errors import printable
+from traceconv.base.errors import printable, reason_of
 from traceconv.wire.log_writer import MANIFEST
 
 #: Largest manifest that is read; one of this size lists about 300,000 files.
@@ -72,7 +72,7 @@ def read_manifest(folder: Path) -> Manifest:
         with path.open("rb") as file:
             content = file.read(MAX_MANIFEST_BYTES + 1)
     except OSError as error:
-        raise ManifestProblem(f"unreadable: {error.strerror or error}") from error
+        raise ManifestProblem(f"unreadable: {reason_of(error)}") from error
     if len(content) > MAX_MANIFEST_BYTES:
         raise ManifestProblem(f"invalid: larger than {MAX_MANIFEST_BYTES >> 20} MiB")
     try:

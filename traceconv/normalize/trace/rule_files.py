@@ -48,7 +48,7 @@ from typing import Any, overload
 
 import tomli
 
-from traceconv.base.errors import InputError, printable, regular_expression, suggestion
+from traceconv.base.errors import InputError, printable, reason_of, regular_expression, suggestion
 from traceconv.events.items import ITEMS_KEY, UNITS, Items
 from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, HostArg, MemoryMarkers, Rule, RuleSet, StepEnds
 from traceconv.normalize.trace.kernel_names import SHARED
@@ -110,8 +110,7 @@ def read_rules(path: Path) -> RuleSet:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"can't read the rules in {printable(str(path))}: {why}") from error
+        raise InputError(f"can't read the rules in {printable(str(path))}: {reason_of(error)}") from error
     return parse_rules(text, str(path))
 
 

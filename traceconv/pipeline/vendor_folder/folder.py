@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from traceconv.base.diagnostics import Accounts, Code
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
@@ -226,5 +226,5 @@ def _fingerprint(folder: VendorFolder) -> str:
                 stream.seek(max(0, size - _EDGE_BYTES))
                 digest.update(stream.read(_EDGE_BYTES))
         except OSError as error:
-            raise InputError(f"can't read {printable(str(file))}: {error.strerror or error}") from error
+            raise InputError(f"can't read {printable(str(file))}: {reason_of(error)}") from error
     return digest.hexdigest()
