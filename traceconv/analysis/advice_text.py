@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from traceconv.analysis.advice import VERSION, Advice, Finding
-from traceconv.reports.render import Table, to_markdown
+from traceconv.reports.render import Table, markdown_table, markdown_text
 from traceconv.reports.result import html_table, shortened, text_table
 from traceconv.reports.values import human_duration
 from traceconv.store.documented_sql import SqlColumn
@@ -85,23 +85,21 @@ def text_lines(advice: Advice, files: str = "") -> Iterator[str]:
 def markdown_lines(advice: Advice) -> Iterator[str]:
     """Yield the same as Markdown."""
     first, *rest = _heading(advice)
-    yield f"### {_escaped(first)}"
+    yield f"### {markdown_text(first)}"
     for line in rest:
         yield ""
-        yield _escaped(line)
+        yield markdown_text(line)
     if not advice.findings:
         return
     yield ""
-    columns, cells = _rows(advice.findings)
-    names = tuple(SqlColumn(name, "BIGINT" if number else "VARCHAR", "text", "") for name, number in columns.items())
-    yield from "".join(to_markdown(Table(names, [cells]))).splitlines()
+    yield from markdown_table(*_rows(advice.findings))
     yield ""
     yield _NOTE
     for number, one in enumerate(advice.findings, 1):
         yield ""
-        yield f"{number}. **{_escaped(one.title + _where(one))}**"
+        yield f"{number}. **{markdown_text(one.title + _where(one))}**"
         for text in _details(one):
-            yield f"   - {_escaped(text)}"
+            yield f"   - {markdown_text(text)}"
         yield f"   - `{one.evidence}`"
 
 
@@ -154,9 +152,3 @@ def _details(finding: Finding) -> Iterator[str]:
 def _quoted(sql: str) -> str:
     """Quote SQL for a shell."""
     return '"' + "".join("\\" + mark if mark in '"\\$`' else mark for mark in sql) + '"'
-
-
-def _escaped(text: str) -> str:
-    for mark in "\\`*_[]<>|":
-        text = text.replace(mark, "\\" + mark)
-    return text

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from traceconv.analysis.comparison import VERSION, Change, Comparison, OpChange, RunSummary
 from traceconv.base.errors import printable
-from traceconv.reports.render import Table, to_markdown
+from traceconv.reports.render import Table, markdown_table, markdown_text
 from traceconv.reports.result import html_table, shortened, text_table
 from traceconv.reports.short_names import LONGEST_NAME, distinct
 from traceconv.reports.values import Cell, human_duration
@@ -88,21 +88,17 @@ def markdown_lines(comparison: Comparison, top: int = SHOWN_OPS) -> Iterator[str
     """Yield the same as Markdown, for a pull request."""
     mark = ("✗ " if comparison.failed else "✓ ") if comparison.limit_percent is not None else ""
     first, *rest = heading(comparison)
-    yield f"### {mark}{_escaped(first)}"
+    yield f"### {mark}{markdown_text(first)}"
     yield ""
     for line in rest:
-        yield f"- {_escaped(line)}"
+        yield f"- {markdown_text(line)}"
     for columns, cells in (_parts(comparison), _ops(comparison, top)):
-        if not cells:
-            continue
-        yield ""
-        names = tuple(
-            SqlColumn(name, "BIGINT" if number else "VARCHAR", "text", "") for name, number in columns.items()
-        )
-        yield from "".join(to_markdown(Table(names, [cells]))).splitlines()
+        if cells:
+            yield ""
+            yield from markdown_table(columns, cells)
     for line in _more(comparison, top):
         yield ""
-        yield _escaped(line)
+        yield markdown_text(line)
 
 
 def html_text(comparison: Comparison) -> str:
@@ -196,12 +192,6 @@ def _more(comparison: Comparison, top: int) -> Iterator[str]:
 def signed(ns: int) -> str:
     """Format a change."""
     return ("+" if ns > 0 else "") + human_duration(ns)
-
-
-def _escaped(text: str) -> str:
-    for mark in "\\`*_[]<>|":
-        text = text.replace(mark, "\\" + mark)
-    return text
 
 
 def _run(run: RunSummary) -> dict[str, object]:

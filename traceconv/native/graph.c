@@ -285,7 +285,7 @@ static inline int by_line(const Fit *fit, size_t vertex)
 
 static inline int64_t measured(const Fit *fit, size_t vertex)
 {
-    return fit->previous[vertex] < 0 ? 0 : elapsed(fit->times[fit->previous[vertex]], fit->times[vertex]);
+    return fit->previous[vertex] < 0 ? 0 : between(fit->times[fit->previous[vertex]], fit->times[vertex]);
 }
 
 static int fit_lines(Fit *fit)
@@ -338,7 +338,7 @@ static void fit_edges(Fit *fit)
     for (size_t vertex = 0; vertex < fit->count; vertex++)
         for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++) {
             int class = fit->edge_kinds[edge] * GROUPS + fit->groups[vertex];
-            int64_t ns = elapsed(fit->times[fit->sources[edge]], fit->times[vertex]);
+            int64_t ns = between(fit->times[fit->sources[edge]], fit->times[vertex]);
             least[class] = all[class]++ && least[class] < ns ? least[class] : ns;
             begins[class + 1] += (size_t)is_last(fit, vertex, fit->sources[edge]);
         }
@@ -349,7 +349,7 @@ static void fit_edges(Fit *fit)
         for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
             if (is_last(fit, vertex, fit->sources[edge]))
                 fit->values[at[fit->edge_kinds[edge] * GROUPS + fit->groups[vertex]]++] =
-                    elapsed(fit->times[fit->sources[edge]], fit->times[vertex]);
+                    between(fit->times[fit->sources[edge]], fit->times[vertex]);
     for (int kind = 0; kind < KINDS; kind++) {
         size_t first = begins[kind * GROUPS], stop = begins[(kind + 1) * GROUPS];
         for (int class = kind * GROUPS; class < (kind + 1) * GROUPS; class++)

@@ -47,7 +47,7 @@ static inline int64_t later(int64_t time, int64_t delay)
 }
 
 /* The time from one to another that is not earlier. */
-static inline int64_t elapsed(int64_t from, int64_t to)
+static inline int64_t between(int64_t from, int64_t to)
 {
     int64_t difference;
     return __builtin_sub_overflow(to, from, &difference) ? INT64_MAX : difference;

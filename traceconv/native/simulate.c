@@ -219,7 +219,7 @@ static int simulate(Simulation *state, RunningSet *set, const int64_t *work, int
         int64_t time = is_start ? state->due.items[0].time : end;
         for (Py_ssize_t place = 0; place < set->count && time > set->now; place++) {
             RunningTask *one = &set->tasks[place];
-            int64_t done = done_in(elapsed(set->now, time), one->speed);
+            int64_t done = done_in(between(set->now, time), one->speed);
             one->left = done > one->left ? 0 : one->left - done;
         }
         set->now = time > set->now || set->count == 0 ? time : set->now;

@@ -61,7 +61,7 @@ static void *with_room(void *items, Py_ssize_t *room, Py_ssize_t needed, size_t 
 /* Note that the same tasks of a device have run until now. 0: there is no memory. */
 static int add_time(Measurement *all, int64_t device, int64_t now)
 {
-    int64_t ns = elapsed(all->since[device], now);
+    int64_t ns = between(all->since[device], now);
     all->since[device] = now;
     if (all->time_count == all->times_room) {
         SharedTime *times = with_room(all->times, &all->times_room, all->time_count, sizeof *times);
@@ -181,7 +181,7 @@ static int measure_period(Measurement *all, const Vertex *vertices, Py_ssize_t c
             add_work(all, &all->times[time]);
         is_exact = 1;
         for (const int32_t *task = all->tasks; is_exact && task < stop; task++) {
-            int64_t more = elapsed(all->before[*task], all->work[*task]);
+            int64_t more = between(all->before[*task], all->work[*task]);
             is_exact = (more < 0 ? -more : more) <= all->before[*task] / all->exact;
         }
     }

@@ -113,11 +113,11 @@ def to_json(table: Table) -> Iterator[str]:
 
 def to_markdown(table: Table) -> Iterator[str]:
     """Write a Markdown table with the cells of the terminal's; markup in names is escaped."""
-    yield f"| {' | '.join(map(_markdown_text, headings(table.columns)))} |\n"
+    yield f"| {' | '.join(map(markdown_text, headings(table.columns)))} |\n"
     yield f"| {' | '.join('---:' if is_number(column) else '---' for column in table.columns)} |\n"
     for batch in table.batches:
         for row in human_rows(table, batch):
-            yield f"| {' | '.join(map(_markdown_text, row))} |\n"
+            yield f"| {' | '.join(map(markdown_text, row))} |\n"
 
 
 #: Formats that only need the rows. The command line draws tables, DuckDB writes Parquet.
@@ -156,7 +156,14 @@ def _csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
     return text.getvalue()
 
 
-def _markdown_text(text: str) -> str:
+def markdown_table(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in Markdown. `columns`: the headings, and whether they are numbers."""
+    declared = [SqlColumn(name, "BIGINT" if number else "VARCHAR", "text", "") for name, number in columns.items()]
+    return "".join(to_markdown(Table(tuple(declared), [cells]))).splitlines()
+
+
+def markdown_text(text: str) -> str:
+    """Escape the marks of Markdown."""
     for mark in "\\`*_[]<>|":
         text = text.replace(mark, "\\" + mark)
     return text
