@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from traceconv._version import __version__
-from traceconv.base.errors import StoreError, printable
+from traceconv.base.errors import StoreError, reason_of
 from traceconv.lake.entries import OLDEST_VERSION, Entry, Lake, Value, read_lake
 from traceconv.lake.folder import lake_folder
 from traceconv.schema import tables
@@ -45,9 +45,9 @@ def open_lake(path: Path) -> duckdb.DuckDBPyConnection:
         connection.execute("INSERT INTO store_info VALUES (?, ?)", [SCHEMA_VERSION, f"traceconv {__version__}"])
     except duckdb.Error as error:
         connection.close()
-        line = printable(str(error).splitlines()[0], 300)
         raise StoreError(
-            f"can't read {lake.folder.shown}: {line}; find damaged files with: traceconv lake list DIR --check"
+            f"can't read {lake.folder.shown}: {reason_of(error)}; "
+            "find damaged files with: traceconv lake list DIR --check"
         ) from error
     except BaseException:
         connection.close()

@@ -208,9 +208,8 @@ def _is_lossy(folder: LakeFolder, entry: Entry) -> bool:
             sql = "SELECT count(*) FROM lake.main.import_log WHERE severity <> 'info'"
             [(count,)] = connection.execute(sql).fetchall()
     except duckdb.Error as error:
-        line = printable(str(error).splitlines()[0], 300)
         raise StoreError(
-            f"can't read {folder.shown}: {line}; find damaged files with: traceconv lake list DIR --check"
+            f"can't read {folder.shown}: {reason_of(error)}; find damaged files with: traceconv lake list DIR --check"
         ) from error
     return bool(count)
 

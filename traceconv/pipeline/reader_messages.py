@@ -11,9 +11,8 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -31,8 +30,7 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(use_threads=False, compression="lz4")
 SMALL_BYTES = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """Recordings to read, as (place, recording, label), with their rows in spill file `spill`.
 
     together  whether rows of several recordings may be sent together
@@ -43,29 +41,25 @@ class Order:
     together: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The rows of a query."""
 
     rows: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """The process has started, or has finished an order."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(NamedTuple):
     """The process begins with the recording at this place; what follows belongs to it."""
 
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Observer.start."""
 
     label: str
@@ -73,8 +67,7 @@ class Start:
     passes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """Bytes read, events read and rows made since the last message; `storing`: all events were read."""
 
     byte_count: int
@@ -91,36 +84,31 @@ class Progress:
         observer.stored(self.row_count)
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(NamedTuple):
     """StoreWriter.insert; its rows follow."""
 
     table: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """StoreWriter.stage; its rows follow."""
 
     table: str
     columns: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """An Arrow stream in the spill file."""
 
     offset: int
     byte_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndOfRows:
+class EndOfRows(NamedTuple):
     """All rows of a table were sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(NamedTuple):
     """StoreWriter.insert_of_runs; with `counts`, the rows of each recording at `places`."""
 
     table: str
@@ -129,8 +117,7 @@ class Collected:
     rows: Sequence[Rows]
 
 
-@dataclass(frozen=True, slots=True)
-class SmallRecordings:
+class SmallRecordings(NamedTuple):
     """All that small recordings have sent, by place: several at once, since each message has a fixed cost.
 
     Their rows are with the last one, when the runs of all are known.
@@ -139,52 +126,45 @@ class SmallRecordings:
     messages: Sequence[tuple[int, Sequence[OfRecording]]]
 
 
-@dataclass(frozen=True, slots=True)
-class RunSql:
+class RunSql(NamedTuple):
     """StoreWriter.run_sql; the value of `run` is the ingest's."""
 
     statement: str
     values: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(NamedTuple):
     """StoreWriter.fetch, which waits for an answer."""
 
     statement: str
     values: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class AtCommit:
+class AtCommit(NamedTuple):
     """StoreWriter.at_commit."""
 
     work: Callable[[StoreWriter, str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class MakeRoom:
+class MakeRoom(NamedTuple):
     """StoreWriter.make_room."""
 
     text_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(NamedTuple):
     """The recording was read."""
 
     content: RunContent
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """The recording can't be used, or reading failed."""
 
     error: BaseException
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """The process ended (this message is the ingest's own)."""
 
 

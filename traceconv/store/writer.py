@@ -452,8 +452,8 @@ class StoreWriter:
         self._lock.release()
 
     def _refused(self, error: duckdb.Error) -> StoreError:
-        line = printable(str(error).splitlines()[0], 300)
-        return StoreError(f"can't write {printable(str(self._path))}: {line}; the store is as it was before")
+        shown = printable(str(self._path))
+        return StoreError(f"can't write {shown}: {reason_of(error)}; the store is as it was before")
 
 
 @contextlib.contextmanager
