@@ -62,10 +62,8 @@ static Py_ssize_t buffer_length(PyObject *self) { return (Py_ssize_t)((Buffer *)
 
 static void buffer_free(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     free(((Buffer *)self)->bytes);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static PyMethodDef buffer_methods[] = {

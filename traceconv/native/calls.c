@@ -135,13 +135,6 @@ static int log_init(PyObject *self, PyObject *args, PyObject *names)
     return 0;
 }
 
-static void free_object(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
-}
-
 static void log_free(PyObject *self)
 {
     Log *log = (Log *)self;

@@ -73,10 +73,8 @@ static PyObject *now(PyObject *self, PyObject *nothing)
 
 static void clock_free(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     Py_CLEAR(((Clock *)self)->source);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static PyMethodDef methods[] = {

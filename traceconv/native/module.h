@@ -11,6 +11,14 @@
 #define SIZE(type, size) _Static_assert(sizeof(type) == size, #type " is not its dtype")
 #define AT(type, field, place) _Static_assert(offsetof(type, field) == place, #type " is not its dtype")
 
+/* Release an object of one of our types, whose own parts are free. */
+static inline void free_object(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
 PyObject *native_append(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_append_memory(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *native_append_tasks(PyObject *module, PyObject *args);

@@ -421,7 +421,6 @@ static PyObject *nester_overlaps(PyObject *self, void *nothing)
 static void nester_free(PyObject *self)
 {
     Nester *nester = (Nester *)self;
-    PyTypeObject *type = Py_TYPE(self);
     for (size_t place = 0; place < nester->track_count; place++) {
         free(nester->tracks[place].open);
         free(nester->tracks[place].asks);
@@ -432,8 +431,7 @@ static void nester_free(PyObject *self)
     free(nester->points);
     free(nester->tied);
     free(nester->order);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static PyMethodDef methods[] = {

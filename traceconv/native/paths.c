@@ -575,7 +575,6 @@ static PyObject *paths_counts(PyObject *self, void *nothing)
 static void paths_free(PyObject *self)
 {
     Paths *paths = (Paths *)self;
-    PyTypeObject *type = Py_TYPE(self);
     free(paths->slices);
     free(paths->paths);
     free(paths->sums);
@@ -584,8 +583,7 @@ static void paths_free(PyObject *self)
     free(paths->of_slices.slots);
     free(paths->of_paths.slots);
     free(paths->of_sums.slots);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static PyMethodDef methods[] = {
