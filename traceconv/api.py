@@ -331,6 +331,7 @@ def compare(
     from traceconv.analysis.comparison import compare_runs, find_side, parse_limit
     from traceconv.reports.fetch import reading
     from traceconv.reports.question import given_steps
+    from traceconv.store.database import names_file
 
     limit = None if fail_over is None else parse_limit(fail_over)
     window = given_steps(None if steps is None else str(steps))
@@ -339,7 +340,7 @@ def compare(
     with ExitStack() as stack:
         sides = []
         for wanted in (base, new):
-            is_file = db is None and not isinstance(wanted, int) and path_of(wanted).exists()
+            is_file = not isinstance(wanted, int) and names_file(path_of(wanted), optional_path(db))
             store = stack.enter_context(Store(wanted, cache=cache) if is_file else Store(db=db))  # type: ignore[arg-type]
             cursor = stack.enter_context(store._cursor())
             sides.append(find_side(cursor, None if is_file else str(wanted), str(wanted)))

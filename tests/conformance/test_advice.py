@@ -22,7 +22,7 @@ ONCE = ("injected_seed.rows.csv", "injected_edge.rows.csv")
 #: Rules whose evidence has a row for each gap, task or call counted, and the column with its saving.
 SAVING_OF_ROW = {
     "launch-bound": "saving_ns",
-    "forced-synchronisation": "gap_ns",
+    "forced-synchronisation": "saving_ns",
     "fragmentation": "saving_ns",
     "low-occupancy": "saving_ns",
     "host-bound": "host_wait_ns",

@@ -131,6 +131,19 @@ def test_a_rule_applies_where_it_should(make_store: MakeStore, rule: str) -> Non
     assert rule not in findings(make_store(**other))
 
 
+@pytest.mark.parametrize("waiting_track", [1, 2])
+def test_synchronisation_saves_at_most_the_time_of_the_wait(make_store: MakeStore, waiting_track: int) -> None:
+    """The launching thread or another one waits for 30 µs; then the host needs most of the idle time anyway."""
+    rows = two(400 * US)
+    wait = call(10, "cudaStreamSynchronize", MS - 20 * US, 30 * US, track_id=waiting_track)
+    if waiting_track == 2:
+        rows["range"] = []
+    with traceconv.open_store(make_store(**joined(rows, {"api": [wait]}))) as opened:
+        found = {one.rule: one for one in opened.advise(1, least_percent=0).findings}["forced-synchronisation"]
+        assert (found.saving_ns, found.count) == (30 * US, 1)
+        assert opened.query(f"SELECT gap_ns, saving_ns FROM ({found.evidence})").fetchall() == [(400 * US, 30 * US)]
+
+
 @pytest.mark.parametrize("rule", ["exposed-copies", "late-start", "low-occupancy", "missed-fusions"])
 def test_evidence_adds_up_to_the_saving(make_store: MakeStore, rule: str) -> None:
     """Two devices, of which one has overlapping copies, work at the same times as the copies, and chains of tasks."""

@@ -264,6 +264,16 @@ def test_runs_that_are_not_comparable_are_refused_with_the_reason(
     assert f"compared anyway: {reason}" in command("compare", "1", "2", "--anyway", "--db", store).out
 
 
+def test_files_that_do_not_exist_are_named(tmp_path: Path, command: Command) -> None:
+    missing = tmp_path / "base.pt.trace.json.gz"
+    said = f"traceconv: {missing} does not exist\n"
+    assert command("compare", missing, "2", code=1).err == said
+    assert command("advise", missing, code=1).err == said
+    with pytest.raises(traceconv.InputError, match="does not exist"):
+        traceconv.compare(missing, 2)
+    assert "create a store with" in command("compare", "before", "after", code=1).err
+
+
 def test_a_run_with_steps_is_not_compared_with_one_without(make_store: MakeStore) -> None:
     base, new = model(1, {"Conv_a": [5]}), model(2, {"Conv_a": [5]})
     with pytest.raises(traceconv.IncomparableError, match="run-2 has no steps, the other run has"):
@@ -350,6 +360,52 @@ def test_fail_over_fails_on_slower_ops_and_not_on_noise(make_store: MakeStore, c
     command("compare", "3", "1", *arguments)
     command("compare", "1", "3", "--db", store, "--fail-over", "20")
     command("compare", "1", "3", "--db", store, "--fail-over", "x%", code=2)
+
+
+def host_steps(run_id: int, draw: random.Random, factor: float = 1.0, interrupted: float = 0.0) -> dict[str, Any]:
+    """40 steps of 20 operators of a host; another process interrupts this share of the operators for up to 2 ms."""
+    ranges: Tasks = []
+    spans: Tasks = []
+    at = 0
+    for step in range(40):
+        first, parent = at, len(ranges)
+        ranges.append({})
+        for place in range(20):
+            ns = round((20_000 + 4_000 * place) * factor * draw.uniform(1, 1.06))
+            ns += draw.randrange(2 * 10**6) if draw.random() < interrupted else 0
+            ranges.append({"id": len(ranges), "parent_id": parent, "kind": "host_op", "name": f"aten::op{place}",
+                           "start_ns": at, "dur_ns": ns})  # fmt: skip
+            at += ns
+        ranges[parent] = {"id": parent, "kind": "annotation", "name": f"ProfilerStep#{step}", "start_ns": first,
+                          "dur_ns": at - first}  # fmt: skip
+        spans.append({"run_id": run_id, "step_id": step, "device_id": None, "start_ns": first, "end_ns": at})
+    return {
+        "run": [{"run_id": run_id, "label": f"run-{run_id}"}],
+        "step": spans,
+        "range": [{**row, "run_id": run_id, "track_id": 1} for row in ranges],
+    }
+
+
+def test_fail_over_of_a_host_finds_changes_and_not_a_busy_machine(make_store: MakeStore, command: Command) -> None:
+    draw = random.Random(8)
+    kinds = {"quiet": (1, 0), "slower": (1.08, 0), "busy": (1, 0.1), "lost": (1.08, 0.1), "slow": (2, 0.1)}
+    runs = {kind: range(1 + 3 * n, 4 + 3 * n) for n, kind in enumerate(kinds)}
+    made = [host_steps(run, draw, *kinds[kind]) for kind, numbers in runs.items() for run in numbers]
+    store = make_store(**{table: [row for one in made for row in one[table]] for table in made[0]})
+
+    def failed(base: str, new: str) -> int:
+        pairs = zip(runs[base], reversed(runs[new]), strict=True)
+        return sum(traceconv.compare(a, b, db=store, fail_over="5%").failed for a, b in pairs)
+
+    same = [("quiet", "quiet"), ("quiet", "busy"), ("busy", "quiet"), ("busy", "busy")]
+    assert [failed(*pair) for pair in same] == [0] * 4
+    assert [failed("quiet", "slower"), failed("busy", "slow")] == [3, 3]
+    shown = command("compare", "1", str(runs["lost"][0]), "--db", store, "--fail-over", "5%").out
+    assert re.search(
+        r"undisturbed step: \+[78]\.\d\d %; the median step of the new run takes \d\.\d\d × as long", shown
+    )
+    assert re.search(r"limit 5 %, raised to \d\d\.\d\d % as steps of the new run are disturbed: not exceeded", shown)
+    assert "busy time" not in shown
 
 
 def test_output_is_the_same_each_time_and_that_of_python(

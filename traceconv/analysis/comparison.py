@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import duckdb
 import numpy as np
@@ -28,6 +29,8 @@ VERSION = 1
 _LEAST_COMMON = 0.5
 #: Steps of one run are slower than those of another if these quantiles are: nine tenths against nine tenths.
 _FAST, _SLOW = 0.1, 0.9
+#: Median step of a host, in undisturbed steps, up to which the limit isn't raised.
+_DISTURBED = 1.25
 #: Kernels that a row names.
 _NAMED_KERNELS = 3
 
@@ -127,6 +130,8 @@ class Comparison:
     p50_percent        change of the median step in percent, and its 95 % interval; no interval if a run has one step
     busy_percent       change of the mean busy time, in percent of the base's mean step, and its interval
     slower_percent     by how much nine tenths of the new steps are slower than nine tenths of the base's
+    undisturbed_percent  change of the step that no other process disturbs; None: a run on a device, or one step
+    disturbance        median step of the new run, in its undisturbed steps
     not_comparable     reasons against the comparison, which was made anyway
     limit_percent      limit for the median step; None: no limit
     """
@@ -141,16 +146,26 @@ class Comparison:
     busy_percent: float
     busy_interval: tuple[float, float] | None
     slower_percent: float
+    undisturbed_percent: float | None
+    disturbance: float | None
     not_comparable: tuple[str, ...]
     limit_percent: float | None
+
+    def raised_limit(self, percent: float) -> float:
+        """Return the limit for the undisturbed step: the more the steps of the new run are disturbed, the higher."""
+        excess = max(1.0, (self.disturbance or 1.0) / _DISTURBED)
+        return (100 + percent) * sqrt(excess) - 100
 
     def exceeds(self, percent: float) -> bool:
         """Whether the new run's steps are slower by more than `percent`, and not only by noise.
 
-        The median step must be slower by more. With several steps, also the interval of the change of busy time must
-        begin above the limit, or nine tenths of the new steps must be slower, by more than the limit, than nine tenths
-        of the base's.
+        With one step, or without, the change decides. On a host, the undisturbed step must be slower by more than the
+        raised limit, and the median step slower at all. On devices, the median step must be slower by more, and
+        the interval of the change of busy time must begin above the limit, or nine tenths of the new steps must be
+        slower, by more than the limit, than nine tenths of the base's.
         """
+        if self.undisturbed_percent is not None:
+            return self.p50_percent > 0 and self.undisturbed_percent > self.raised_limit(percent)
         if self.p50_percent <= percent:
             return False
         return self.busy_interval is None or self.busy_interval[0] > percent or self.slower_percent > percent
@@ -318,6 +333,8 @@ def _compared(sides: _Sides, pairs: Sequence[Pair], reasons: Sequence[str], limi
         one.windows.sum()
     )
     interval = drawn.relative_median_change(medians[0], medians[1])
+    undisturbed = [times.undisturbed_ns() for times in (one, other)]
+    judged = interval is not None and one.on_host and min(undisturbed) > 0
     slow, fast = float(np.quantile(medians[0], _SLOW)), float(np.quantile(medians[1], _FAST))
     return Comparison(
         base=_summary(sides.base, one), new=_summary(sides.new, other), step=step, parts=parts,
@@ -326,7 +343,10 @@ def _compared(sides: _Sides, pairs: Sequence[Pair], reasons: Sequence[str], limi
         p50_interval=None if interval is None else (100 * interval[0], 100 * interval[1]),
         busy_percent=100 * busy_change / base_mean,
         busy_interval=None if busy is None else (100 * busy[0][0] / base_mean, 100 * busy[0][1] / base_mean),
-        slower_percent=100 * (fast / slow - 1), not_comparable=tuple(reasons), limit_percent=limit_percent,
+        slower_percent=100 * (fast / slow - 1),
+        undisturbed_percent=100 * (undisturbed[1] / undisturbed[0] - 1) if judged else None,
+        disturbance=float(np.median(medians[1])) / undisturbed[1] if judged else None,
+        not_comparable=tuple(reasons), limit_percent=limit_percent,
     )  # fmt: skip
 
 

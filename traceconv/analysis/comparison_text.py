@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from traceconv.analysis.comparison import VERSION, Change, Comparison, OpChange, RunSummary
@@ -15,6 +16,7 @@ from traceconv.store.documented_sql import SqlColumn
 
 #: Rows of a table for people.
 SHOWN_OPS = 15
+_WIDTH = 80
 #: Width of the names of ops, so that the table has 80 columns.
 _OP_WIDTH = 32
 #: Of the names without shapes, before both are shortened.
@@ -67,6 +69,8 @@ def as_dict(comparison: Comparison) -> dict[str, object]:
             "busy_percent": comparison.busy_percent,
             "busy_interval_percent": _list(comparison.busy_interval),
             "slower_percent": comparison.slower_percent,
+            "undisturbed_percent": comparison.undisturbed_percent,
+            "disturbance": comparison.disturbance,
         },
         "fail_over": {"limit_percent": comparison.limit_percent, "failed": comparison.failed},
         "parts": {name: _change(change) for name, change in comparison.parts.items()},
@@ -76,7 +80,8 @@ def as_dict(comparison: Comparison) -> dict[str, object]:
 
 def text_lines(comparison: Comparison, top: int = SHOWN_OPS) -> Iterator[str]:
     """Yield the summary, the parts of the step and the ops with the largest changes, in at most 80 columns."""
-    yield from heading(comparison)
+    for line in heading(comparison):
+        yield from textwrap.wrap(line, _WIDTH, subsequent_indent="  ")
     for columns, cells in (_parts(comparison), _ops(comparison, top)):
         if cells:
             yield ""
@@ -117,12 +122,20 @@ def heading(comparison: Comparison) -> Iterator[str]:
         yield f"{role}: {_described(run)}"
     if comparison.p50_interval is not None:
         yield f"median step: {_interval(comparison.p50_percent, comparison.p50_interval)}"
-    if comparison.busy_interval is not None:
+    if comparison.undisturbed_percent is not None:
+        yield (
+            f"undisturbed step: {comparison.undisturbed_percent:+.2f} %; the median step of the new run takes "
+            f"{comparison.disturbance:.2f} × as long"
+        )
+    elif comparison.busy_interval is not None:
         yield f"busy time: {_interval(comparison.busy_percent, comparison.busy_interval)} of the step"
     for reason in comparison.not_comparable:
         yield f"compared anyway: {reason}"
     if comparison.limit_percent is not None:
-        yield f"limit {comparison.limit_percent:g} %: " + ("exceeded" if comparison.failed else "not exceeded")
+        limit = comparison.limit_percent
+        raised = comparison.raised_limit(limit)
+        more = f", raised to {raised:.2f} % as steps of the new run are disturbed" if raised > limit + 0.005 else ""
+        yield f"limit {limit:g} %{more}: " + ("exceeded" if comparison.failed else "not exceeded")
 
 
 def _described(run: RunSummary) -> str:

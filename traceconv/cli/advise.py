@@ -54,9 +54,10 @@ def advise(
     from traceconv.cli.one_shot import asked_run, asked_store
     from traceconv.cli.output import write_lines, write_rows
     from traceconv.reports.values import json_text
+    from traceconv.store.database import names_file
 
     chosen = options.row_format(form, output, _FORMATS)
-    path = None if run is None or db is not None or not Path(run).exists() else Path(run)
+    path = Path(run) if run is not None and names_file(Path(run), db) else None
     with asked_store(db, [path] if path else (), cache=cache) as store:
         with asked_run(store, None if path else run, "advice") as (connection, run_id):
             advice = find_advice(connection, run_id, device=device, top=top, least_percent=least_percent)

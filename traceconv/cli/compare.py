@@ -42,9 +42,10 @@ def compare(
     so that kernels with other names pair too. Changes of ops, their overlap and idle time add up exactly to the change
     of the step.
 
-    --fail-over fails only if noise doesn't explain the change: the median step is slower by more than the limit, and so
-    is either the device's busy time, by its 95 % interval, or nine tenths of the new steps against nine tenths of the
-    base's.
+    --fail-over fails only if noise doesn't explain the change. On a device, the median step must be slower by more than
+    the limit, and so must be the device's busy time, by its 95 % interval, or nine tenths of the new steps against nine
+    tenths of the base's. On a host, the undisturbed step must be slower by more: the shortest time of each op in any
+    step. The more the steps of NEW are disturbed, the more. Record 30 steps or more.
 
     Exit codes: 4 the limit is exceeded; 5 the runs are not comparable (other model, input shapes, device or number of
     steps), which --anyway overrides.
@@ -67,6 +68,7 @@ def compare(
     from traceconv.reports.fetch import reading
     from traceconv.reports.question import given_steps
     from traceconv.reports.values import json_text
+    from traceconv.store.database import names_file
 
     chosen = options.row_format(form, output, _FORMATS)
     limit = None if fail_over is None else parse_limit(fail_over)
@@ -74,7 +76,7 @@ def compare(
     with ExitStack() as stack:
         sides = []
         for wanted in (base, new):
-            path = None if db is not None or not Path(wanted).exists() else Path(wanted)
+            path = Path(wanted) if names_file(Path(wanted), db) else None
             store = stack.enter_context(asked_store(db, [path] if path else (), cache=cache))
             connection = stack.enter_context(open_current_store(store))
             with reading():

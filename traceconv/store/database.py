@@ -64,6 +64,13 @@ def named_store(path: Path) -> Path:
         return path
 
 
+def names_file(path: Path, db: Path | None) -> bool:
+    """Whether an argument is a file and not a run of the store: it exists, or could be one and there is no store."""
+    if db is not None or path.exists():
+        return db is None
+    return (path.suffix != "" or len(path.parts) > 1) and not default_store_path().exists()
+
+
 def is_duckdb(path: Path) -> bool:
     """Whether a path is a DuckDB file, by its first bytes. Pipes are not opened, since that would wait for a writer."""
     if not os.path.isfile(path):
