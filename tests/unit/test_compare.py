@@ -213,6 +213,21 @@ def test_backward_operators_of_other_versions_pair() -> None:
     assert paired(base, new) == [(["wgrad", "dgrad"], ["conv"], "operator")]
 
 
+def test_operators_below_one_of_another_version_are_joined_if_they_differ() -> None:
+    evaluate = "autograd::engine::evaluate_function: ConvolutionBackward0"
+    parts = [("wgrad", "aten::cudnn_convolution_backward_weight"), ("dgrad", "aten::cudnn_convolution_backward_input")]
+    base = [op(kernel, f"CudnnConvolutionBackward>{name}") for kernel, name in parts]
+    new = [op("conv", f"{evaluate}>aten::convolution_backward"), op("sum", f"{evaluate}>aten::add_")]
+    assert paired(base, new) == [(["wgrad", "dgrad"], ["conv", "sum"], "operator")]
+    other = [
+        op(f"mi_{kernel}", f"MiopenConvolutionBackward>{name.replace('cudnn', 'miopen')}") for kernel, name in parts
+    ]
+    assert paired(base, other[::-1]) == [
+        (["wgrad"], ["mi_wgrad"], "operator"),
+        (["dgrad"], ["mi_dgrad"], "operator"),
+    ]
+
+
 def test_kernels_of_a_region_pair_one_by_one() -> None:
     names = [f"triton_{n}" for n in range(20)]
     base = [op(name, "CompiledFxGraph", task_count=20) for name in names]

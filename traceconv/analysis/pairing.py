@@ -46,6 +46,10 @@ class Pair:
 _Signature = Callable[[Unit], Hashable]
 
 
+def _family(name: str) -> str:
+    return _VENDOR.sub("", name.lower())
+
+
 def _operator(*parts: str) -> _Signature:
     def signature(unit: Unit) -> Hashable:
         op = unit.op
@@ -53,7 +57,8 @@ def _operator(*parts: str) -> _Signature:
             return None
         values = {
             "scope": op.scope, "path": op.path, "outer": op.path[0], "shapes": op.shapes,
-            "family": _VENDOR.sub("", op.path[0].lower()), "kernel": None if unit.by_operator else op.name,
+            "family": _family(op.path[0]), "inner": _family(op.path[-1]),
+            "kernel": None if unit.by_operator else op.name,
         }  # fmt: skip
         return (op.kind, *(values[part] for part in parts))
 
@@ -84,11 +89,13 @@ class _Rule:
     """Units with the same signature are paired.
 
     at_place  only between the same paired units
+    joins     as one pair, also if their numbers are equal
     """
 
     name: str
     signature: _Signature
     at_place: bool = False
+    joins: bool = False
 
 
 #: From the strictest to the loosest: first the op tree, then names, places in the sequence, types and shapes.
@@ -102,7 +109,9 @@ _RULES = (
     _Rule("operator", _operator("path", "shapes")),
     _Rule("operator", _operator("outer", "shapes"), at_place=True),
     _Rule("operator", _operator("outer", "shapes")),
-    _Rule("operator", _operator("family")),
+    _Rule("operator", _operator("family", "inner", "shapes")),
+    _Rule("operator", _operator("family", "inner")),
+    _Rule("operator", _operator("family"), joins=True),
     _Rule("name", _name("name")),
     _Rule("sequence", _name("shapes", "type"), at_place=True),
     _Rule("sequence", _name("type"), at_place=True),
@@ -117,8 +126,8 @@ def pair_ops(base: Sequence[Op], new: Sequence[Op]) -> list[Pair]:
     """Pair the ops of two runs, which are in the order of their first launch.
 
     Each rule pairs what the rules before it left. As many units with a signature in both runs are paired in their
-    order; other numbers are joined into one pair, at a place only a few. Operators, modules and shapes that only one
-    run has don't tell units apart.
+    order, unless the rule joins them; other numbers are joined into one pair, at a place only a few. Operators, modules
+    and shapes that only one run has don't tell units apart.
     """
     both = [list(base), list(new)]
     if not all(any(op.path for op in ops) for ops in both):
@@ -182,7 +191,7 @@ def _left(
 
 
 def _matched(ours: list[int], theirs: list[int], rule: _Rule) -> Iterator[tuple[list[int], list[int], str]]:
-    if len(ours) == len(theirs):
+    if len(ours) == len(theirs) and not rule.joins:
         for one, other in zip(ours, theirs, strict=True):
             yield [one], [other], rule.name
     elif rule.name == "operator" or max(len(ours), len(theirs)) <= _MOST_JOINED:
