@@ -412,7 +412,7 @@ class Store:
     ) -> WhatIf:
         """Return how long steps would take if something were faster: `predicted_ns`, `measured_ns`, `replayed_ns`.
 
-        op_type                ops of this type are faster; tasks of this name, if they have no op
+        op_type                ops of this type or name are faster, or tasks with this name
         category               kernels of this category are faster: gemm, attention, as in the report kernels
         launched_by            tasks launched inside operators, modules or functions of this name are faster
         host_range             ranges and calls of this name take less time on the host

@@ -43,6 +43,32 @@ def test_every_kernel_completes_a_task_of_the_timeline(store: Path) -> None:
     assert query(store, "SELECT count(*) FROM import_log WHERE severity <> 'info'") == [(0,)]
 
 
+def test_a_flow_tells_the_launch_of_a_task_with_another_connection_id(tmp_path: Path) -> None:
+    source = ASCEND / "msprof_analyze_trace_view.json"
+    events = json.loads(source.read_text(encoding="utf-8"), parse_float=Decimal)
+    slices: dict[tuple[int, int], list[tuple[int, int, str]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            start_ns, dur_ns = (round(Decimal(event[key]) * 1000) for key in ("ts", "dur"))
+            slices.setdefault((event["pid"], event["tid"]), []).append((start_ns, start_ns + dur_ns, event["name"]))
+    starts = {event["id"]: event for event in events if event["ph"] == "s" and event["cat"] == "HostToDevice"}
+    expected = []
+    for end in (event for event in events if event["ph"] == "f" and event["cat"] == "HostToDevice"):
+        called, begun = (
+            max(
+                one
+                for one in slices[event["pid"], event["tid"]]
+                if one[0] <= int(Decimal(event["ts"]) * 1000) <= one[1]
+            )
+            for event in (starts[end["id"]], end)
+        )
+        expected.append((begun[2], begun[0], called[0], called[1] - called[0]))
+    ingest([source], tmp_path / "t.duckdb")
+    launched = "SELECT name, start_ns, submit_ns, call_ns FROM task WHERE submit_ns IS NOT NULL"
+    assert sorted(query(tmp_path / "t.duckdb", launched)) == sorted(expected)
+    assert len(expected) == 274
+
+
 def test_tasks_have_the_values_of_kernel_details(store: Path) -> None:
     rows = {
         (name, start_ns): (op_type, state, core)

@@ -28,7 +28,7 @@ def simulate(
     with the read inside them, 1 / faster_loads.
     """
     chance = random.Random(seed)
-    rows: dict[str, Rows] = {"api": [], "range": [], "task": [], "flow": [], "step": []}
+    rows: dict[str, Rows] = {"api": [], "range": [], "task": [], "step": []}
     now, ids, lengths = 1_000, iter(range(1, 10**6)), []
     free = dict.fromkeys(range(STREAMS), 0)
 
@@ -66,8 +66,6 @@ def simulate(
             rows["task"].append(
                 {**row, "depth": 0, "step_id": step, "start_ns": begin, "dur_ns": dur, "submit_ns": submit}
             )
-            flow = {"flow_id": next(ids), "kind": "launch", "src_id": source, "dst_id": row["id"]}
-            rows["flow"].append({**flow, "src_ns": submit, "dst_ns": begin})
             load(chance.choice([0, 100, 1_000]))
             if chance.random() < 0.1:
                 call("DeviceSynchronize", max(now + CHECK_NS, max(free.values()) + RETURN_NS))

@@ -12,7 +12,7 @@ import pytest
 from commands import Command
 
 import traceconv
-from traceconv.analysis import critical_path, dependency_graph, dependency_kinds, path_names, slices
+from traceconv.analysis import critical_path, dependency_graph, dependency_kinds, faster_slices, path_names, slices
 from traceconv.base.errors import InputError, UsageError
 from traceconv.cli.app import run
 from traceconv.export.chrome import export_chrome
@@ -34,13 +34,6 @@ def task(id_: int, start_ns: int, dur_ns: int, **more: object) -> dict[str, obje
     return {"id": id_, "start_ns": start_ns, "dur_ns": dur_ns, **of, **more}
 
 
-def launched(*pairs: tuple[int, int]) -> list[dict[str, object]]:
-    return [
-        {"flow_id": n, "kind": "launch", "src_id": src, "src_ns": 0, "dst_id": dst, "dst_ns": 100}
-        for n, (src, dst) in enumerate(pairs)
-    ]
-
-
 def parts(path: Any) -> list[tuple[Any, ...]]:
     columns = ("kind", "slice_id", "start_ns", "dur_ns", "dependency")
     return list(zip(*(path.parts[name].to_pylist() for name in columns), strict=True))
@@ -55,8 +48,10 @@ def two_kernels(make_store: MakeStore) -> Path:
     return make_store(
         track=TRACKS,
         api=[call(1, "Launch", 0, 50), call(2, "Launch", 60, 50), call(3, "cudaDeviceSynchronize", 120, 780)],
-        task=[task(11, 100, 500, submit_ns=0, step_id=5), task(12, 610, 200, submit_ns=60, step_id=5)],
-        flow=launched((1, 11), (2, 12)),
+        task=[
+            task(11, 100, 500, submit_ns=0, api_id=1, step_id=5),
+            task(12, 610, 200, submit_ns=60, api_id=2, step_id=5),
+        ],
         step=[{"step_id": 5, "start_ns": 0, "end_ns": 900}],
     )
 
@@ -103,8 +98,99 @@ def test_what_if_replays_what_depends_on_the_change(two_kernels: Path) -> None:
         assert store.what_if(no_launch_cost=True).predicted_ns == 900
         # The step lasts until the end of its last task.
         assert store.what_if(no_host_waits=True).predicted_ns == 810
-        with pytest.raises(UsageError, match="no op of type 'k1'"):
+        with pytest.raises(UsageError, match="no op of the type or name 'k1'"):
             store.what_if(op_type="k1", speed_up=2)
+
+
+def test_gaps_after_a_late_launch_are_not_what_a_stream_needs(make_store: MakeStore) -> None:
+    """Each task ends after the next one's launch began, but the next one starts when its launch permits it."""
+    store = make_store(
+        track=TRACKS,
+        api=[call(n, "Launch", n * 1_000, 50) for n in range(1, 10)],
+        task=[task(10 + n, n * 1_000 + 500, 600, submit_ns=n * 1_000, api_id=n, name="k") for n in range(1, 10)],
+    )
+    with traceconv.open_store(store) as opened:
+        assert opened.what_if(op_type="k", speed_up="0.8").predicted_ns == 8_500 + 750
+
+
+def test_collectives_of_several_devices_begin_when_all_have_arrived(make_store: MakeStore) -> None:
+    store = make_store(
+        track=TRACKS,
+        task=[
+            task(1, 100, 800, device_id=0, name="slow"), task(2, 100, 200, device_id=1, track_id=8),
+            task(3, 910, 300, device_id=0, kind="collective"),
+            task(4, 310, 900, device_id=1, track_id=8, kind="collective"),
+            task(5, 1_220, 100, device_id=1, track_id=8),
+        ],
+    )  # fmt: skip
+    with traceconv.open_store(store) as opened:
+        answer = opened.what_if(op_type="slow", speed_up=2)
+        assert (answer.measured_ns, answer.replayed_ns, answer.predicted_ns) == (1_220, 1_220, 820)
+        # The path leads over the device that came last.
+        assert [one[:4] for one in parts(opened.critical_path(save=False))] == [
+            ("compute", 1, 100, 800), ("stream", 3, 900, 10), ("collective", 4, 910, 300), ("stream", 5, 1_210, 10),
+            ("compute", 5, 1_220, 100),
+        ]  # fmt: skip
+
+
+def test_the_delay_of_launches_that_are_never_last(make_store: MakeStore) -> None:
+    """Tasks end right after the next one's launch began, but this takes longer than the launches of copies."""
+    starts = {n: n * 1_000 for n in range(1, 9)} | {9: 8_500}
+    store = make_store(
+        track=TRACKS,
+        api=[
+            *(call(n, "Launch", start, 50) for n, start in starts.items()),
+            *(call(20 + n, "Copy", n * 1_000 + 200, 50) for n in range(1, 9)),
+        ],
+        task=[
+            *(
+                task(40 + n, start + (500 if n < 9 else 530), 520, submit_ns=start, api_id=n, name="k")
+                for n, start in starts.items()
+            ),
+            *(
+                task(60 + n, n * 1_000 + 300, 9, submit_ns=n * 1_000 + 200, api_id=20 + n, kind="copy", track_id=8)
+                for n in range(1, 9)
+            ),
+        ],
+    )
+    with traceconv.open_store(store) as opened:
+        assert opened.what_if(op_type="k", speed_up=2).predicted_ns == 8_500 + 500 + 260 - 1_000
+
+
+def test_steps_whose_launches_are_unknown_last_from_their_first_task_to_their_last(make_store: MakeStore) -> None:
+    """Their tasks came ever earlier than the host's start of the step, until steps ended before they began."""
+    starts = range(0, 5_000, 1_000)
+    store = make_store(
+        track=TRACKS,
+        api=[call(n, "cudaDeviceSynchronize", n + 10, 890) for n in starts],
+        task=[
+            task(n + at, n + at, 400, step_id=step, name="k") for step, n in enumerate(starts) for at in (50, 460)
+        ],
+        step=[{"step_id": step, "start_ns": n, "end_ns": n + 900} for step, n in enumerate(starts)],
+    )  # fmt: skip
+    with traceconv.open_store(store) as opened:
+        answer = opened.what_if(op_type="k", speed_up=2)
+    assert [step.replayed_ns for step in answer.steps] == [900] * 5
+    assert [step.predicted_ns for step in answer.steps] == [50 + 410 + 40] * 5
+    assert answer.total_predicted_ns == 5 * 410 + 4 * 190 + 90
+    assert "10 of 10 tasks have no known launch" in str(answer)
+
+
+def test_an_op_type_is_any_name_that_reports_show(make_store: MakeStore) -> None:
+    names = ["hcom_allReduce__586_0_1", "hcom_allReduce__586_0_2", "hcom_allGather__1", "mm_12"]
+    path = make_store(
+        track=TRACKS,
+        task=[
+            *(task(n, n * 100, 80, kind="collective", name=name) for n, name in enumerate(names[:3])),
+            task(3, 300, 80, name=names[3]), task(4, 400, 80, op_id=0), task(5, 500, 80, op_id=1),
+        ],
+        op=[{"op_id": n, "name": name, "op_type": "MatMulV2"} for n, name in enumerate(("/ffn/up", "/ffn/down"))],
+    )  # fmt: skip
+    with open_store(path) as connection:
+        for name, ids in (
+            ("hcom_allReduce_", [0, 1]), (names[0], [0]), ("mm", [3]), ("MatMulV2", [4, 5]), ("/ffn/up", [4]),
+        ):  # fmt: skip
+            assert faster_slices.faster_slices(connection, 1, "op_type", name).tolist() == ids
 
 
 @pytest.mark.parametrize(("most", "waits"), [(8, 8), (7, 4)])
@@ -120,8 +206,10 @@ def test_waits_that_an_earlier_call_implies(
             call(1, "Launch", 0, 10), call(2, "Launch", 10, 10), call(3, sync, 20, 180), call(4, sync, 220, 5),
             call(5, sync, 230, 5), {**call(6, sync, 20, 185), "track_id": 2},
         ],
-        task=[task(11, 30, 70, submit_ns=0), task(12, 30, 150, submit_ns=10, track_id=8, stream_id=1)],
-        flow=launched((1, 11), (2, 12)),
+        task=[
+            task(11, 30, 70, submit_ns=0, api_id=1),
+            task(12, 30, 150, submit_ns=10, api_id=2, track_id=8, stream_id=1),
+        ],
         step=[{"step_id": 5, "start_ns": 0, "end_ns": 235}],
     )  # fmt: skip
     with traceconv.open_store(store) as opened:
@@ -140,13 +228,12 @@ def test_the_waits_of_streams_and_copies(make_store: MakeStore) -> None:
         track=TRACKS,
         api=[call(1, "Copy", 0, 400), call(2, "Launch", 500, 10)],
         task=[
-            task(11, 100, 200, kind="copy", submit_ns=0),
-            task(12, 600, 100, submit_ns=500),
+            task(11, 100, 200, kind="copy", submit_ns=0, api_id=1),
+            task(12, 600, 100, submit_ns=500, api_id=2),
             task(13, 700, 10, kind="sync", task_type="EVENT_RECORD"),
             task(14, 100, 620, kind="sync", task_type="EVENT_WAIT", track_id=8, stream_id=1),
             task(15, 725, 100, track_id=8, stream_id=1),
         ],
-        flow=launched((1, 11), (2, 12)),
     )
     with traceconv.open_store(store) as opened:
         assert parts(opened.critical_path(save=False)) == [
@@ -171,8 +258,14 @@ def test_extreme_and_damaged_rows_give_a_path_or_an_error(make_store: MakeStore)
         opened.critical_path()
     store = make_store(
         track=TRACKS,
-        task=[task(3, 0, None), task(4, 0, 0), task(5, 3, 4), task(6, 4, 9, track_id=99), task(7, 3, 7, depth=1)],
-        flow=launched((77, 5), (5, 4)),
+        task=[
+            task(3, 0, None),
+            task(4, 0, 0),
+            task(5, 3, 4, api_id=77),
+            task(6, 4, 9, track_id=99),
+            task(7, 3, 7, depth=1, api_id=5),
+        ],
+        flow=[{"flow_id": 1, "kind": "other", "src_id": 5, "src_ns": 0, "dst_id": 4, "dst_ns": 100}],
     )
     with traceconv.open_store(store) as opened:
         assert (
@@ -194,16 +287,12 @@ def test_rows_in_any_order_and_groups_of_any_size_give_the_same_graph(
 ) -> None:
     """A call that is open during all steps, steps inside one another, and rows in reverse order."""
     api = [call(0, "all", 0, 9_000), *(call(n, "Launch", n * 100, 40, depth=1, parent_id=0) for n in range(1, 80))]
-    tasks = [task(100 + n, n * 100 + 50, 130, track_id=7 + n % 2) for n in range(1, 80)]
-    flow = [
-        {"flow_id": n, "kind": "launch", "src_id": n, "src_ns": 0, "dst_id": 100 + n, "dst_ns": n * 100 + 50}
-        for n in range(1, 80)
-    ]
+    tasks = [task(100 + n, n * 100 + 50, 130, api_id=n, track_id=7 + n % 2) for n in range(1, 80)]
     steps = [{"step_id": n, "start_ns": n * 1_000, "end_ns": n * 1_000 + 900} for n in range(1, 8)]
     steps.append({"step_id": 8, "start_ns": 2_500, "end_ns": 8_000})
     found = []
     for rows, step in ((1, 1), (-1, -1)):
-        store = make_store(track=TRACKS, api=api[::rows], task=tasks[::rows], flow=flow[::rows], step=steps[::step])
+        store = make_store(track=TRACKS, api=api[::rows], task=tasks[::rows], step=steps[::step])
         for size in (1, 60, 10**6):
             monkeypatch.setattr(critical_path, "_GROUP_SLICES", size)
             with traceconv.open_store(store) as opened:

@@ -47,6 +47,7 @@ _EDGE_PARTS = {
     kinds_of.FLOW: "thread",
     kinds_of.QUEUE: "thread",
     kinds_of.JOIN: "thread",
+    kinds_of.MEET: "collective",
 }
 #: [kind of dependency] Place in KINDS of the part that it is; -1 for those that are no part of their own.
 _PART_OF_EDGE = np.full(len(kinds_of.WAITS), -1)

@@ -89,6 +89,9 @@ def what_if_lines(answer: WhatIf) -> Iterator[str]:
             f"{human_duration(answer.total_predicted_ns)} ({answer.total_change_percent:+.2f} %)"
         )
     yield f"replay of the unchanged trace: {human_duration(answer.replayed_ns)} ({answer.replay_error_percent:+.3f} %)"
+    if answer.unlaunched_count:
+        yield f"{answer.unlaunched_count:,} of {answer.task_count:,} tasks have no known launch: what they waited for"
+        yield "on the host is unknown, so gaps before them on their stream stay as measured"
     if answer.shares_device:
         yield "tasks that run at once share cores and memory bandwidth"
     if len(answer.steps) > 1:
@@ -123,6 +126,8 @@ def what_if_dict(answer: WhatIf) -> dict[str, object]:
         "total_predicted_ns": answer.total_predicted_ns,
         "total_change_percent": answer.total_change_percent,
         "replay_error_percent": answer.replay_error_percent,
+        "task_count": answer.task_count,
+        "unlaunched_count": answer.unlaunched_count,
         "shares_device": answer.shares_device,
         "steps": [
             {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations, product
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from traceconv.analysis.dependency_kinds import (
     IDLE,
     JOIN,
     LAUNCH,
+    MEET,
     QUEUE,
     RECORDED_EVENT,
     RECORDED_SYNC,
@@ -34,6 +36,7 @@ from traceconv.base.int64 import Int64, Mask
 #: Synchronising calls times streams, from which on only the first wait of a thread for a task is an edge.
 _MOST_WAITS = 1 << 22
 _COPY_TASK = TASK_KINDS.index("copy")
+_COLLECTIVE_TASK = TASK_KINDS.index("collective")
 #: Numbers in a smaller range are counted rather than sorted.
 _SMALL_RANGE = 2**20
 
@@ -50,7 +53,7 @@ class Graph:
     delays    as measured, with the `cause` of each vertex (`Delays.fitted`)
     ids       [slice] host slices, then tasks, of which there are `task_count`
     task_kinds  [task] place in TASK_KINDS
-    task_steps, task_devices  [task] -1: none
+    task_steps, task_devices  [task] -1: none; is_launched: [task] whether its call is known
     launches  [slice] whether it is a call that launched tasks
     ends      [slice] when it ends
     name_keys  [slice] as loaded; ops: [task] op_id, -1: none; both are empty if they were not loaded
@@ -68,6 +71,7 @@ class Graph:
     task_kinds: Int8
     task_steps: Int64
     task_devices: Int64
+    is_launched: Mask
     launches: Mask
     ends: Int64
     name_keys: NDArray[np.uint64]
@@ -98,10 +102,10 @@ class _Builder:
         # All at once, because each search makes a table of the IDs.
         wanted = (
             self.host["parent"], slices.flows["src_id"], slices.flows["dst_id"],
-            slices.events["event_id"], slices.events["id"],
+            slices.events["event_id"], slices.events["id"], self.tasks["api"],
         )  # fmt: skip
         found = find(self.ids, np.concatenate(wanted))
-        parents, *self.flows, self.recorded, self.waiting = np.split(
+        parents, *self.flows, self.recorded, self.waiting, self.calls = np.split(
             found, np.cumsum([len(one) for one in wanted[:-1]])
         )
         self.has_child = np.zeros(self.count, bool)
@@ -124,30 +128,30 @@ class _Builder:
         self._edges.append((sources[forwards], targets[forwards], kind))
 
     def graph(self, slices: Slices) -> Graph:
-        src, dst = self.flows
-        known = (src >= 0) & (dst >= 0)
-        src, dst, launches = src[known], dst[known], slices.flows["launches"][known]
-        launched = (src < self.hosts) & (dst >= self.hosts) & launches
-        self.add(src[launched], dst[launched], LAUNCH)
-        self._copies(src[launched], dst[launched])
-        self._flows(src, dst)
+        launched = np.flatnonzero((self.calls >= 0) & (self.calls < self.hosts))
+        calls, tasks = self.calls[launched], self.hosts + launched
+        self.add(calls, tasks, LAUNCH)
+        self._copies(calls, tasks)
+        self._flows()
         self._pipeline()
         self._events()
+        self._collectives()
         self._syncs(slices.records)
-        self._drained(src[launched])
+        self._drained(calls)
         self._recorded_events(slices.records)
-        calls = np.zeros(self.count, bool)
-        calls[src[launched]] = True
-        return self._finish(calls)
+        launches = np.zeros(self.count, bool)
+        launches[calls] = True
+        return self._finish(launches)
 
     def _copies(self, calls: Int64, tasks: Int64) -> None:
         """A call that returns after the end of its copy waited for it."""
         blocks = (self.tasks["kind"][tasks - self.hosts] == _COPY_TASK) & (self.ends[tasks] <= self.ends[calls])
         self.add(self.count + tasks[blocks], self.count + calls[blocks], COPY)
 
-    def _flows(self, src: Int64, dst: Int64) -> None:
+    def _flows(self) -> None:
         """Flows between threads: the second may have waited for the first, and the first for the second's work."""
-        across = (src < self.hosts) & (dst < self.hosts)
+        src, dst = self.flows
+        across = (src >= 0) & (dst >= 0) & (src < self.hosts) & (dst < self.hosts)
         src, dst = src[across], dst[across]
         across = self.lines[src] != self.lines[dst]
         src, dst = src[across], dst[across]
@@ -228,6 +232,28 @@ class _Builder:
             known = (at >= 0) & (ends[found] > self.tasks["start"][waits]) & (lines[found] != lines[waits])
             self.add(self.count + self.hosts + found[known], self.count + self.hosts + waits[known], EVENT)
 
+    def _collectives(self) -> None:
+        """Collectives that run at once, one on each device, move data when all of them have started."""
+        place, end_place = self.place[self.hosts : self.count], self.place[self.count + self.hosts :]
+        tasks = np.flatnonzero((self.tasks["kind"] == _COLLECTIVE_TASK) & (place >= 0) & (end_place >= 0))
+        device_count = len(np.unique(self.tasks["device"][tasks]))
+        if device_count < 2:
+            return
+        pairs: list[tuple[int, int]] = []
+        group: dict[int, int] = {}
+        first_end = 0
+        rows = (tasks, *(self.tasks[name][tasks] for name in ("device", "start", "end")))
+        for task, device, start, end in zip(*(row.tolist() for row in rows), strict=True):
+            if device in group or start >= first_end:
+                group = {}
+            first_end = min(first_end, end) if group else end
+            group[device] = task
+            if len(group) == device_count:
+                pairs += permutations(group.values(), 2)
+                group = {}
+        sources, targets = self.hosts + np.array(pairs, np.int64).reshape(-1, 2).T
+        self.add(sources, self.count + targets, MEET)
+
     def _syncs(self, records: Columns) -> None:
         """A synchronising call waits for the last task launched before it on each stream, or on the recorded stream."""
         syncs = np.flatnonzero(self.host["syncs"] & ~self.has_child[: self.hosts])
@@ -275,10 +301,11 @@ class _Builder:
         syncs, returns = syncs[returns >= 0], returns[returns >= 0]
         if not len(syncs):
             return
-        for line in np.flatnonzero(np.bincount(self.lines[calls])).tolist():
-            ends = np.flatnonzero((self._threads == line) & self.vertices.is_end)
+        launching = np.flatnonzero(np.bincount(self.lines[calls])).tolist()
+        for line, woken_line in self._handing or product(np.unique(self.lines[syncs]).tolist(), launching):
+            ends = np.flatnonzero((self._threads == woken_line) & self.vertices.is_end)
             at = np.searchsorted(ends, returns) - 1
-            found = (at >= 0) & (self.lines[syncs] != line)
+            found = (at >= 0) & (self.lines[syncs] == line) & (line != woken_line)
             self.add_vertices(ends[at[found]], returns[found], JOIN)
         # So what that thread does next was handed to it after the call.
         for line, woken_line in self._handing:
@@ -326,10 +353,19 @@ class _Builder:
         edge_kinds = np.concatenate([np.full(len(one), kind, np.int8) for one, _, kind in self._edges])
         groups = np.concatenate((np.full(self.hosts, len(TASK_KINDS), np.int8), self.tasks["kind"]))[vertices.slices]
         usual, kinds, edge_kinds = usual_delays(vertices, groups, sources, targets, edge_kinds)
+        meet = edge_kinds == MEET
+        if meet.any():
+            # Collectives of any size: each takes as long after the last start as measured.
+            ends = usual.targets[meet]
+            started = vertices.times[usual.previous]
+            np.maximum.at(started, ends, vertices.times[usual.sources[meet]])
+            usual.delay_ns[ends] = vertices.times[ends] - started[ends]
+            usual.edge_ns[meet] = usual.delay_ns[ends]
         delays, cause = usual.fitted(vertices.times)
         return Graph(
             vertices.times, vertices.slices, vertices.is_end, kinds, edge_kinds, vertices.inside, delays, cause,
-            self.ids, self.tasks["kind"], self.tasks["step"], self.tasks["device"], launches, self.ends, *self._names(),
+            self.ids, self.tasks["kind"], self.tasks["step"], self.tasks["device"],
+            self.calls >= 0, launches, self.ends, *self._names(),
         )  # fmt: skip
 
     def _names(self) -> tuple[NDArray[np.uint64], Int64]:

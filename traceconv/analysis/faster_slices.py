@@ -16,7 +16,7 @@ WITH kernel AS (
   FROM task
   WHERE run_id = $run
 ), chosen AS (
-  SELECT k.*, {value} AS value
+  SELECT k.*, unnest({values}) AS value
   FROM kernel AS k
   LEFT JOIN op AS o ON o.run_id = $run AND o.op_id = k.op_id
 )
@@ -29,11 +29,15 @@ JOIN chosen AS c ON c.op_id IS NOT DISTINCT FROM t.op_id AND c.kind IS NOT DISTI
 WHERE t.run_id = $run AND c.value = $name
 ORDER BY t.id
 """
-_OP_TYPE = _KERNELS.format(value="coalesce(o.op_type, k.name)")
+# Reports show types, names, and of tasks without an op also names without the numbers at their end.
+_OP_TYPE = _KERNELS.format(
+    values="list_distinct([o.op_type, coalesce(o.name, k.name), "
+    "CASE WHEN k.op_id IS NULL THEN regexp_replace(k.name, '(_[0-9]+)+$', '') END])"
+)
 # As in the report kernels, where waits and events have none.
 _CATEGORY = _KERNELS.format(
-    value="CASE k.kind WHEN 'collective' THEN 'communication' WHEN 'copy' THEN 'memory' WHEN 'sync' THEN NULL "
-    "ELSE kernel_category(coalesce(kernel_name(o.name, o.op_type), k.name)) END"
+    values="[CASE k.kind WHEN 'collective' THEN 'communication' WHEN 'copy' THEN 'memory' WHEN 'sync' THEN NULL "
+    "ELSE kernel_category(coalesce(kernel_name(o.name, o.op_type), k.name)) END]"
 )
 _INSIDE = """
 WITH RECURSIVE inside AS (
@@ -70,7 +74,7 @@ _CALLS = "SELECT DISTINCT name FROM api WHERE run_id = $run AND name IS NOT NULL
 _VALUES = "SELECT DISTINCT value FROM chosen WHERE value IS NOT NULL"
 #: How slices are chosen → what has such a name, and the queries for their IDs and for all names.
 CHOICES = {
-    "op_type": ("op of type", _OP_TYPE + _OF_KERNELS, _OP_TYPE + _VALUES),
+    "op_type": ("op of the type or name", _OP_TYPE + _OF_KERNELS, _OP_TYPE + _VALUES),
     "category": ("kernel of the category", _CATEGORY + _OF_KERNELS, _CATEGORY + _VALUES),
     "launched_by": ("task launched inside a range called", _INSIDE + _LAUNCHED, _RANGES),
     "host_range": ("range or call on the host called", _INSIDE + _HOST_SLICES, f"{_RANGES} UNION {_CALLS}"),
@@ -80,9 +84,9 @@ CHOICES = {
 def faster_slices(connection: duckdb.DuckDBPyConnection, run_id: int, by: str, name: str) -> Int64:
     """Return the IDs of what gets faster, in order.
 
-    by  op_type: tasks of ops of this type, or of this name if they have no op; category: tasks of this category of
-        kernels; launched_by: tasks that are launched inside ranges of this name; host_range: ranges and calls of this
-        name, with those inside them
+    by  op_type: tasks of ops of this type or name, and tasks without an op that have this name, perhaps with numbers at
+        its end; category: tasks of this category of kernels; launched_by: tasks that are launched inside ranges of
+        this name; host_range: ranges and calls of this name, with those inside them
 
     Raises UsageError if there are none.
     """

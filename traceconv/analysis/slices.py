@@ -31,7 +31,7 @@ SELECT t.id, {_DEPTH}, coalesce(t.track_id, -1) AS line, t.start_ns AS start, t.
        CASE t.kind WHEN 'compute' THEN 0 WHEN 'copy' THEN 1 WHEN 'collective' THEN 2 WHEN 'sync' THEN 3
                    ELSE 4 END::TINYINT AS kind,
        coalesce(t.device_id, -1) AS device, coalesce(t.stream_id, -1) AS stream, coalesce(t.step_id, -1) AS step,
-       coalesce(t.submit_ns, {np.iinfo(np.int64).min}) AS submit,
+       coalesce(t.submit_ns, {np.iinfo(np.int64).min}) AS submit, coalesce(t.api_id, -1) AS api,
        CASE WHEN t.kind <> 'sync' OR t.task_type IS NULL THEN 0
             WHEN {_contains("t.task_type", "event_record", "eventrecord", "notify_record", "notifyrecord")} THEN 1
             WHEN {_contains("t.task_type", "event_wait", "eventwait", "notify_wait", "notifywait")} THEN 2
@@ -59,10 +59,11 @@ FROM (
 ) AS s
 JOIN track AS k ON k.run_id = {{run}} AND k.track_id = s.line AND k.kind = 'thread'
 """  # noqa: S608 - our own texts
+#: Without launches, which not all sources have as flows: tasks have the call that launched them.
 _FLOWS = """
-SELECT src_id, dst_id, dst_ns, flow_id, (kind = 'launch') AS launches
+SELECT src_id, dst_id, dst_ns, flow_id
 FROM flow
-WHERE run_id = {run} AND src_id IS NOT NULL AND dst_id IS NOT NULL
+WHERE run_id = {run} AND kind IS DISTINCT FROM 'launch' AND src_id IS NOT NULL AND dst_id IS NOT NULL
   AND dst_ns >= {low} AND dst_ns <= {high}
 """
 #: CUDA's records: which stream a call synchronised with (wait: false), or which call recorded the event.

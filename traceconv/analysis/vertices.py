@@ -142,33 +142,46 @@ def usual_delays(
     measured = np.where(previous >= 0, times - times[previous], 0)
     edge_measured = times[targets] - times[sources]
     # The cause at first sight is the latest predecessor; the shortest delays after these are what is needed.
-    last = np.full(count, -1)
-    np.maximum.at(last, targets, sources)
-    by_line = (previous >= 0) & (previous >= last)
-    delay_ns, edge_ns = measured.copy(), edge_measured.copy()
-    streams, idle = kinds == STREAM, kinds == IDLE
-    delay_ns[streams] = _usual(measured[streams & by_line])
-    for group in np.unique(groups[idle]).tolist():
-        mine = idle & (groups == group)
-        delay_ns[mine] = _usual(measured[mine & by_line])
-    first = (sources == last[targets]) & (previous[targets] < sources)
+    edge_ns, delay_ns = edge_measured.copy(), measured.copy()
     edge_groups = groups[targets]
-    known, unknown = [], []
-    for kind in np.unique(edge_kinds).tolist():
-        of_kind = edge_kinds == kind
-        for group in np.unique(edge_groups[of_kind]).tolist():
-            mine = of_kind & (edge_groups == group)
-            alone = edge_measured[mine & first]
-            alone = alone if len(alone) else edge_measured[of_kind & first]
-            if not len(alone):
-                unknown.append(mine)
-                continue
-            known.append(_usual(alone))
-            edge_ns[mine] = known[-1]
-    # What was never waited for last says nothing about its delay but that it is not longer than measured.
-    for mine in unknown:
-        edge_ns[mine] = min([*known, edge_measured[mine].min()])
-    return Delays(previous, delay_ns, offsets, sources, edge_ns), kinds, edge_kinds
+    last = previous.copy()
+    np.maximum.at(last, targets, sources)
+    is_cause = (sources == last[targets]) & (previous[targets] < sources)
+    is_cause[1:] &= ~((targets[1:] == targets[:-1]) & (sources[1:] == sources[:-1]))
+    own: dict[tuple[int, int], int] = {}
+    for is_first in (True, False):
+        known, unknown = [], []
+        for kind in np.unique(edge_kinds).tolist():
+            of_kind = edge_kinds == kind
+            present = np.unique(edge_groups[of_kind]).tolist()
+            for group in present:
+                alone = edge_measured[of_kind & (edge_groups == group) & is_cause]
+                if len(alone):
+                    own[kind, group] = _usual(alone)
+            others = own.get((kind, 0), _usual(edge_measured[of_kind & is_cause]))
+            for group in present:
+                mine = of_kind & (edge_groups == group)
+                if is_cause[of_kind].any():
+                    edge_ns[mine] = own.get((kind, group), others)
+                    known.append(own.get((kind, group), others))
+                elif is_first:
+                    unknown.append(mine)
+        # What was never waited for says nothing about its delay but that it is not longer than measured.
+        for mine in unknown:
+            edge_ns[mine] = min([*known, edge_measured[mine].min()])
+        # What is before on the line is a cause, too, if it came when the others permitted the vertex already.
+        permitted = np.full(count, np.iinfo(np.int64).min)
+        np.maximum.at(permitted, targets, times[sources] + edge_ns)
+        by_line = (previous >= 0) & (times[previous] >= permitted)
+        streams, idle = kinds == STREAM, kinds == IDLE
+        delay_ns[streams] = _usual(measured[streams & by_line])
+        for group in np.unique(groups[idle]).tolist():
+            mine = idle & (groups == group)
+            delay_ns[mine] = _usual(measured[mine & by_line])
+        # Then the cause is the one whose usual delay explains most of the measured one.
+        usual = Delays(previous, delay_ns, offsets, sources, edge_ns)
+        is_cause = np.isin(np.arange(edges), usual.fitted(times)[1])
+    return usual, kinds, edge_kinds
 
 
 def _usual(delays_ns: Int64) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from traceconv.analysis.contention import contention, divided, replays_of
 from traceconv.analysis.critical_path import Step, columns_of, find_steps, of_groups, vertices_at
 from traceconv.analysis.dependency_graph import Graph
-from traceconv.analysis.dependency_kinds import COPY, HOST, IDLE, RECORDED_SYNC, RUN, SYNC, TASK_KINDS
+from traceconv.analysis.dependency_kinds import COPY, HOST, IDLE, MEET, RECORDED_SYNC, RUN, SYNC, TASK_KINDS
 from traceconv.analysis.faster_slices import CHOICES, faster_slices
 from traceconv.analysis.replay import Delays
 from traceconv.analysis.slices import Columns
@@ -25,6 +25,13 @@ from traceconv.base.errors import UsageError, option, printable
 from traceconv.base.int64 import Int64, Mask
 from traceconv.store.database import new_cursor
 
+#: Tasks during some steps, and how many of them have no call that launched them.
+_LAUNCHED = """
+SELECT count(*), count(*) FILTER (api_id IS NULL)
+FROM task
+WHERE run_id = $run AND kind IS DISTINCT FROM 'sync' AND start_ns BETWEEN $start AND $end
+  AND ($device IS NULL OR device_id = $device)
+"""
 #: Delay of a dependency that is gone.
 _NEVER = -(2**61)
 #: Later times, of replays in which everything takes a million times as long, are this one, so that no sum overflows.
@@ -37,7 +44,7 @@ class Change:
     """What would be different.
 
     speed_up               what is chosen by one of the next four takes 1 / speed_up of its time
-    op_type                tasks of ops of this type, or of this name if they have no op
+    op_type                tasks of ops of this type or name, or of this name if they have no op
     category               tasks of this category of kernels
     launched_by            tasks that are launched inside ranges of this name
     host_range             the host's time in ranges and calls of this name
@@ -90,6 +97,7 @@ class WhatIf(TextDisplay):
     total_measured_ns  from the start of the first step to the end of the last one; if memory doesn't permit to replay
                        all steps together, the sum of these times of groups of consecutive steps. The other totals are
                        of the same time
+    task_count, unlaunched_count  tasks during the steps, and those whose launching call is unknown
     shares_device      whether tasks that run at once compete in the replay; False: none do, or their needs are unknown
     """
 
@@ -99,6 +107,8 @@ class WhatIf(TextDisplay):
     total_measured_ns: int
     total_replayed_ns: int
     total_predicted_ns: int
+    task_count: int
+    unlaunched_count: int
     shares_device: bool
 
     @property
@@ -205,8 +215,12 @@ def what_if(
             found.append(StepChange(step, step.dur_ns, before[1] - before[0], after[1] - after[0]))
         measured = [(step.start_ns, step.end_ns) for step in group]
         totals = [total + _total(spans) for total, spans in zip(totals, (measured, replayed, predicted), strict=True)]
+    during = {"start": min(step.start_ns for step in steps), "end": max(step.end_ns for step in steps)}
+    [[tasks, unlaunched]] = connection.execute(_LAUNCHED, {"run": run_id, "device": device, **during}).fetchall()
     measured_ns, replayed_ns, predicted_ns = totals
-    return WhatIf(run_id, change, tuple(found), measured_ns, replayed_ns, predicted_ns, shares_device)
+    return WhatIf(
+        run_id, change, tuple(found), measured_ns, replayed_ns, predicted_ns, tasks, unlaunched, shares_device
+    )
 
 
 def _are_among(ids: Int64, wanted: Int64) -> Mask:
@@ -234,6 +248,9 @@ def changed_delays(graph: Graph, change: Change, is_faster: Mask) -> Delays:
         launching = np.zeros(len(runs), bool)
         launching[on_host] = graph.launches[graph.inside[on_host]]
         delay_ns[launching] = 0
+    meet = np.flatnonzero(graph.edge_kinds == MEET)
+    if len(meet):
+        edge_ns[meet] = delay_ns[delays.targets[meet]]
     if change.no_host_waits:
         edge_ns[np.isin(graph.edge_kinds, (SYNC, RECORDED_SYNC, COPY))] = _NEVER
     return replace(delays, delay_ns=delay_ns, edge_ns=edge_ns)
@@ -244,7 +261,11 @@ def _total(spans: Sequence[tuple[int, int]]) -> int:
 
 
 def _spans(graph: Graph, steps: Sequence[Step], replays: Sequence[Int64]) -> Iterator[list[tuple[int, int]]]:
-    """Yield the (start, end) of steps for each replay: times of the vertices. A step ends not before its last task."""
+    """Yield the (start, end) of steps for each replay: times of the vertices. A step ends not before its last task.
+
+    If the launches of most of its tasks are unknown, nothing holds them to the host's time: such a step lasts from its
+    first task to its last one, and as long before and after them as measured.
+    """
     starts, ends, devices = columns_of(steps)
     bounds = [(ns, vertices_at(graph, ns, devices, end=end)) for ns, end in ((starts, False), (ends, True))]
     step_ids = np.array([step.step_id or 0 for step in steps])
@@ -259,7 +280,15 @@ def _spans(graph: Graph, steps: Sequence[Step], replays: Sequence[Int64]) -> Ite
         kept = np.full(len(tasks), True) if device < 0 else graph.task_devices[tasks] == device
         ids, begins = np.unique(task_ids[kept], return_index=True)
         own = np.flatnonzero((devices == device) & np.isin(step_ids, ids))
-        groups.append((own, vertices[kept], begins, np.searchsorted(ids, step_ids[own])))
+        if not len(own):
+            continue
+        places = np.searchsorted(ids, step_ids[own])
+        groups.append((own, vertices[kept], begins, places))
+        share = np.add.reduceat(np.where(graph.is_launched[tasks[kept]], -1, 1), begins)[places]
+        firsts = np.minimum.reduceat(graph.delays.previous[vertices[kept]], begins)[places]
+        lasts = np.maximum.reduceat(vertices[kept], begins)[places]
+        for (_, at), of_tasks in zip(bounds, (firsts, lasts), strict=True):
+            at[own[share > 0]] = of_tasks[share > 0]
     for times in replays:
         times = np.minimum(times, _LATEST_NS)
         found = []
@@ -268,7 +297,6 @@ def _spans(graph: Graph, steps: Sequence[Step], replays: Sequence[Int64]) -> Ite
             shifted[known] = times[at[known]] + (ns[known] - graph.times[at[known]])
             found.append(shifted)
         for own, ends_of_tasks, begins, places in groups:
-            if len(own):
-                last = np.maximum.reduceat(times[ends_of_tasks], begins)[places]
-                found[1][own] = np.maximum(found[1][own], last)
+            last = np.maximum.reduceat(times[ends_of_tasks], begins)[places]
+            found[1][own] = np.maximum(found[1][own], last)
         yield list(zip(found[0].tolist(), found[1].tolist(), strict=True))

@@ -150,7 +150,7 @@ def graph_replays(
 def what_if(
     paths: list[Path] | None = options.FILES,
     op_type: str | None = typer.Option(
-        None, "--op-type", metavar="TYPE", help="Ops of this type are faster; tasks of this name, if they have no op."
+        None, "--op-type", metavar="TYPE", help="Ops of this type or name are faster, or tasks with this name."
     ),
     category: str | None = typer.Option(
         None, "--category", help="Kernels of this category are faster: gemm, attention, as in the report kernels."

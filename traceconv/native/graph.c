@@ -12,7 +12,7 @@
 
 enum { MOST_SLICES = 1 << 28 };
 /* As in dependency_graph.py: the kinds of dependencies on the line, the number of kinds, and of groups of vertices. */
-enum { RUN, HOST, STREAM, IDLE, KINDS = 13, GROUPS = 8, CLASSES = KINDS * GROUPS };
+enum { RUN, HOST, STREAM, IDLE, KINDS = 14, GROUPS = 8, CLASSES = KINDS * GROUPS };
 
 /* A table of IDs: [slot] 1 + the place of the first slice with it. IDs of a window are close to one another. */
 
@@ -239,8 +239,11 @@ typedef struct {
     const int8_t *groups, *added_kinds, *waits;
     int8_t *kinds, *edge_kinds;
     int64_t *offsets, *sources, *line_ns, *edge_ns;
-    /* [vertex] the last predecessor on another line; [vertex or edge] values by class. */
-    int64_t *last, *values;
+    /* [vertex] the edge that determined when it came, -1: none; [vertex or edge] values by class. */
+    int64_t *cause, *values;
+    /* Usual delays of edges, and whether they are of their own class. */
+    int64_t of_class[CLASSES];
+    uint8_t is_own[CLASSES];
 } Fit;
 
 /* Put the edges in the order of their targets; 0 if one doesn't point forwards. */
@@ -272,33 +275,116 @@ static int sort_edges(Fit *fit)
     return 1;
 }
 
+static inline int64_t measured(const Fit *fit, size_t vertex)
+{
+    return fit->previous[vertex] < 0 ? 0 : between(fit->times[fit->previous[vertex]], fit->times[vertex]);
+}
+
+/* At first sight, the cause of a vertex is its last predecessor. 0 if a column has an impossible value. */
+static int find_last(Fit *fit)
+{
+    for (size_t vertex = 0; vertex < fit->count; vertex++) {
+        int64_t last = fit->previous[vertex];
+        fit->cause[vertex] = -1;
+        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
+            if (fit->sources[edge] > last) {
+                last = fit->sources[edge];
+                fit->cause[vertex] = edge;
+            }
+        if (fit->groups[vertex] < 0 || fit->groups[vertex] >= GROUPS || fit->previous[vertex] >= (int64_t)vertex)
+            return 0;
+    }
+    return 1;
+}
+
+/* Then it is the one whose usual delay explains most of the measured one, as in replay.c. */
+static void find_causes(Fit *fit)
+{
+    for (size_t vertex = 0; vertex < fit->count; vertex++) {
+        int64_t ns = measured(fit, vertex), least = INT64_MAX;
+        if (fit->previous[vertex] >= 0)
+            least = ns > fit->line_ns[vertex] ? ns - fit->line_ns[vertex] : 0;
+        fit->cause[vertex] = -1;
+        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++) {
+            ns = between(fit->times[fit->sources[edge]], fit->times[vertex]);
+            int64_t left = ns > fit->edge_ns[edge] ? ns - fit->edge_ns[edge] : 0;
+            if (left < least) {
+                least = left;
+                fit->cause[vertex] = edge;
+            }
+        }
+    }
+}
+
+/* Kinds of edges into groups of vertices have usual delays. If none was a cause, it is that of compute tasks, which are the
+   first group, or of all groups. What was never waited for says nothing about its delay but that it isn't longer than any that is measured or known. */
+static void fit_edges(Fit *fit, int is_first)
+{
+    size_t begins[CLASSES + 1] = {0}, at[CLASSES + 1], all[CLASSES] = {0};
+    int64_t least[CLASSES], least_known = INT64_MAX;
+    int is_known[CLASSES] = {0};
+    for (size_t vertex = 0; vertex < fit->count; vertex++)
+        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++) {
+            int class = fit->edge_kinds[edge] * GROUPS + fit->groups[vertex];
+            int64_t ns = between(fit->times[fit->sources[edge]], fit->times[vertex]);
+            least[class] = all[class]++ && least[class] < ns ? least[class] : ns;
+            begins[class + 1] += fit->cause[vertex] == edge;
+        }
+    for (int class = 1; class <= CLASSES; class++)
+        begins[class] += begins[class - 1];
+    memcpy(at, begins, sizeof at);
+    for (size_t vertex = 0; vertex < fit->count; vertex++)
+        if (fit->cause[vertex] >= 0)
+            fit->values[at[fit->edge_kinds[fit->cause[vertex]] * GROUPS + fit->groups[vertex]]++] =
+                between(fit->times[fit->sources[fit->cause[vertex]]], fit->times[vertex]);
+    for (int kind = 0; kind < KINDS; kind++) {
+        size_t first = begins[kind * GROUPS], stop = begins[(kind + 1) * GROUPS];
+        for (int class = kind * GROUPS; class < (kind + 1) * GROUPS; class++)
+            if (begins[class] < begins[class + 1]) {
+                fit->of_class[class] = usual(fit->values + begins[class], begins[class + 1] - begins[class]);
+                fit->is_own[class] = 1;
+            }
+        /* Now the values of a class may leave their places. */
+        int64_t of_kind = fit->is_own[kind * GROUPS] ? fit->of_class[kind * GROUPS] : usual(fit->values + first, stop - first);
+        for (int class = kind * GROUPS; class < (kind + 1) * GROUPS; class++) {
+            is_known[class] = stop > first;
+            if (is_known[class] && !fit->is_own[class])
+                fit->of_class[class] = of_kind;
+            if (all[class] && is_known[class] && fit->of_class[class] < least_known)
+                least_known = fit->of_class[class];
+        }
+    }
+    for (int class = 0; is_first && class < CLASSES; class++)
+        if (!is_known[class] && all[class])
+            fit->of_class[class] = least[class] < least_known ? least[class] : least_known;
+    for (size_t vertex = 0; vertex < fit->count; vertex++)
+        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
+            fit->edge_ns[edge] = fit->of_class[fit->edge_kinds[edge] * GROUPS + fit->groups[vertex]];
+}
+
 /* The class of a vertex by its dependency on its line: a stream's is 0, those of waits 1 + group; -1: delays measured. */
 static inline int class_of(const Fit *fit, size_t vertex)
 {
     return fit->kinds[vertex] == STREAM ? 0 : fit->kinds[vertex] == IDLE ? 1 + fit->groups[vertex] : -1;
 }
 
-static inline int by_line(const Fit *fit, size_t vertex)
+/* Whether the vertex before it on the line comes when the other predecessors and their usual delays permit it already. */
+static int by_line(const Fit *fit, size_t vertex)
 {
-    return fit->previous[vertex] >= 0 && fit->previous[vertex] >= fit->last[vertex];
+    if (fit->previous[vertex] < 0)
+        return 0;
+    int64_t time = fit->times[fit->previous[vertex]];
+    for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
+        if (between(fit->times[fit->sources[edge]], time) < fit->edge_ns[edge])
+            return 0;
+    return 1;
 }
 
-static inline int64_t measured(const Fit *fit, size_t vertex)
-{
-    return fit->previous[vertex] < 0 ? 0 : between(fit->times[fit->previous[vertex]], fit->times[vertex]);
-}
-
-static int fit_lines(Fit *fit)
+static void fit_lines(Fit *fit)
 {
     size_t begins[GROUPS + 2] = {0}, at[GROUPS + 2];
     int64_t of_class[GROUPS + 1];
     for (size_t vertex = 0; vertex < fit->count; vertex++) {
-        int64_t last = -1;
-        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
-            last = fit->sources[edge] > last ? fit->sources[edge] : last;
-        fit->last[vertex] = last;
-        if (fit->groups[vertex] < 0 || fit->groups[vertex] >= GROUPS || fit->previous[vertex] >= (int64_t)vertex)
-            return 0;
         int class = class_of(fit, vertex);
         if (class >= 0 && by_line(fit, vertex))
             begins[class + 1]++;
@@ -319,57 +405,6 @@ static int fit_lines(Fit *fit)
         if (class >= 0)
             fit->line_ns[vertex] = of_class[class];
     }
-    return 1;
-}
-
-/* Whether an edge from this source is the last predecessor of its target. */
-static inline int is_last(const Fit *fit, size_t target, int64_t source)
-{
-    return source == fit->last[target] && fit->previous[target] < source;
-}
-
-/* Kinds of edges into groups of vertices have usual delays; if none was last, that of the kind. What was never waited
-   for says nothing about its delay but that it isn't longer than any that is measured or known. */
-static void fit_edges(Fit *fit)
-{
-    size_t begins[CLASSES + 1] = {0}, at[CLASSES + 1], all[CLASSES] = {0};
-    int64_t of_class[CLASSES], least[CLASSES], least_known = INT64_MAX;
-    int is_known[CLASSES] = {0};
-    for (size_t vertex = 0; vertex < fit->count; vertex++)
-        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++) {
-            int class = fit->edge_kinds[edge] * GROUPS + fit->groups[vertex];
-            int64_t ns = between(fit->times[fit->sources[edge]], fit->times[vertex]);
-            least[class] = all[class]++ && least[class] < ns ? least[class] : ns;
-            begins[class + 1] += (size_t)is_last(fit, vertex, fit->sources[edge]);
-        }
-    for (int class = 1; class <= CLASSES; class++)
-        begins[class] += begins[class - 1];
-    memcpy(at, begins, sizeof at);
-    for (size_t vertex = 0; vertex < fit->count; vertex++)
-        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
-            if (is_last(fit, vertex, fit->sources[edge]))
-                fit->values[at[fit->edge_kinds[edge] * GROUPS + fit->groups[vertex]]++] =
-                    between(fit->times[fit->sources[edge]], fit->times[vertex]);
-    for (int kind = 0; kind < KINDS; kind++) {
-        size_t first = begins[kind * GROUPS], stop = begins[(kind + 1) * GROUPS];
-        for (int class = kind * GROUPS; class < (kind + 1) * GROUPS; class++)
-            of_class[class] = usual(fit->values + begins[class], begins[class + 1] - begins[class]);
-        /* Now the values of a class may leave their places. */
-        int64_t of_kind = usual(fit->values + first, stop - first);
-        for (int class = kind * GROUPS; class < (kind + 1) * GROUPS; class++) {
-            is_known[class] = stop > first;
-            if (begins[class + 1] == begins[class])
-                of_class[class] = of_kind;
-            if (all[class] && is_known[class] && of_class[class] < least_known)
-                least_known = of_class[class];
-        }
-    }
-    for (int class = 0; class < CLASSES; class++)
-        if (!is_known[class] && all[class])
-            of_class[class] = least[class] < least_known ? least[class] : least_known;
-    for (size_t vertex = 0; vertex < fit->count; vertex++)
-        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
-            fit->edge_ns[edge] = of_class[fit->edge_kinds[edge] * GROUPS + fit->groups[vertex]];
 }
 
 PyObject *native_delays(PyObject *module, PyObject *args)
@@ -394,18 +429,23 @@ PyObject *native_delays(PyObject *module, PyObject *args)
         .added_kinds = all[ADDED_KINDS].buf, .waits = all[WAITS].buf, .kinds = all[KIND].buf, .edge_kinds = all[EDGE_KINDS].buf,
         .offsets = all[OFFSETS].buf, .sources = all[SOURCES].buf, .line_ns = all[LINE_NS].buf, .edge_ns = all[EDGE_NS].buf};
     if (is_valid) {
-        fit.last = malloc(((size_t)count + 1) * sizeof(int64_t));
+        fit.cause = malloc(((size_t)count + 1) * sizeof(int64_t));
         fit.values = malloc(((size_t)(count > edges ? count : edges) + 1) * sizeof(int64_t));
     }
-    int has_memory = fit.last != NULL && fit.values != NULL;
+    int has_memory = fit.cause != NULL && fit.values != NULL;
     if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
-        is_sound = sort_edges(&fit) && fit_lines(&fit);
-        if (is_sound)
-            fit_edges(&fit);
+        is_sound = sort_edges(&fit) && find_last(&fit);
+        if (is_sound) {
+            for (int pass = 0; pass < 2; pass++) {
+                fit_edges(&fit, pass == 0);
+                fit_lines(&fit);
+                find_causes(&fit);
+            }
+        }
         Py_END_ALLOW_THREADS
     }
-    free(fit.last);
+    free(fit.cause);
     free(fit.values);
     release(all, ALL);
     if (is_valid && !has_memory)

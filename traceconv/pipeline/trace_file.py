@@ -39,6 +39,7 @@ from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, So
 from traceconv.pipeline.task_launches import (
     drop_unclear_launch_flows,
     find_launches_by_arg,
+    find_launches_by_flow,
     find_repeated_launches,
 )
 from traceconv.pipeline.task_waits import set_op_summary_waits, settle_op_summary_waits
@@ -247,6 +248,8 @@ class _AnyTrace:
         assert second is not None
         if self._has_allocations and second.rules.memory is not None:
             insert_blocks(target, second.rules.memory)
+        if {"api", "task", "flow"} <= self._tables:
+            find_launches_by_flow(target)
         if second.launch_arg is not None and {"api", "task"} <= self._tables:
             unclear = find_launches_by_arg(target, second.launch_arg)
             message = f"tasks whose {second.launch_arg} occurs in another number of calls: their launch is unknown"
