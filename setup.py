@@ -1,4 +1,4 @@
-"""Build the C extension. Everything else about the package is in pyproject.toml."""
+"""Find the packages, and build the C extension. Everything else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("traceconv/native")
@@ -26,6 +26,7 @@ class BuildNative(build_ext):
 
 
 setup(
+    packages=["traceconv.schemas", *find_packages(include=["traceconv", "traceconv.*"])],
     cmdclass={"build_ext": BuildNative},
     ext_modules=[
         Extension(
