@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 import pytest
-from onnx_models import onnxruntime_values
+from op_values import agreeing_values
 from seeded_weights import image, seeded
 
 from traceconv.runtime.inputs import random_inputs
@@ -30,23 +30,9 @@ def inputs_of(model: CompiledModel, seed: int) -> dict[str, np.ndarray]:
 
 
 def compare(proto: onnx.ModelProto, model: CompiledModel, seed: int, *, steps: int = 0) -> dict[str, np.ndarray]:
-    """Outputs, once every tensor that leaves an op is what onnxruntime has for it; integers may be `steps` apart."""
-    inputs = inputs_of(model, seed)
-    made = [tensor.name for op in model.program.ops for tensor in op.writes]
-    outputs = model.program.graph.outputs
-    ours = model.executor.run(inputs, made)
-    theirs = onnxruntime_values(proto, inputs, [*made, *outputs])
-    # Some tensors are only ours (a copy that several ops read would be), never those that most ops make.
-    assert len(theirs) >= len(model.program.ops)
-    for name, value in theirs.items():
-        assert ours[name].dtype == value.dtype and ours[name].shape == value.shape, name
-        if value.dtype.kind in "iub":
-            np.testing.assert_allclose(ours[name].astype(np.int64), value.astype(np.int64), atol=steps, err_msg=name)
-        else:
-            precision = 5e-3 if value.dtype == np.float16 else 1e-4
-            scale = float(np.abs(value.astype(np.float64)).max()) if value.size else 0.0
-            np.testing.assert_allclose(ours[name], value, rtol=0, atol=precision * max(scale, 1e-6), err_msg=name)
-    return {name: ours[name] for name in outputs}
+    """The outputs, once every op's results agree; integers may be `steps` apart."""
+    values = agreeing_values(proto, model, inputs_of(model, seed), steps=steps)
+    return {name: values[name] for name in model.program.graph.outputs}
 
 
 def vary(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx_models import ModelBuilder, onnxruntime_values
+from op_values import agreeing_values
 
 from traceconv.runtime.fusion import FusedGraph, fuse
 from traceconv.runtime.inputs import random_inputs
@@ -28,11 +29,7 @@ def rules(proto: onnx.ModelProto) -> Counter[str]:
 def ops(proto: onnx.ModelProto) -> list[DeviceOp]:
     """The device ops, once their numbers are seen to be right."""
     model = compile_model(FoundModel("test", proto))
-    inputs = random_inputs(model, 1)
-    made = [tensor.name for op in model.program.ops for tensor in op.writes]
-    ours = model.executor.run(inputs, made)
-    for name, value in onnxruntime_values(proto, inputs, [*made, *model.program.graph.outputs]).items():
-        np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=1e-4)
+    agreeing_values(proto, model, random_inputs(model, 1))
     return list(model.program.ops)
 
 

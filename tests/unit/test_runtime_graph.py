@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import ModelBuilder, onnxruntime_values
+from onnx_models import ModelBuilder
+from op_values import agreeing_values
 from runtime_reader import Capture
 
 from traceconv.base.errors import InputError, ModelError
@@ -22,17 +22,6 @@ from traceconv.runtime.zoo import FoundModel
 
 def compiled(proto: onnx.ModelProto, **options: Any) -> CompiledModel:
     return compile_model(FoundModel("test", proto), **options)
-
-
-def agrees(proto: onnx.ModelProto, model: CompiledModel, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    made = [tensor.name for op in model.program.ops for tensor in op.writes]
-    ours = model.executor.run(inputs, made)
-    theirs = onnxruntime_values(proto, inputs, [*made, *model.program.graph.outputs])
-    assert theirs
-    for name, value in theirs.items():
-        assert ours[name].shape == value.shape and ours[name].dtype == value.dtype
-        np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
-    return ours
 
 
 def info(name: str, elem_type: int = TensorProto.FLOAT, shape: list[int] | None = None) -> onnx.ValueInfoProto:
@@ -69,7 +58,7 @@ def test_an_if_is_one_op_of_the_ai_cpu_and_takes_the_right_branch() -> None:
     assert op.core == "AI_CPU" and not op.dynamic
     assert {tensor.name for tensor in op.reads} >= {"t0_0"}
     for value in (1.0, -1.0):
-        agrees(proto, model, {"x": np.full((2, 3), value, np.float32)})
+        agreeing_values(proto, model, {"x": np.full((2, 3), value, np.float32)}, rtol=1e-5)
 
 
 def test_what_cannot_run_inside_a_branch_is_named(tmp_path: Path) -> None:
@@ -109,7 +98,7 @@ def test_open_dimensions_are_those_of_the_inputs(batch: int, tokens: int) -> Non
     assert not model.program.graph.dynamic
     (output,) = model.program.graph.outputs
     assert model.program.graph.tensors[output].shape == (batch, 2, tokens, 3)
-    agrees(proto, model, inputs)
+    agreeing_values(proto, model, inputs, rtol=1e-5)
 
 
 def test_open_dimensions_are_named_and_must_agree() -> None:
@@ -154,12 +143,12 @@ def test_shapes_that_depend_on_values_are_those_of_the_inputs() -> None:
     model = compiled(proto, seed=3)
     first = random_inputs(model, 3)
     found, count = model.program.graph.outputs
-    values = agrees(proto, model, first)
+    values = agreeing_values(proto, model, first, rtol=1e-5)
     # The program has the shapes that its own inputs lead to; others are computed right all the same.
     assert model.program.graph.tensors[found].shape == values[found].shape == (int((first["x"] > 0).sum()),)
     assert found in model.program.graph.dynamic and count not in model.program.graph.dynamic
     for x in (np.full((3, 4), -1, np.float32), np.ones((3, 4), np.float32)):
-        assert agrees(proto, model, {"x": x})[count] == (x > 0).sum()
+        assert agreeing_values(proto, model, {"x": x}, rtol=1e-5)[count] == (x > 0).sum()
 
 
 def test_ops_of_such_shapes_are_dynamic_in_the_log(tmp_path: Path) -> None:
@@ -226,7 +215,7 @@ def test_equal_layers_share_kernels() -> None:
     kernels = {id(kernel.session) for kernel in model.executor.kernels}
     assert len(model.program.ops) > 60 and len(kernels) < 10
     proto = deep(40)
-    agrees(proto, model, random_inputs(model, 0))
+    agreeing_values(proto, model, random_inputs(model, 0), rtol=1e-5)
 
 
 def test_a_weight_that_is_given_as_an_input_too_is_a_weight() -> None:

@@ -9,8 +9,9 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto
-from onnx_models import ModelBuilder, onnxruntime_values
+from onnx_models import ModelBuilder
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
+from op_values import agreeing_values
 
 from traceconv.base.errors import InputError, ModelError, UsageError
 from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
@@ -22,18 +23,6 @@ from traceconv.runtime.zoo import LIGHT_MODELS, FoundModel, find_model, model_na
 
 def compiled(proto: onnx.ModelProto, batch: int | None = None) -> CompiledModel:
     return compile_model(FoundModel("test", proto), batch)
-
-
-def agrees(proto: onnx.ModelProto, model: CompiledModel, seed: int = 0, rtol: float = 1e-4) -> None:
-    """Every tensor that leaves an op is what onnxruntime has for it in the model as it is."""
-    inputs = random_inputs(model, seed)
-    made = [tensor.name for op in model.program.ops for tensor in op.writes]
-    ours = model.executor.run(inputs, made)
-    theirs = onnxruntime_values(proto, inputs, [*made, *model.program.graph.outputs])
-    assert theirs
-    for name, value in theirs.items():
-        scale = float(np.abs(value).max()) if value.size else 0.0
-        np.testing.assert_allclose(ours[name], value, rtol=rtol, atol=rtol * max(scale, 1e-6), err_msg=name)
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -52,7 +41,8 @@ def test_every_named_model_is_lowered_completely(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50"])
 def test_outputs_are_those_of_onnxruntime(name: str) -> None:
-    agrees(find_model(name).proto, compile_model(name))
+    model = compile_model(name)
+    agreeing_values(find_model(name).proto, model, random_inputs(model, 0))
 
 
 @pytest.mark.parametrize("name", ["squeezenet", "mini_resnet", "mini_transformer"])
@@ -194,14 +184,15 @@ def test_an_unsupported_batch_size_is_refused() -> None:
 def test_a_dynamic_batch_runs_with_a_batch() -> None:
     model = compiled(dynamic_batch(), 7)
     assert model.program.graph.tensors["x"].shape == (7, 3)
-    agrees(dynamic_batch(), model)
+    agreeing_values(dynamic_batch(), model, random_inputs(model, 0))
 
 
 def test_an_op_of_onnxruntimes_own_domain_runs() -> None:
     b = ModelBuilder()
     y = b.node("MatMul", [b.node("Gelu", ["x"], domain="com.microsoft"), b.weight((3, 4))])
     proto = b.model({"x": [2, 3]}, [y], domains=[("com.microsoft", 1)])
-    agrees(proto, compiled(proto))
+    model = compiled(proto)
+    agreeing_values(proto, model, random_inputs(model, 0))
 
 
 def test_shapes_and_constants_are_folded() -> None:
@@ -214,7 +205,7 @@ def test_shapes_and_constants_are_folded() -> None:
     proto = b.model({"x": [2, 3, 4]}, [y])
     model = compiled(proto)
     assert [op.op_type for op in model.program.ops] == ["MatMulV2"]
-    agrees(proto, model)
+    agreeing_values(proto, model, random_inputs(model, 0))
 
 
 @pytest.mark.parametrize(("dtype", "elem_type"), [(np.float16, TensorProto.FLOAT16), (np.float64, TensorProto.DOUBLE)])
@@ -224,7 +215,7 @@ def test_other_floats_run(dtype: type, elem_type: int) -> None:
     proto = b.model({"x": [3, 6]}, [b.node("Relu", [b.node("MatMul", ["x", weight])])], elem_types={"x": elem_type})
     model = compiled(proto)
     assert [op.core for op in model.program.ops] == ["AI_CORE"]
-    agrees(proto, model, rtol=1e-2)
+    agreeing_values(proto, model, random_inputs(model, 0), rtol=1e-2)
 
 
 def test_a_model_of_views_alone_still_runs() -> None:
@@ -232,7 +223,7 @@ def test_a_model_of_views_alone_still_runs() -> None:
     proto = b.model({"x": [2, 6]}, [b.node("Flatten", [b.node("Identity", ["x"])])])
     model = compiled(proto)
     assert len(model.program.ops) >= 1
-    agrees(proto, model)
+    agreeing_values(proto, model, random_inputs(model, 0))
 
 
 # Names and inputs
@@ -262,7 +253,7 @@ def test_ids_stay_below_what_they_index() -> None:
     model = compiled(proto)
     values = random_inputs(model, 3)["ids"]
     assert values.max() == 9 and values.min() == 0
-    agrees(proto, model)
+    agreeing_values(proto, model, random_inputs(model, 0))
 
 
 def test_inputs_from_a_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from traceconv.base.errors import InputError, OutputError, UsageError, option, printable, reason_of
+from traceconv.base.errors import InputError, OutputError, UsageError, option, printable
 from traceconv.export.registry import Written
 from traceconv.lake.entries import Entry, TableFile, Value, entry_name, key_of, parse_entry
 from traceconv.lake.folder import LakeFolder, lake_folder, new_file_name
@@ -103,8 +103,6 @@ def _entry_in(folder: LakeFolder, key: str, *, overwrite: bool) -> tuple[Entry |
     if isinstance(content, FileNotFoundError):
         return None, False
     try:
-        if isinstance(content, OSError):
-            raise InputError(f"can't be read ({reason_of(content)})")
         return parse_entry(key, content), True
     except InputError as error:
         if overwrite:

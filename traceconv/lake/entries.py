@@ -173,8 +173,6 @@ def read_lake(folder: LakeFolder) -> Lake:
         )
     for name, content in zip(names, folder.read(f"{ENTRIES}/{name}" for name in names), strict=True):
         try:
-            if isinstance(content, OSError):
-                raise InputError(f"can't be read ({reason_of(content)})")
             lake.entries.append(parse_entry(name.removesuffix(".json"), content))
         except InputError as error:
             lake.problems.append(f"{folder.shown}: the entry {ENTRIES}/{printable(name)} {error}; its run is omitted")
@@ -202,8 +200,13 @@ def check_files(lake: Lake) -> Iterator[str]:
             yield f"{lake.folder.shown}: {printable(path)} is damaged; export run {entry.label} again with --overwrite"
 
 
-def parse_entry(key: str, content: bytes) -> Entry:
-    """Parse an entry. Raises InputError, with what is wrong, for one that is damaged or of another version."""
+def parse_entry(key: str, content: bytes | OSError) -> Entry:
+    """Parse an entry, as `LakeFolder.read` yields it.
+
+    Raises InputError, with what is wrong, for one that can't be read, is damaged or of another version.
+    """
+    if isinstance(content, OSError):
+        raise InputError(f"can't be read ({reason_of(content)})")
     try:
         raw: Any = json.loads(content)
     except (ValueError, RecursionError):

@@ -165,9 +165,7 @@ def _add_run(
             run = import_run(recording, names, writer, observer)
             writer.commit()
         with open_own_file(store) as connection:
-            entry, added = add_run(
-                connection, run.run_id, folder, overwrite=overwrite, added_ns=added_ns
-            )  # fmt: skip
+            entry, added = add_run(connection, run.run_id, folder, overwrite=overwrite, added_ns=added_ns)
     finally:
         remove_database(store)
     if not added:
@@ -188,8 +186,6 @@ def _entry_of(folder: LakeFolder, digest: str) -> Entry | None:
     if isinstance(content, FileNotFoundError):
         return None
     try:
-        if isinstance(content, OSError):
-            raise InputError(f"can't be read ({reason_of(content)})")
         return parse_entry(key, content)
     except InputError as error:
         raise InputError(
