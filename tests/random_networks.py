@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from hypothesis import strategies as st
+from modelled_trainer import Trainer
 from onnx_models import ModelBuilder
 
-from tests.modelled_trainer import Trainer
 from traceconv.runtime import counters
 from traceconv.runtime.bfloat16 import narrowed
 from traceconv.runtime.cost import memory_cycles

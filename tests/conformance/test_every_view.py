@@ -21,9 +21,9 @@ from pathlib import Path
 import duckdb
 import pytest
 from duckdb_versions import OLDEST_PACKAGE, python_of, runnable_shell
+from store_builder import build_store
 
 import traceconv
-from tests.store_builder import build_store
 from traceconv.reports.catalog import reports
 
 Rows = list[tuple[str, ...]]

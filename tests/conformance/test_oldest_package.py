@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
 from duckdb_versions import OLDEST_PACKAGE, ROOT, python_of
 
-from tests.capture_builder import CaptureBuilder
 from tests.conformance.shared_data import shared
 
 SMALL = ("torch/triton_example.json.gz",)

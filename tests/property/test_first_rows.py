@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from store_builder import build_store
 
 import traceconv
-from tests.store_builder import build_store
 
 TASKS = 30
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from capture_builder import CaptureBuilder
 
 import traceconv
-from tests.capture_builder import CaptureBuilder
 from traceconv.base.errors import StoreError, UsageError
 from traceconv.reports import fetch
 from traceconv.reports.result import ReportRows

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from capture_builder import CaptureBuilder
+from store_builder import build_store
 
 import traceconv
-from tests.capture_builder import CaptureBuilder
-from tests.store_builder import build_store
 from traceconv.base.errors import InputError, StoreError, UsageError
 from traceconv.store.database import open_store
 

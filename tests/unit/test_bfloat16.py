@@ -11,13 +11,13 @@ import onnx
 import pytest
 from commands import Command
 from ingest_checks import ingested
+from modelled_trainer import Trainer
 from onnx import TensorProto, helper
 from onnx_models import ModelBuilder, in_type, onnxruntime_values
 from stores import query
 from training_models import convnet, digits, mlp
 
 import traceconv
-from tests.modelled_trainer import Trainer
 from traceconv.base.errors import InputError
 from traceconv.cli.app import run
 from traceconv.runtime.bfloat16 import BF16, narrowed, rounded

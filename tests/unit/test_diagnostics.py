@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from capture_builder import CaptureBuilder
+from trace_files import write_trace
 
-from tests.capture_builder import CaptureBuilder
-from tests.trace_files import write_trace
 from traceconv.base.diagnostics import Account, Accounts, Code, ImportLog, Severity
 from traceconv.base.errors import TraceconvError, printable, suggestion
 

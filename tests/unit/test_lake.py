@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 from commands import Command
 from ingest_checks import all_rows
-from store_builder import DIGESTS, store_of_runs
+from store_builder import DIGESTS, build_store, store_of_runs
 from stores import query
 
 import traceconv
-from tests.store_builder import build_store
 from traceconv.base.errors import InputError, OutputError, UsageError
 from traceconv.cli.app import run
 from traceconv.export.parquet import export_parquet

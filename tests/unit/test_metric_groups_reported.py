@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capture_builder import CaptureBuilder
+from runtime_reader import Capture
 
 import traceconv
-from tests.capture_builder import CaptureBuilder
-from tests.runtime_reader import Capture
 from traceconv.cli.app import run as run_command
 from traceconv.runtime import counters
 from traceconv.runtime.spec import reference_npu

@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx_models import onnxruntime_values
 from references import dangling
 from runtime_reader import Capture
 
 import traceconv
-from tests.onnx_models import onnxruntime_values
 from traceconv.base.errors import InputError, OutputError, UsageError
 from traceconv.runtime.live import PROCESS
 from traceconv.runtime.zoo import find_model

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from modelled_trainer import Trainer
 from onnx.reference import ReferenceEvaluator
 from onnx_models import ModelBuilder
 from training_models import convnet, digits, mlp
 
-from tests.modelled_trainer import Trainer
 from traceconv.base.errors import InputError, ModelError, UsageError
 from traceconv.runtime.training.compile import compile_training
 from traceconv.runtime.training.optimizers import Optimizer

@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 import pytest
 from ingest_checks import ingested
+from modelled_trainer import Trainer
 from onnx_models import ModelBuilder
 from stores import query
 from training_models import convnet
 
-from tests.modelled_trainer import Trainer
 from traceconv.cli.app import run
 from traceconv.runtime.lower import DeviceOp
 from traceconv.runtime.training.compile import compile_training
