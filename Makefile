@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long fuzz sanitize check bench bench-quick docs format package-check wheel clean
+.PHONY: help demo test test-long test-spark fuzz sanitize check bench bench-quick docs format package-check wheel clean
 
 help: ## list the targets
 	@echo "Usage: make TARGET"

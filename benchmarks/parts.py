@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -180,26 +180,12 @@ def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
 
 def decode(capture: str) -> dict[str, Any]:
     """Framing, CRC and decoding of all files of a capture: bytes, and seconds, best of three."""
-    from traceconv.formats.npulog.discover import find_captures
-    from traceconv.schema import record_by_tag
-    from traceconv.wire.codec import decode_block
-    from traceconv.wire.frames import Block, FrameDecoder
-
-    (folder,) = find_captures([Path(capture)])
+    files = _files(capture)
 
     def read() -> int:
-        count = 0
-        for file in folder.files:
-            decoder = FrameDecoder()
-            with file.path.open("rb", buffering=0) as stream:
-                while chunk := stream.read(2 << 20):
-                    for item in decoder.feed(chunk):
-                        assert isinstance(item, Block)
-                        schema = record_by_tag()[item.tag]
-                        count += len(decode_block(item, schema, schema))
-        return count
+        return sum(len(block) for file in files for block in _blocks(file))
 
-    return {"seconds": _best(read), "bytes": sum(file.size_bytes for file in folder.files)}
+    return {"seconds": _best(read), "bytes": sum(file.size_bytes for file in files)}
 
 
 def nesting(capture: str) -> dict[str, Any]:
@@ -248,19 +234,29 @@ def _records(capture: str, record_name: str) -> Any:
     """Decode all records of a type."""
     import numpy as np
 
+    return np.concatenate([block for file in _files(capture) if file.record == record_name for block in _blocks(file)])
+
+
+def _files(capture: str) -> Any:
     from traceconv.formats.npulog.discover import find_captures
-    from traceconv.schema import record
+
+    (folder,) = find_captures([Path(capture)])
+    return folder.files
+
+
+def _blocks(file: Any) -> Iterator[Any]:
+    """Yield the records of a file, block by block."""
+    from traceconv.schema import record_by_tag
     from traceconv.wire.codec import decode_block
     from traceconv.wire.frames import Block, FrameDecoder
 
-    schema = record(record_name)
-    parts = []
-    for file in find_captures([Path(capture)])[0].files:
-        if file.record == record_name:
-            for item in FrameDecoder().feed(file.path.read_bytes()):
+    decoder = FrameDecoder()
+    with file.path.open("rb", buffering=0) as stream:
+        while chunk := stream.read(2 << 20):
+            for item in decoder.feed(chunk):
                 assert isinstance(item, Block)
-                parts.append(decode_block(item, schema, schema))
-    return np.concatenate(parts)
+                schema = record_by_tag()[item.tag]
+                yield decode_block(item, schema, schema)
 
 
 def _best(work: Callable[[], object], times: int = 3) -> float:

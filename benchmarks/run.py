@@ -414,9 +414,8 @@ class Bench:
         store.unlink()
 
 
-def _best_of(times: int, work: object) -> float:
-    assert callable(work)
-    return min(float(work()) for _ in range(times))
+def _best_of(times: int, work: Callable[[], float]) -> float:
+    return min(work() for _ in range(times))
 
 
 def _cold(arguments: list[str]) -> float:
