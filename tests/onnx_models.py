@@ -32,11 +32,17 @@ class ModelBuilder:
         self.weights.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
-    def node(self, op_type: str, inputs: Sequence[str], outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
-        names = [f"t{len(self.nodes)}_{k}" for k in range(outputs)]
+    def node(self, op_type: str, inputs: Sequence[str], domain: str = "", **attributes: Any) -> str:
+        """Add a node with one result; return its name."""
+        return self.results(op_type, inputs, 1, domain, **attributes)[0]
+
+    def results(
+        self, op_type: str, inputs: Sequence[str], count: int, domain: str = "", **attributes: Any
+    ) -> list[str]:
+        names = [f"t{len(self.nodes)}_{k}" for k in range(count)]
         name = f"{op_type.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, list(inputs), names, name=name, domain=domain, **attributes))
-        return names[0] if outputs == 1 else names
+        return names
 
     def model(
         self,
@@ -66,6 +72,13 @@ class ModelBuilder:
             else:
                 entry.CopyFrom(helper.make_tensor_value_info(entry.name, TensorProto.FLOAT, None))
         return model
+
+
+def gelu(b: ModelBuilder, x: str) -> str:
+    """GELU as exporters write it out."""
+    root, one, half = (b.constant(np.float32(value)) for value in (2**0.5, 1.0, 0.5))
+    y = b.node("Add", [b.node("Erf", [b.node("Div", [x, root])]), one])
+    return b.node("Mul", [b.node("Mul", [x, y]), half])
 
 
 def onnxruntime_values(model: onnx.ModelProto, feeds: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def token_networks(draw: st.DrawFn) -> onnx.ModelProto:
         elif block == "mean":
             x = b.node("Sub", [x, b.node("ReduceMean", [x], axes=[-1], keepdims=1)])
         elif block == "split":
-            left, right = b.node("Split", [x], outputs=2, axis=-1)
+            left, right = b.results("Split", [x], 2, axis=-1)
             x = b.node("Concat", [right, b.node("Neg", [left])], axis=-1)
         else:
             y = b.node("Reshape", [x, b.constant(np.array([0, -1, 2], np.int64))])

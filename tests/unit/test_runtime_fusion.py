@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
-from onnx_models import ModelBuilder, onnxruntime_values
+from onnx_models import ModelBuilder, gelu, onnxruntime_values
 from op_values import agreeing_values
 
 from traceconv.runtime.fusion import FusedGraph, fuse
@@ -35,13 +35,11 @@ def ops(proto: onnx.ModelProto) -> list[DeviceOp]:
 
 def norm(b: ModelBuilder, x: str, channels: int) -> str:
     parameters = [b.weight((channels,)) for _ in range(3)] + [b.weight((channels,), positive=True)]
-    result: str = b.node("BatchNormalization", [x, *parameters])
-    return result
+    return b.node("BatchNormalization", [x, *parameters])
 
 
 def conv(b: ModelBuilder, x: str, c_in: int, c_out: int) -> str:
-    result: str = b.node("Conv", [x, b.weight((c_out, c_in, 3, 3))], pads=[1, 1, 1, 1])
-    return result
+    return b.node("Conv", [x, b.weight((c_out, c_in, 3, 3))], pads=[1, 1, 1, 1])
 
 
 def test_conv_norm_activation_become_one_op() -> None:
@@ -126,13 +124,6 @@ def test_what_follows_a_product_split_along_k_is_done_with_its_sum() -> None:
     assert vec[0] < vec[1] < vec[2]
 
 
-def gelu(b: ModelBuilder, x: str) -> str:
-    root, one, half = (b.constant(np.float32(value)) for value in (2**0.5, 1.0, 0.5))
-    y = b.node("Add", [b.node("Erf", [b.node("Div", [x, root])]), one])
-    result: str = b.node("Mul", [b.node("Mul", [x, y]), half])
-    return result
-
-
 def test_gelu_written_out_is_one_op_and_joins_a_product() -> None:
     b = ModelBuilder()
     (op,) = ops(b.model({"x": [2, 6]}, [gelu(b, "x")]))
@@ -174,11 +165,11 @@ def test_views_are_not_tasks_and_are_kept_with_their_producers() -> None:
 
 def test_dropout_whose_mask_is_read_is_a_task() -> None:
     b = ModelBuilder()
-    y, mask = b.node("Dropout", [b.node("Relu", ["x"])], outputs=2)
+    y, mask = b.results("Dropout", [b.node("Relu", ["x"])], 2)
     proto = b.model({"x": [2, 3]}, [y, b.node("Not", [mask])])
     assert [op.op_type for op in ops(proto)] == ["Relu", "Identity", "LogicalNot"]
     b = ModelBuilder()
-    y, _ = b.node("Dropout", [b.node("Relu", ["x"])], outputs=2)
+    y, _ = b.results("Dropout", [b.node("Relu", ["x"])], 2)
     assert len(ops(b.model({"x": [2, 3]}, [y]))) == 1
 
 
@@ -208,8 +199,7 @@ def small_norm(b: ModelBuilder, x: str, *, twice: bool = False, inverse: bool = 
     y = b.node("Mul", [centred, b.node("Div", [one, root])]) if inverse else b.node("Div", [centred, root])
     if affine:
         y = b.node("Add", [b.node("Mul", [b.weight((6,)), y]), b.weight((6,))])
-    result: str = y
-    return result
+    return y
 
 
 @pytest.mark.parametrize("options", [{}, {"twice": True}, {"inverse": True}, {"affine": False}], ids=str)
@@ -260,8 +250,7 @@ def attention(b: ModelBuilder, mask: str | None, *, scale_first: bool = False) -
     elif mask == "where":
         seen = b.constant(np.tril(np.ones((1, 1, 5, 5), bool)))
         scores = b.node("Where", [seen, scores, b.constant(np.float32(-1e9))])
-    result: str = b.node("MatMul", [b.node("Softmax", [scores], axis=-1), v])
-    return result
+    return b.node("MatMul", [b.node("Softmax", [scores], axis=-1), v])
 
 
 @pytest.mark.parametrize("mask", [None, "add", "where"])
@@ -403,8 +392,7 @@ def test_a_dequantize_that_two_ops_read_is_fused_with_both() -> None:
     pair = [b.constant(np.float32(0.1)), b.constant(np.uint8(128))]
 
     def step(x: str) -> str:
-        result: str = b.node("DequantizeLinear", [b.node("QuantizeLinear", [x, *pair]), *pair])
-        return result
+        return b.node("DequantizeLinear", [b.node("QuantizeLinear", [x, *pair]), *pair])
 
     x = step("x")
     left = step(b.node("Relu", [x]))

@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Sequence[int], Callable[[ModelBuilder], Any], str, str]] 
         "StridedSliceV2",
         "AI_VECTOR_CORE",
     ),
-    "split": ([4, 9], lambda b: b.node("Split", ["x", ints(b, 2, 7)], outputs=2, axis=1), "SplitV", "AI_VECTOR_CORE"),
+    "split": ([4, 9], lambda b: b.results("Split", ["x", ints(b, 2, 7)], 2, axis=1), "SplitV", "AI_VECTOR_CORE"),
     "pad": ([1, 1, 4, 4], lambda b: b.node("Pad", ["x", ints(b, 0, 0, 1, 1, 0, 0, 2, 2)]), "PadV3", "AI_VECTOR_CORE"),
     "resize": (
         [1, 2, 4, 4],
@@ -112,7 +112,7 @@ CASES: dict[str, tuple[Sequence[int], Callable[[ModelBuilder], Any], str, str]] 
     "pixels": ([1, 8, 2, 2], lambda b: b.node("DepthToSpace", ["x"], blocksize=2), "DepthToSpace", "AI_VECTOR_CORE"),
     "gather": ([4, 9], lambda b: b.node("Gather", ["x", ints(b, 3, 0)], axis=1), "GatherV2", "AI_VECTOR_CORE"),
     "argmax": ([4, 9], lambda b: b.node("ArgMax", ["x"], axis=1), "ArgMaxV2", "AI_VECTOR_CORE"),
-    "topk": ([4, 9], lambda b: b.node("TopK", ["x", ints(b, 3)], outputs=2), "TopK", "AI_CPU"),
+    "topk": ([4, 9], lambda b: b.results("TopK", ["x", ints(b, 3)], 2), "TopK", "AI_CPU"),
     "to_int": ([4, 9], lambda b: b.node("Cast", ["x"], to=TensorProto.INT32), "Cast", "AI_VECTOR_CORE"),
     "empty": (
         [4, 9],

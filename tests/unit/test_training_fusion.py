@@ -9,7 +9,7 @@ import onnx
 import pytest
 from ingest_checks import ingested
 from modelled_trainer import Trainer
-from onnx_models import ModelBuilder
+from onnx_models import ModelBuilder, gelu
 from stores import query
 from training_models import convnet
 
@@ -38,25 +38,15 @@ def names(op: DeviceOp) -> set[str]:
 
 
 def conv(b: ModelBuilder, x: str) -> str:
-    result: str = b.node("Conv", [x, b.weight((3, 3, 3, 3)), b.weight((3,))], pads=[1, 1, 1, 1])
-    return result
+    return b.node("Conv", [x, b.weight((3, 3, 3, 3)), b.weight((3,))], pads=[1, 1, 1, 1])
 
 
 def norm(b: ModelBuilder, x: str) -> str:
-    result: str = b.node("BatchNormalization", [x, *(b.weight((3,), positive=True) for _ in range(4))])
-    return result
+    return b.node("BatchNormalization", [x, *(b.weight((3,), positive=True) for _ in range(4))])
 
 
 def dense(b: ModelBuilder, x: str) -> str:
-    result: str = b.node("Add", [b.node("MatMul", [x, b.weight((6, 6))]), b.weight((6,))])
-    return result
-
-
-def gelu(b: ModelBuilder, x: str) -> str:
-    root, one, half = (b.constant(np.float32(value)) for value in (2**0.5, 1.0, 0.5))
-    y = b.node("Add", [b.node("Erf", [b.node("Div", [x, root])]), one])
-    result: str = b.node("Mul", [b.node("Mul", [x, y]), half])
-    return result
+    return b.node("Add", [b.node("MatMul", [x, b.weight((6, 6))]), b.weight((6,))])
 
 
 def layer_norm(b: ModelBuilder, x: str) -> str:
@@ -64,8 +54,7 @@ def layer_norm(b: ModelBuilder, x: str) -> str:
     power = b.node("Pow", [centred, b.constant(np.float32(2))])
     variance = b.node("Add", [b.node("ReduceMean", [power], axes=[-1], keepdims=1), b.constant(np.float32(0.1))])
     y = b.node("Mul", [b.node("Div", [centred, b.node("Sqrt", [variance])]), b.weight((6,))])
-    result: str = b.node("Add", [y, b.weight((6,))])
-    return result
+    return b.node("Add", [y, b.weight((6,))])
 
 
 def test_conv_bias_relu_keeps_only_the_activation() -> None:
