@@ -11,11 +11,12 @@ import pytest
 from ingest_checks import taken
 
 BASE_US = 1_700_000_000_000_000
-ON = {"device": 0, "stream": 7}
+STREAM = {"stream": 7}
+ON = {"device": 0, **STREAM}
 
 
 def event(cat: str, name: str, us: int, dur: int, **args: Any) -> dict[str, Any]:
-    track = {"pid": 0, "tid": args.get("stream", 7)} if "device" in args else {"pid": 1, "tid": 1}
+    track = {"pid": 0, "tid": args.get("stream", 7)} if args.keys() & {"device", "inDevice"} else {"pid": 1, "tid": 1}
     return {"ph": "X", "cat": cat, "name": name, **track, "ts": BASE_US + us, "dur": dur, "args": args}
 
 
@@ -58,6 +59,22 @@ EVENTS = [
     event("mlu_memset", "Memset", 350, 5, device=2, stream=1),
     event("GCU_MEMSET", "Memset", 355, 5, device=2, stream=1),
     event("mlu_runtime", "cnInvokeKernel", 360, 5, correlation=14),
+    # A copy between devices names three of them; inDevice is that of its process in the trace.
+    event(
+        "gpu_memcpy",
+        "Memcpy PtoP (Device -> Device)",
+        370,
+        5,
+        fromDevice=3,
+        inDevice=0,
+        toDevice=2,
+        inContext=1,
+        **STREAM,
+    ),
+    event("cuda_event", "cudaEvent", 380, 0, event_id=1, **ON),
+    # XPUs have queues instead of streams.
+    {**event("kernel", "gemm_kernel", 390, 5, device=1, **{"sycl queue": 4}), "tid": 4},
+    {**event("gpu_memcpy", "Memcpy M2D", 395, 5, device=1, bytes=24, **{"sycl queue": 5}), "tid": 5},
 ]
 
 
@@ -75,14 +92,18 @@ def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
     )
     assert rows.fetchall() == [
         ("collective", "KERNEL", ["ncclDevKernel_A", "ncclKernel_Broa"]),
-        ("compute", "KERNEL", ["ampere_sgemm", "void at::native", "triton_red_fuse", "fused_op", "event_wait_free"]),
+        (
+            "compute",
+            "KERNEL",
+            ["ampere_sgemm", "void at::native", "triton_red_fuse", "fused_op", "event_wait_free", "gemm_kernel"],
+        ),
         ("copy", "DMA", ["dma copy", "dma_request", "dma_request"]),
-        ("copy", "MEMCPY", ["Memcpy DtoH (De", "Memcpy DtoH", "Memcpy HtoD"]),
+        ("copy", "MEMCPY", ["Memcpy DtoH (De", "Memcpy DtoH", "Memcpy HtoD", "Memcpy PtoP (De", "Memcpy M2D"]),
         ("copy", "MEMSET", ["Memset (Device)", "Memset", "Memset"]),
         (
             "sync",
             "SYNC",
-            ["Stream Wait Eve", "Context Sync", "event_wait", "event_record", "event_wait"],
+            ["Stream Wait Eve", "Context Sync", "event_wait", "event_record", "event_wait", "cudaEvent"],
         ),
     ]
 
@@ -93,15 +114,29 @@ def test_bytes_of_copies(store: duckdb.DuckDBPyConnection) -> None:
         ("Memcpy DtoH", 8),
         ("Memcpy DtoH (Device -> Pageable)", 64),
         ("Memcpy HtoD", 16),
+        ("Memcpy M2D", 24),
         ("Memset (Device)", 32),
         ("dma_request", 64),
         ("dma_request", 4096),
     ]
 
 
+def test_devices_and_streams_by_the_names_of_each_runtime(store: duckdb.DuckDBPyConnection) -> None:
+    rows = store.execute(
+        "SELECT name, device_id, stream_id, context_id FROM task WHERE start_ns >= ? ORDER BY start_ns",
+        [(BASE_US + 370) * 1000],
+    )
+    assert rows.fetchall() == [
+        ("Memcpy PtoP (Device -> Device)", 0, 7, 1),
+        ("cudaEvent", 0, 7, None),
+        ("gemm_kernel", 1, 4, None),
+        ("Memcpy M2D", 1, 5, None),
+    ]
+
+
 def test_only_kernels_are_operators(store: duckdb.DuckDBPyConnection) -> None:
     assert store.execute("SELECT sum(count)::BIGINT, sum(total_ns)::BIGINT FROM op_statistic").fetchall() == [
-        (7, 31_000)
+        (8, 36_000)
     ]
 
 

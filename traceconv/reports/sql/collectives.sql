@@ -23,7 +23,7 @@
 -- collective = { type = "VARCHAR", unit = "enum", doc = "Kind of collective (collective.collective); NULL if unknown." }
 -- dtype = { type = "VARCHAR", unit = "text", doc = "Data type; NULL if unknown." }
 -- message_bytes = { type = "BIGINT", unit = "byte", doc = "Size as nccl-tests defines it (collective.message_bytes); NULL if unknown." }
--- count = { type = "BIGINT", unit = "count", doc = "Collectives." }
+-- count = { type = "BIGINT", unit = "count", doc = "Collectives that ended; the times refer to these." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Those without an end in the source; not counted in other columns." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations." }
 -- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration." }
@@ -52,7 +52,7 @@ WITH arrival AS (
 {{collective_arrivals}}
 ), summed AS (
   SELECT run_id, min(rank) AS rank, device_id, comm_group, group_ranks, group_size, collective, dtype,
-         message_bytes, count(*) AS count, count(dur_ns) AS finished, sum(dur_ns) AS total, min(dur_ns) AS shortest,
+         message_bytes, count(*) AS started, count(dur_ns) AS finished, sum(dur_ns) AS total, min(dur_ns) AS shortest,
          max(dur_ns) AS longest, count(wait_ns) AS matched, min(rank_count) FILTER (WHERE wait_ns IS NOT NULL) AS ranks,
          sum(wait_ns) AS waits, sum(transfer_ns) AS transfers, sum(launch_skew_ns) AS launches,
          count(*) FILTER (WHERE is_last) AS lasts,
@@ -72,8 +72,8 @@ WITH arrival AS (
          TRY(message_bytes::HUGEINT * matched * 1000000000) AS matched_moved
   FROM summed
 )
-SELECT run_id, rank, device_id, comm_group, group_ranks, group_size, collective, dtype, message_bytes, count,
-       count - finished AS unfinished_count, TRY_CAST(total AS BIGINT) AS total_ns, shortest AS min_ns,
+SELECT run_id, rank, device_id, comm_group, group_ranks, group_size, collective, dtype, message_bytes, finished AS count,
+       started - finished AS unfinished_count, TRY_CAST(total AS BIGINT) AS total_ns, shortest AS min_ns,
        TRY_CAST(total // nullif(finished, 0) AS BIGINT) AS mean_ns, longest AS max_ns,
        TRY_CAST(moved // nullif(total, 0) AS BIGINT) AS algorithm_bytes_per_s,
        TRY_CAST(TRY(moved * bus_parts) // nullif(TRY(total * group_size), 0) AS BIGINT) AS bus_bytes_per_s,
