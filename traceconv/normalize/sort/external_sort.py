@@ -86,6 +86,7 @@ class ExternalSort:
                     parts.append(part)
             if parts:
                 yield self._sorted(parts)
+        self.close()
 
     def _up_to(self, run: int, bound: int | None, held: RecordArray, at: int) -> tuple[RecordArray, RecordArray, int]:
         """Return the rows of a run with keys below `bound`, the rows read beyond them, and where to read on."""

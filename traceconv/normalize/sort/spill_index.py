@@ -49,7 +49,7 @@ class SpillIndex:
 
     def look_up(self, keys: UInt64) -> tuple[Mask, dict[str, Int64]]:
         """Return which keys are present, and the values of each name (0 for absent keys)."""
-        self._sort()
+        self.sort()
         found = np.zeros(len(keys), np.bool_)
         values = {name: np.zeros(len(keys), np.int64) for name in self._names}
         order = np.argsort(keys, kind="stable")  # takes little time for keys that are in order, as most are
@@ -82,7 +82,8 @@ class SpillIndex:
             if start < stop:
                 yield number, slice(start, stop)
 
-    def _sort(self) -> None:
+    def sort(self) -> None:
+        """Sort what was added, before the first look-up."""
         if self._added is not None:
             for rows in self._added.windows():
                 keys = np.ascontiguousarray(rows["key"])

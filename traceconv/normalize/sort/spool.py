@@ -14,7 +14,7 @@ import numpy as np
 from traceconv.base.arrays import NDArray
 from traceconv.base.errors import OutputError
 from traceconv.base.int64 import Int64
-from traceconv.schema.dtypes import RecordArray, gather, join
+from traceconv.schema.dtypes import RecordArray, plain
 
 
 def spill_file() -> BinaryIO:
@@ -50,6 +50,8 @@ class Spool:
         self.dtype = dtype
         self.count = 0
         self._file: BinaryIO | None = None
+        #: What `take` reads into: new memory for each chunk would take longer than reading it.
+        self._chunk: RecordArray = np.empty(0, dtype)
 
     def append(self, rows: RecordArray) -> None:
         """Add rows of the spool's dtype."""
@@ -72,8 +74,10 @@ class Spool:
 
     def read(self, first: int, count: int) -> RecordArray:
         """Return rows `first` to `first + count` as a new array."""
-        rows = np.empty(count, self.dtype)
-        if count:
+        return self._read_into(np.empty(count, self.dtype), first)
+
+    def _read_into(self, rows: RecordArray, first: int) -> RecordArray:
+        if len(rows):
             assert self._file is not None
             self._file.seek(first * self.dtype.itemsize)
             self._file.readinto(rows.view(np.uint8).data)  # type: ignore[attr-defined]
@@ -88,7 +92,13 @@ class Spool:
             return np.empty(0, self.dtype)
         if int(rows[-1]) - int(rows[0]) + 1 == len(rows):
             return self.read(int(rows[0]), len(rows))
-        return join([gather(self.read(first, count), rows[own] - first) for first, count, own in self._stretches(rows)])
+        found = np.empty(len(rows), self.dtype)
+        for first, count, own in self._stretches(rows):
+            if len(self._chunk) < count:
+                self._chunk = np.empty(min(self.CHUNK_ROWS, self.count), self.dtype)
+            chunk = plain(self._read_into(self._chunk[:count], first))
+            np.take(chunk, rows[own] - first, out=plain(found)[own], mode="clip")  # other modes copy `out`
+        return found
 
     def put(self, rows: Int64, name: str | None, values: NDArray[np.generic]) -> None:
         """Write one field (None: all) of these rows, given in ascending order. At most a chunk is in memory at a time.

@@ -37,6 +37,11 @@ class Launches:
             calls = self._calls.setdefault(process, SpillIndex(_VALUES, settle=_settle))
             calls.add(correlation[rows].astype(np.uint64), *(value[rows] for value in values))
 
+    def sort(self) -> None:
+        """Prepare to look up, when all calls were added."""
+        for calls in self._calls.values():
+            calls.sort()
+
     @property
     def is_empty(self) -> bool:
         """Whether no call has an ID."""

@@ -167,12 +167,19 @@ class SecondPass:
         shared = self._of_tasks & self._of_others
         if shared.any():
             slices.correct_gaps(shared)
-        for name in ("range", "api", "task"):
+        for name in ("range", "api"):
             yield name, slices.batches(name)
+        # Meanwhile, other rows are stored.
+        sorted_launches = self._thread.submit(slices.launches.sort)
         yield "marker", _table_rows("marker", first.markers)
         yield "counter", _table_rows("counter", first.counters)
         self._flows_bound.result()
         yield "flow", self._flows.batches(first.flows, self.rules.launch_flows)
+        sorted_launches.result()
+        yield "task", slices.batches("task")
+        # The last tasks are still stored while this one frees the disk space, which takes a while.
+        for part in (first.slices, first.flows, self._nested, self._flows):
+            part.close()
         yield "op", slices.op_rows()
         yield "step", iter([slices.step_rows()])
         yield "device", iter([slices.device_rows(_device_names(self._keys))])
