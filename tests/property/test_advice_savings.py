@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,57 @@ def test_small_ops_and_their_launches(measure: Callable[..., Measured]) -> None:
     saving_ns = (savings["launch-bound"] + savings["many-small-ops"]) * 15 // 16
     assert is_near(saving_ns, slow["window_ns"] - fast["window_ns"])
     assert is_near(savings["launch-bound"] * 15 // 16, slow["idle_ns"] - fast["idle_ns"])
+
+
+def test_exposed_copies(measure: Callable[..., Measured]) -> None:
+    """Copies of the next input run while the device computes, and while it waits for launches."""
+    builder, x = ModelBuilder(), "x"
+    for _ in range(6):
+        x = builder.node("MatMul", [x, builder.weight((256, 256))])
+    model = builder.model({"x": [512, 256]}, [x])
+    savings, slow = measure(model, iterations=4, prefetch=False)
+    _, fast = measure(model, iterations=4)
+    assert is_near(savings["exposed-copies"], slow["window_ns"] - fast["window_ns"])
+
+
+def test_host_bound(tmp_path: Path) -> None:
+    """The host does something else before each inference. What it does besides is still found without that."""
+
+    def measured(seconds: float) -> tuple[int, int]:
+        folder = tmp_path / str(seconds)
+        with traceconv.Session("mini_resnet") as session:
+            inputs = session.random_inputs()
+            session.run(inputs)
+            with traceconv.profile(folder):
+                for _ in range(6):
+                    time.sleep(seconds)
+                    session.run(inputs)
+        with traceconv.open_store(folder, cache=False) as store:
+            (row,) = store.report("breakdown")
+            return sum(one.saving_ns for one in store.advise().findings if one.rule == "host-bound"), row["window_ns"]
+
+    saving_ns, slow_ns = measured(0.05)
+    other_ns, fast_ns = measured(0)
+    assert is_near(saving_ns - other_ns, slow_ns - fast_ns)
+
+
+def test_stragglers(tmp_path: Path) -> None:
+    """The memory of the last rank's device is slower than that of the others."""
+    spec = tmp_path / "slow.toml"
+    spec.write_text('[device]\nname = "Reference NPU 1"\n[memory]\nhbm_bytes_per_s = 20_000_000_000\n')
+
+    def measured(name: str, last: Path | None) -> tuple[int, int]:
+        for rank, device in enumerate((None, None, last)):
+            traceconv.record(
+                "mini_transformer", tmp_path / name / f"rank{rank}", deterministic=True, seed=rank, batch=16,
+                device_spec=device,
+            )  # fmt: skip
+        traceconv.ingest(tmp_path / name, db=tmp_path / f"{name}.duckdb")
+        with traceconv.open_store(tmp_path / f"{name}.duckdb") as store:
+            (row,) = store.report("breakdown", run="rank=2")
+            found = store.advise("rank=2", least_percent=0).findings
+            return sum(one.saving_ns for one in found if one.rule == "stragglers"), row["window_ns"]
+
+    saving_ns, slow_ns = measured("late", spec)
+    _, fast_ns = measured("even", None)
+    assert is_near(saving_ns, slow_ns - fast_ns)

@@ -77,9 +77,8 @@ FROM (
 # A task can't start before its launch and this latency, so that an idle time up to then is the host's (host_ns), and
 # the rest the device's (dispatch_ns).
 _TABLES = {
-    "advice_device": "SELECT device_id, window_ns, compute_ns, exposed_collective_ns, overlapped_collective_ns "
-    "FROM breakdown(run := $run)",
-    "advice_middle": "SELECT device_id, compute_ns, exposed_copy_ns "
+    "advice_device": "SELECT device_id, window_ns, collective_ns, exposed_collective_ns FROM breakdown(run := $run)",
+    "advice_middle": "SELECT device_id, window_ns, copy_ns, exposed_copy_ns "
     "FROM breakdown(run := $run, from_ns := $first, to_ns := $last)",
     "advice_gap": "FROM idle_gaps(run := $run)",
     "advice_pause": """

@@ -1,9 +1,9 @@
 -- title = "Copies are not hidden by computation"
 -- doc = "Time during which copies ran, but neither computation nor a collective, between the first and the last compute task of the run."
--- saving = "The exposed time of copies, but not more than the compute time: an upper bound, as a copy whose result is needed at once can't be hidden."
+-- saving = "The exposed time of copies, but not more than the time without copies: an upper bound, as a copy whose result is needed at once can't be hidden, and one that runs while the device waits for the host delays nothing."
 -- basis = "upper bound"
 -- suggestion = "Copy the next input during computation, on a stream of its own and from pinned memory; leave data on the device between steps; copy smaller types."
 -- reads = ["breakdown"]
 -- evidence = "WITH work AS (SELECT device_id, kind, id, coalesce(name, '') AS name, start_ns, TRY(start_ns + dur_ns) AS end_ns FROM task WHERE run_id = $run AND kind IN ('compute', 'collective', 'copy') AND dur_ns IS NOT NULL), middle AS (SELECT min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM work WHERE kind = 'compute'), cut AS (SELECT kind, id, name, greatest(start_ns, first_ns) AS start_ns, least(end_ns, last_ns) AS end_ns FROM work, middle WHERE device_id IS NOT DISTINCT FROM $device AND start_ns < last_ns AND end_ns > first_ns), bound AS (SELECT kind, start_ns AS ts_ns, 1 AS change FROM cut UNION ALL SELECT kind, end_ns, -1 FROM cut), span AS (SELECT ts_ns, lead(ts_ns) OVER (ORDER BY ts_ns) AS end_ns, sum(sum(change) FILTER (WHERE kind = 'copy')) OVER (ORDER BY ts_ns) AS copies, sum(sum(change) FILTER (WHERE kind <> 'copy')) OVER (ORDER BY ts_ns) AS others FROM bound GROUP BY ts_ns), exposed AS (SELECT arg_min(c.name, (c.start_ns, c.id)) AS name, s.end_ns - s.ts_ns AS exposed_ns FROM span AS s JOIN cut AS c ON c.kind = 'copy' AND c.start_ns <= s.ts_ns AND c.end_ns >= s.end_ns WHERE s.copies > 0 AND coalesce(s.others, 0) = 0 GROUP BY s.ts_ns, s.end_ns) SELECT kernel_label(name) AS label, sum(exposed_ns) AS exposed_ns FROM exposed GROUP BY ALL ORDER BY exposed_ns DESC"
-SELECT device_id, NULL AS subject, least(exposed_copy_ns, compute_ns) AS saving_ns, 1 AS count
+SELECT device_id, NULL AS subject, least(exposed_copy_ns, window_ns - copy_ns) AS saving_ns, 1 AS count
 FROM advice_middle
