@@ -95,5 +95,5 @@ def compare(
         else:
             write_lines((markdown_lines if chosen == "markdown" else text_lines)(comparison, top or SHOWN_OPS), output)
         if comparison.failed:
-            print_message(f"the steps of {sides[1].name} are slower than {limit:g} % allow")
+            print_message(f"the steps of {sides[1].name} are more than {limit:g} % slower")
             raise typer.Exit(EXIT_LIMIT_EXCEEDED)
