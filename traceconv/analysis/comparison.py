@@ -333,8 +333,8 @@ def _compared(sides: _Sides, pairs: Sequence[Pair], reasons: Sequence[str], limi
         one.windows.sum()
     )
     interval = drawn.relative_median_change(medians[0], medians[1])
-    undisturbed = [times.undisturbed_ns() for times in (one, other)]
-    judged = interval is not None and one.on_host and min(undisturbed) > 0
+    undisturbed = [times.undisturbed_ns() if one.on_host else 0 for times in (one, other)]
+    judged = interval is not None and min(undisturbed) > 0
     slow, fast = float(np.quantile(medians[0], _SLOW)), float(np.quantile(medians[1], _FAST))
     return Comparison(
         base=_summary(sides.base, one), new=_summary(sides.new, other), step=step, parts=parts,

@@ -202,10 +202,10 @@ class StepTimes:
 
         Other processes interrupt or slow down some of the steps, but seldom the same op in each.
         """
-        overlap, idle = self.op_ns.sum(axis=0) - self.busy_ns, self.span_ns - self.busy_ns
-        parts = np.concatenate([self.op_ns, idle[None], overlap[None]]) // self.windows
-        shortest = parts.min(axis=1)
-        return int(shortest[:-1].sum() - shortest[-1])
+        ops, busy_ns = (self.op_ns // self.windows).min(axis=1), self.busy_ns
+        idle = (self.span_ns - busy_ns) // self.windows
+        overlap = (self.op_ns.sum(axis=0) - busy_ns) // self.windows
+        return int(ops.sum() + idle.min() - overlap.min())
 
 
 def measure_steps(
