@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
-from traceconv.base.prefetch import prefetch
 from traceconv.normalize.memory_budget import NumberedRows
 from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
@@ -81,10 +80,9 @@ class SliceRows:
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one table."""
-        with closing(prefetch(self._spilled_for(table))) as batches:
-            for batch, codes in batches:
-                nested = self._nested.take(batch.column("row").to_numpy())
-                yield row_batch(table, self._columns(table, batch, codes, nested))
+        for batch, codes in self._spilled_for(table):
+            nested = self._nested.take(batch.column("row").to_numpy())
+            yield row_batch(table, self._columns(table, batch, codes, nested))
 
     def _spilled_for(
         self, table: str, *columns: str
