@@ -25,6 +25,18 @@ def test_a_step_without_a_duration_has_no_bounds(tmp_path: Path, dur: object) ->
     ) == [(4, 20_000, 50_000)]
 
 
+@pytest.mark.parametrize("dur", [None, -5, "long", "absent"])
+def test_the_gap_after_a_task_without_a_duration_is_unknown(tmp_path: Path, dur: object) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", **_PLACE, "args": {"device": 0, "stream": 0}}
+    second = {**kernel, "ts": 20, "dur": dur}
+    if dur == "absent":
+        del second["dur"]
+    events = [{**kernel, "ts": 10, "dur": 4}, second, {**kernel, "ts": 30, "dur": 5}, {**kernel, "ts": 37, "dur": 5}]
+    sql = "SELECT stream_wait_ns FROM task ORDER BY start_ns"
+    found = rows_of({"deviceProperties": [], "traceEvents": events}, tmp_path, sql)
+    assert found == [(0,), (6000,), (None,), (2000,)]
+
+
 def test_the_id_of_an_asynchronous_slice_is_not_the_name_of_its_thread(tmp_path: Path) -> None:
     raf = {"ph": "X", "cat": "Default Stream", "name": "k", "pid": 0, "tid": "3", "ts": 1, "dur": 1}
     nameless = {"ph": "n", "cat": "c", "id": "3", **_PLACE, "ts": 4}

@@ -34,6 +34,7 @@ _CODE_DTYPE = np.dtype([("rule", "<i2")])
 
 #: Slices for which a thread isn't worth its start.
 _FEW_SLICES = 4096
+_WITHOUT_DURATION = (Code.NO_DURATION, Code.BAD_DURATION, Code.BACKWARD)
 
 
 class SecondPass:
@@ -164,9 +165,11 @@ class SecondPass:
         first, slices = self._first, self._slices
         assert self._flows_bound is not None
         slices.find_steps()
-        shared = self._of_tasks & self._of_others
-        if shared.any():
-            slices.correct_gaps(shared)
+        # Nesting takes the start of a slice without a duration for its end.
+        endless = any(entry.code in _WITHOUT_DURATION for entry in first.log)
+        corrected = self._of_tasks if endless else self._of_tasks & self._of_others
+        if corrected.any():
+            slices.correct_gaps(corrected)
         for name in ("range", "api"):
             yield name, slices.batches(name)
         # Meanwhile, other rows are stored.

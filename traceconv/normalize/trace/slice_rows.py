@@ -67,11 +67,11 @@ class SliceRows:
         ended = finder.ended(ends) if ends is not None else None
         self._steps = finder.marked() if ended is None else ended
 
-    def correct_gaps(self, shared: Mask) -> None:
-        """Recompute the gaps of tasks on tracks that they share with other slices. `shared`: by track_id."""
+    def correct_gaps(self, corrected: Mask) -> None:
+        """Recompute the gaps of tasks on these tracks from tasks alone. `corrected`: by track_id."""
         with closing(SharedTrackGaps()) as gaps:
             for tasks, _ in self._spilled_for("task", "id", "row", "track_id", "start_ns", "dur_ns"):
-                batch = tasks.take(pa.array(np.flatnonzero(shared[tasks.column("track_id").to_numpy()])))
+                batch = tasks.take(pa.array(np.flatnonzero(corrected[tasks.column("track_id").to_numpy()])))
                 row, ids, track, start = (
                     batch.column(name).to_numpy() for name in ("row", "id", "track_id", "start_ns")
                 )
