@@ -60,7 +60,7 @@ def graph_of(tasks: list[Task], needs: list[tuple[int, int]]) -> tuple[Delays, C
     bandwidths = np.zeros((len(needs), 2), np.int64)
     work = np.array([ns for ns, _ in needs]) * _CAPACITY
     zero = np.zeros(len(needs), np.int64)
-    shared = Contention(np.array(codes), zero, cores, bandwidths, work, np.hstack((cores, bandwidths)))
+    shared = Contention(np.array(codes), zero, cores, bandwidths, zero, work, np.hstack((cores, bandwidths)))
     return delays, shared, np.array([time for time, _, _ in vertices])
 
 
@@ -104,14 +104,14 @@ def test_malformed_arguments_are_refused() -> None:
             replace(shared, **{name: wrong}).times(delays, times)
     with pytest.raises(ValueError, match="not before its vertex"):
         shared.times(replace(delays, sources=delays.sources + 10**6), times)
-    none, rest = np.zeros((len(shared.work), 2), np.int64), (1, 1)
+    none, zero, rest = np.zeros((len(shared.work), 2), np.int64), np.zeros_like(shared.work), (1, 1)
     for codes, at, devices in (
         (shared.tasks, times[::-1].copy(), shared.devices),
         (shared.tasks + 10**6, times, shared.devices),
         (shared.tasks, times, shared.devices[:-1].copy()),
     ):
         with pytest.raises(ValueError, match="not in order"):
-            native.work(codes, at, devices, none, shared.demands.copy(), shared.work.copy(), *rest)
+            native.work(codes, at, devices, none, zero, shared.demands.copy(), shared.work.copy(), *rest)
 
 
 def test_work_and_bandwidths_are_the_same_in_c_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,8 @@ def test_work_and_bandwidths_are_the_same_in_c_and_python(monkeypatch: pytest.Mo
         span = np.array([task.span[1] - task.span[0] for task in tasks])
         busy_ns = np.array([[chance.randint(0, int(ns)), chance.choice((0, int(ns)))] for ns in span])
         devices = np.array([chance.randrange(2) for _ in tasks])
-        shared = replace(shared, busy_ns=busy_ns, devices=devices, work=span * _CAPACITY)
+        alone_ns = np.array([chance.choice((0, chance.randint(1, int(ns)))) for ns in span])
+        shared = replace(shared, busy_ns=busy_ns, devices=devices, alone_ns=alone_ns, work=span * _CAPACITY)
         found = []
         for in_c in (True, False):
             monkeypatch.setattr(contention.native, "AVAILABLE", in_c)
@@ -161,11 +162,18 @@ def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
     demands = np.zeros((3, 5), np.int64)
     demands[:, 0] = 2**62
     # Three tasks ask for as much as counts, 2^36 each: they run at a speed of 2^40 / (3 × 2^36), rounded down.
-    native.work(codes, np.array([0, 0, 0, 9, 9, 9]), devices, none, demands, work, *rest)
+    native.work(codes, np.array([0, 0, 0, 9, 9, 9]), devices, none, work.copy(), demands, work, *rest)
     assert work.tolist() == [9 * 5, 9 * 5, 9 * 5]
     # A task alone has the speed 2^20, so that its work in 2^62 ns is beyond 64 bits, as is the time.
     for begin in (0, -most):
         native.work(
-            codes[[0, 3]], np.array([begin, 2**62]), devices[:1], none[:1], np.ones((1, 5), np.int64), work[:1], *rest
+            codes[[0, 3]],
+            np.array([begin, 2**62]),
+            devices[:1],
+            none[:1],
+            devices[:1],
+            np.ones((1, 5), np.int64),
+            work[:1],
+            *rest,
         )
         assert work[0] == most

@@ -34,8 +34,8 @@ _MOST_BLOCKS, _MOST_CYCLES = 2**40, 2**60
 _MOST_DEMAND = _CAPACITY << 16
 #: Demands for bandwidth follow from the time alone, which follows from the demands.
 _ROUNDS, _EXACT = 30, 10_000
-#: The share of the memory's peak that tasks reach at most, if no task of the run reaches more.
-_REACHABLE_PERCENT = 80
+#: The share of the memory's peak that tasks reach at least, and the tasks from which it is found.
+_REACHABLE_PERCENT, _MOST_SAMPLES = 80, 20_000
 
 _DEVICES = """
 SELECT device_id AS device, ai_core_count AS cube, coalesce(ai_vector_core_count, 0) AS vector,
@@ -49,7 +49,8 @@ _TASKS = """
 SELECT t.id, t.device_id AS device, coalesce(t.block_count, 0) AS blocks, coalesce(t.mix_block_count, 0) AS mix_blocks,
        CASE t.core_type WHEN 'AI_CORE' THEN 0 WHEN 'MIX_AIC' THEN 1 WHEN 'MIX_AIV' THEN 2 WHEN 'AI_VECTOR_CORE' THEN 3
                         WHEN 'AI_CPU' THEN 4 ELSE 5 END::TINYINT AS core_type,
-       coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes, 0) AS bytes
+       coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes, 0) AS bytes,
+       hash(coalesce(o.op_type, t.name), o.input_shapes, o.input_dtypes, t.size_bytes) // 2 AS signature
 FROM task AS t
 LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
 WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND t.device_id IS NOT NULL
@@ -73,6 +74,7 @@ def _needs(read: Callable[[str], Columns], run_id: int, low_ns: int, high_ns: in
     cube, vector, cpu  its cores, in multiples of 1 / _CAPACITY of the device's
     memory_ns          how long its bytes take at the peak of the memory
     l2_ns              how long the pipes that read through L2 are busy, on average over the cores
+    signature          equal for tasks that do the same
     """
     devices = read(_DEVICES.format(run=run_id))
     if not len(devices):
@@ -86,7 +88,7 @@ def _needs(read: Callable[[str], Columns], run_id: int, low_ns: int, high_ns: in
     measured = find(ids, cycles["id"])
     cycles, measured = cycles.rows(measured >= 0), measured[measured >= 0]
     busy = np.zeros(len(ids), np.int64)
-    needs = Columns(id=ids)
+    needs = Columns(id=ids, signature=tasks["signature"].astype(np.int64))
     for core in ("cube", "vector", "cpu"):
         blocks = np.zeros(len(ids), np.int64)
         for name, types in (("blocks", _BLOCKS[core]), ("mix_blocks", _MIX_BLOCKS[core])):
@@ -131,6 +133,7 @@ class Contention:
     devices  [task] numbered from 0
     cores    [task, 3] the cube, vector and AI CPU cores that it needs, in multiples of 1 / _CAPACITY of the device's
     busy_ns  [task, 2] how long the device's memory, and its L2, would be busy with the task alone
+    alone_ns [task] how long it takes alone; 0: unknown
     work     [task] its time alone, in ns / _CAPACITY
     demands  [task, resource] what it needs, in multiples of 1 / _CAPACITY: cores and bandwidths
     """
@@ -139,6 +142,7 @@ class Contention:
     devices: Int64
     cores: Int64
     busy_ns: Int64
+    alone_ns: Int64
     work: Int64
     demands: Int64
 
@@ -151,12 +155,13 @@ class Contention:
     def measured(self, times: Int64) -> Contention:
         """Return the tasks with the work and the demands that give these times.
 
-        A task needs more bandwidth, the less of its time it would take alone, which depends on the other tasks' needs.
+        A task needs more bandwidth, the less of its time it would take alone. Where that is unknown, it depends on the
+        other tasks' needs.
         """
         first, work = self.cores.shape[1], self.work.copy()
         demands = np.hstack((self.cores, np.zeros_like(self.busy_ns)))
         if native.AVAILABLE:
-            native.work(self.tasks, times, self.devices, self.busy_ns, demands, work, _ROUNDS, _EXACT)
+            native.work(self.tasks, times, self.devices, self.busy_ns, self.alone_ns, demands, work, _ROUNDS, _EXACT)
             return replace(self, work=work, demands=demands)
         shares = np.flatnonzero(self.tasks != _NONE)
         codes, at = self.tasks[shares], times[shares]
@@ -167,8 +172,8 @@ class Contention:
         own_period[codes[codes >= 0]] = periods[codes >= 0]
         tasks = np.arange(len(work))
         for _ in range(_ROUNDS):
-            alone_ns = np.maximum(work[tasks, None] // _CAPACITY, 1)
-            demands[tasks, first:] = np.minimum(self.busy_ns[tasks] * _CAPACITY // alone_ns, _CAPACITY)
+            alone_ns = np.maximum(np.where(self.alone_ns > 0, self.alone_ns, work // _CAPACITY)[tasks], 1)
+            demands[tasks, first:] = np.minimum(self.busy_ns[tasks] * _CAPACITY // alone_ns[:, None], _CAPACITY)
             previous, work = work[tasks], work.copy()
             _work(codes, at, self.devices, demands, work)
             changes = np.zeros(len(work) + 1, bool)
@@ -233,10 +238,43 @@ def contention(read: Callable[[str], Columns], run_id: int, graph: Graph) -> Con
     tasks[starts], tasks[ends] = np.arange(len(ends)), ~np.arange(len(ends))
     cores = np.stack([np.clip(needs[name][rows], 0, _CAPACITY) for name in ("cube", "vector", "cpu")], axis=1)
     memory_ns, l2_ns = (np.clip(needs[name][rows], 0, dur_ns) for name in ("memory_ns", "l2_ns"))
-    percent = max(_REACHABLE_PERCENT, int((memory_ns * 100 // dur_ns).max()))
-    busy_ns = np.stack((memory_ns * 100 // percent, l2_ns), axis=1)
     devices = np.unique(graph.task_devices[graph.slices[ends] - graph.host_count], return_inverse=True)[1]
-    return Contention(tasks, devices, cores, busy_ns, dur_ns * _CAPACITY, cores).measured(graph.times)
+    alone_ns, is_alone = _alone(tasks, devices, dur_ns, needs["signature"][rows])
+
+    def found(percent: int, until: int | None = None) -> Contention:
+        busy_ns = np.stack((memory_ns * 100 // percent, l2_ns), axis=1)
+        shared = Contention(tasks[:until], devices, cores, busy_ns, alone_ns, dur_ns * _CAPACITY, cores)
+        return shared.measured(graph.times[:until])
+
+    # If the memory is taken for slower than it is, tasks seem to do less in the time that they share it.
+    until = int(ends[min(len(ends), _MOST_SAMPLES) - 1]) + 1
+    known = (alone_ns > 0) & ~is_alone & (ends < until)
+    low = max(_REACHABLE_PERCENT, int((memory_ns * 100 // dur_ns).max()))
+    high = 100 if known.any() else low
+    while low < high:
+        percent = (low + high) // 2
+        if found(percent, until).work[known].sum() // _CAPACITY < alone_ns[known].sum():
+            low = percent + 1
+        else:
+            high = percent
+    return found(low)
+
+
+def _alone(tasks: Int64, devices: Int64, dur_ns: Int64, signatures: Int64) -> tuple[Int64, Mask]:
+    """Return how long tasks take alone, from those that do the same while nothing else runs on their device, 0 if there
+    are none; and which these are.
+    """
+    shares = np.flatnonzero(tasks != _NONE)
+    codes = tasks[shares]
+    owners = devices[np.where(codes < 0, ~codes, codes)]
+    codes = codes[np.argsort(owners, kind="stable")]
+    is_alone = np.zeros(len(dur_ns), bool)
+    is_alone[codes[:-1][(codes[:-1] >= 0) & (codes[1:] == ~codes[:-1])]] = True
+    _, groups = np.unique(signatures, return_inverse=True)
+    least = np.full(len(dur_ns), np.iinfo(np.int64).max)
+    np.minimum.at(least, groups[is_alone], dur_ns[is_alone])
+    alone_ns = least[groups]
+    return np.where(alone_ns == np.iinfo(np.int64).max, 0, alone_ns), is_alone
 
 
 def _at_once(count: int, starts: Int64, ends: Int64) -> int:

@@ -152,7 +152,16 @@ def track_events(
 ) -> tuple[int, int, int]: ...
 def walk(data: bytes, bounds: Int64, /) -> tuple[bytes, bytes]: ...
 def work(
-    tasks: Int64, times: Int64, devices: Int64, busy_ns: Int64, demands: Int64, work: Int64, rounds: int, exact: int, /
+    tasks: Int64,
+    times: Int64,
+    devices: Int64,
+    busy_ns: Int64,
+    alone_ns: Int64,
+    demands: Int64,
+    work: Int64,
+    rounds: int,
+    exact: int,
+    /,
 ) -> None: ...
 def integers(offsets: Bytes, data: Bytes, /) -> bytes | None: ...
 

@@ -29,6 +29,8 @@ typedef struct {
     const int64_t *devices;
     /* [task][bandwidth], [task][resource] */
     const int64_t (*busy_ns)[BANDWIDTHS];
+    /* [task] How long it takes alone; 0: that follows from its work. */
+    const int64_t *alone_ns;
     int64_t (*demands)[RESOURCES];
     int64_t *work;
     /* [task] The work that is done while no other task of the device runs, and what `work` was before the last round. */
@@ -119,7 +121,8 @@ static int find_times(Measurement *all, const Vertex *vertices, Py_ssize_t count
 /* Demands for bandwidth, which are the last ones of a task, follow from its time alone. */
 static void set_bandwidths(Measurement *all, int64_t task)
 {
-    int64_t alone_ns = all->work[task] / FULL < 1 ? 1 : all->work[task] / FULL;
+    int64_t alone_ns = all->alone_ns[task] > 0 ? all->alone_ns[task] : all->work[task] / FULL;
+    alone_ns = alone_ns < 1 ? 1 : alone_ns;
     for (int one = 0; one < BANDWIDTHS; one++) {
         int64_t *demand = &all->demands[task][RESOURCES - BANDWIDTHS + one], previous = *demand;
         *demand = done_in(all->busy_ns[task][one], CAPACITY) / alone_ns;
@@ -211,15 +214,15 @@ static int measure_periods(Measurement *all, const Vertex *vertices, Py_ssize_t 
 
 PyObject *native_work(PyObject *module, PyObject *args)
 {
-    enum { TASKS, TIMES, DEVICES, BUSY, DEMANDS, WORK, ALL };
+    enum { TASKS, TIMES, DEVICES, BUSY, ALONE, DEMANDS, WORK, ALL };
     Py_buffer got[ALL];
     Py_ssize_t shared = 0;
     long long exact;
     int failed = -1;
     Measurement all = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*w*nL:work", &got[TASKS], &got[TIMES], &got[DEVICES], &got[BUSY], &got[DEMANDS],
-            &got[WORK], &all.rounds, &exact))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*w*w*nL:work", &got[TASKS], &got[TIMES], &got[DEVICES], &got[BUSY], &got[ALONE],
+            &got[DEMANDS], &got[WORK], &all.rounds, &exact))
         return NULL;
     Py_ssize_t count = items(&got[TASKS]);
     int64_t devices = 0;
@@ -227,9 +230,11 @@ PyObject *native_work(PyObject *module, PyObject *args)
     all.most = items(&got[WORK]);
     all.devices = got[DEVICES].buf;
     all.busy_ns = got[BUSY].buf;
+    all.alone_ns = got[ALONE].buf;
     all.demands = got[DEMANDS].buf;
     all.work = got[WORK].buf;
     int is_valid = exact > 0 && items(&got[TIMES]) == count && items(&got[BUSY]) == all.most * BANDWIDTHS &&
+                   items(&got[ALONE]) == all.most &&
                    count_devices(&got[DEVICES], &got[DEMANDS], &devices) == all.most;
     Vertex *vertices = PyMem_Calloc((size_t)count + 1, sizeof *vertices);
     all.before = PyMem_Calloc((size_t)all.most + 1, sizeof *all.before);
