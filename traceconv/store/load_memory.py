@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import duckdb
 
 #: Memory limit while loading.
-_LOAD_BYTES = 112_000_000
+_LOAD_BYTES = 96_000_000
 #: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
 DERIVE_BYTES = 150_000_000
 #: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes. An
