@@ -23,8 +23,8 @@ _FOLDER = typer.Option(
     None, "--output", "-o", metavar="DIR", help="Folder to write it into. Default: the PROF folder of the run."
 )
 _LAKE = typer.Option(..., "--output", "-o", metavar="DIR", help="The lake: a folder, or s3://BUCKET/FOLDER.")
-#: One for each thread of an export: the main one, the one that writes, and DuckDB's.
-_HEAPS = 3
+#: More than the threads before the one that writes: it would wait for the main one in the same heap.
+_HEAPS = 12
 _METAVARS = {bool: None, int: "N", str: "TEXT"}
 
 

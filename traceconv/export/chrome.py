@@ -7,7 +7,7 @@ Every row of the exported tables can be read back from the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import load_counters
 from traceconv.export.output import CountedFile, open_output
-from traceconv.export.records import RecordFile, record_file
+from traceconv.export.records import RecordFile, in_turn, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_arrays import row_arrays
 from traceconv.export.row_order import (
@@ -51,16 +51,18 @@ from traceconv.export.row_order import (
     small_batches,
     time_ordered,
 )
-from traceconv.export.sorted_runs import copied_tables, one_thread
+from traceconv.export.sorted_runs import another, copied_tables
 from traceconv.export.timeline import SLICE_TABLES, TIMES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
-from traceconv.normalize.trace.own_columns import FORM, TIMELESS
+from traceconv.normalize.trace.own_columns import FORM, TASK_TABLES, TIMELESS
 from traceconv.store.memory_limit import shrink_cache
 
 _MEMORY_LIMIT = "100MB"
 #: Rows of a metadata event, and their bytes in memory: damage to the file loses them all.
 _EVENT_ROWS = 1024
 _EVENT_BYTES = 8 << 20
+#: Flows whose ends are looked up at once, while other rows are read.
+_FLOW_WINDOW_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def export_chrome(
     the store can't be read, InputError if the run has tasks without a start and is no static profile, or has no
     critical path to show.
     """
-    with exporting(connection, run_id, _MEMORY_LIMIT, joined=critical_path or device is not None):
+    with exporting(connection, run_id, _MEMORY_LIMIT, ordered=True):
         trace = _prepare(connection, run_id, device, args)
         if critical_path:
             flows = with_path_flows(connection, run_id, trace.sources["flow"])
@@ -136,59 +138,99 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
     file.write(f'{{"displayTimeUnit":"ns","otherData":{json_text(about)},\n"traceEvents":['.encode())
     # Rows begin with a comma; a trace that has any has a process and a thread for them.
     file.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)).encode())
-    if trace.layout.processes and trace.args:
-        rows = table_sources(trace.run_id, sources, filtered=trace.filtered)
-        # Metadata events have no timestamp; as instants, viewers would show these markers all at the same time.
-        rows["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
-        for name, source in rows.items():
-            _write_table(connection, file, name, source)
-    counts = {events.table: _write_rows(connection, file, events) for events in _tables(connection, trace)}
-    for event, batch in memory_counter_events(connection, trace.run_id, sources["memory"], shared, trace.layout):
-        file.rows(event, batch)
-    for counter, thread in load_counters(connection, trace.run_id, sources, trace.layout, str(shared.base_ns)):
-        event = load_counter_event(counter, thread, shared)
-        for batch in counter.samples(connection, double("value")):
-            file.rows(event, batch)
+    rows = table_sources(trace.run_id, sources, filtered=trace.filtered)
+    # Metadata events have no timestamp; as instants, viewers would show these markers all at the same time.
+    rows["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
+    if not (trace.layout.processes and trace.args):
+        rows.clear()
+    large = {name: rows.pop(name) for name in TASK_TABLES if name in rows}
+    for name, source in rows.items():
+        sum(_write_table(connection, file, name, source))
+    counts: dict[str, int] = {}
+    for events in _ordered(connection, trace):
+        sum(_write_rows(connection, file, events, counts))
+    stored = (
+        counter_events(connection, sources["counter"], shared),
+        memory_events(connection, sources["memory"], shared, args=trace.args),
+    )
+    counts |= dict.fromkeys(("counter", "memory", "flow"), 0)
+    # The first are quickly read and slowly written, the others the other way round.
+    own = another(connection, {"export_thread": connection.sql("FROM export_thread").to_arrow_table()})
+    in_turn(_write_stored(own, file, large, stored, counts), _write_computed(connection, file, trace, counts))
     [(counts["marker"],)] = connection.execute(f"SELECT count(*) FROM {sources['marker']}").fetchall()
-    shrink_cache(connection)  # flows read few of the rows in it, and need memory of their own
-    counts["flow"] = _write_flows(connection, file, trace)
     file.write(b"\n]}\n")
     return counts
 
 
-def _write_table(connection: duckdb.DuckDBPyConnection, file: RecordFile, name: str, source: str) -> None:
-    """Write the rows of a table that viewers don't show, in metadata events."""
+def _write_table(connection: duckdb.DuckDBPyConnection, file: RecordFile, name: str, source: str) -> Iterator[int]:
+    """Write the rows of a table that viewers don't show, in metadata events; yield their numbers."""
     rows = row_arrays(connection, name, source)
     for batch in small_batches(connection, rows.query, 1 if name == TIMELESS else _EVENT_ROWS, _EVENT_BYTES):
-        file.write_later(partial(rows.event, batch))
+        file.write_later(partial(rows.event, batch), batch.nbytes)
+        yield batch.num_rows
 
 
-def _tables(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:
+def _ordered(connection: duckdb.DuckDBPyConnection, trace: _Trace) -> Iterator[Events]:
     for name in SLICE_TABLES:
         yield slice_events(connection, name, trace.sources[name], trace.shared, args=trace.args)
     yield step_events(connection, trace.sources["step"], trace.shared, args=trace.args)
     yield marker_events(connection, trace.sources["marker"], trace.shared, args=trace.args)
-    yield counter_events(connection, trace.sources["counter"], trace.shared)
-    yield memory_events(connection, trace.sources["memory"], trace.shared, args=trace.args)
 
 
-def _write_rows(connection: duckdb.DuckDBPyConnection, file: RecordFile, events: Events) -> int:
-    """Write all events of one kind; return their number. Raises StoreError if the store has more of them."""
+def _write_rows(
+    connection: duckdb.DuckDBPyConnection, file: RecordFile, events: Events, counts: dict[str, int]
+) -> Iterator[int]:
+    """Write all events of one kind; yield their numbers and count them. Raises StoreError if the store has more."""
+    counts[events.table] = 0
     has_args = events.table in (*SLICE_TABLES, "marker")
     size = rows_of_window(connection, events.source) if has_args else WINDOW_ROWS
-    with one_thread(connection):
-        if events.order:
-            written = 0
+    written: Iterator[int]
+    if events.order:
+        written = (
+            file.rows(events.template, batch, places)
             for batch, places in time_ordered(
                 connection, events.source, events.time, events.query,
                 lambda rows: slice_order(*map(rows.column, events.order)), size,
                 copied_tables(connection, ("export_thread", "export_lane", "export_op")),
-            ):  # fmt: skip
-                written += file.rows(events.template, batch, places)
-        else:
-            written = file.query(connection, events.template, events.query(f"s.{events.time} IS NOT NULL"), size)
-    check_written(connection, events.table, events.source, written)
-    return written
+            )
+        )  # fmt: skip
+    else:
+        written = file.query(connection, events.template, events.query(f"s.{events.time} IS NOT NULL"), size)
+    for rows in written:
+        counts[events.table] += rows
+        yield rows
+    check_written(connection, events.table, events.source, counts[events.table])
+
+
+def _write_stored(
+    connection: duckdb.DuckDBPyConnection,
+    file: RecordFile,
+    tables: Mapping[str, str],
+    shown: Iterable[Events],
+    counts: dict[str, int],
+) -> Iterator[int]:
+    """Write the rows of tables that viewers don't show, and events in the order of their rows; yield their numbers."""
+    for name, source in tables.items():
+        yield from _write_table(connection, file, name, source)
+    for events in shown:
+        yield from _write_rows(connection, file, events, counts)
+
+
+def _write_computed(
+    connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trace, counts: dict[str, int]
+) -> Iterator[int]:
+    """Write the flows and the counters of memory and load; yield their numbers."""
+    shared, sources = trace.shared, trace.sources
+    shrink_cache(connection)  # flows read few of the rows in it, and need memory of their own
+    for written in _write_flows(connection, file, trace):
+        counts["flow"] += written
+        yield written
+    for event, batch in memory_counter_events(connection, trace.run_id, sources["memory"], shared, trace.layout):
+        yield file.rows(event, batch)
+    for counter, thread in load_counters(connection, trace.run_id, sources, trace.layout, str(shared.base_ns)):
+        event = load_counter_event(counter, thread, shared)
+        for batch in counter.samples(connection, double("value")):
+            yield file.rows(event, batch)
 
 
 def check_written(connection: duckdb.DuckDBPyConnection, table: str, source: str, written: int) -> None:
@@ -201,12 +243,12 @@ def check_written(connection: duckdb.DuckDBPyConnection, table: str, source: str
         )
 
 
-def _write_flows(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trace) -> int:
-    """Write the flows, after the slices that they bind to; return their number."""
+def _write_flows(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trace) -> Iterator[int]:
+    """Write the flows, after the slices that they bind to; yield their numbers."""
     [loose] = [thread.tid for thread in trace.layout.threads if thread.source == "flow"]
     events = flow_events(trace.shared, trace.sources["flow"], args=trace.args)
-    written, unbound = 0, False
-    for window in time_windows(connection, events.source, events.time):
+    unbound = False
+    for window in time_windows(connection, events.source, events.time, _FLOW_WINDOW_ROWS):
         rows = connection.sql(events.query(condition(f"s.{events.time}", window))).to_arrow_table(BATCH_ROWS)
         for batch in rows.combine_chunks().to_batches():
             source_tid, has_source = end_threads(connection, trace.sources, batch.column("_src_id"))
@@ -216,10 +258,9 @@ def _write_flows(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace:
                 # If one device was selected, a flow to or from another device has an end that is not in the trace.
                 places = places[~((has_source & (source_tid == 0)) | (has_target & (target_tid == 0)))]
             found = with_ends(batch, source_tid, target_tid, loose)
-            written += file.rows(events.template, found, places)
+            yield file.rows(events.template, found, places)
             starts, finishes = (found.column(name).to_numpy()[places] for name in (START_TID, FINISH_TID))
             is_finished = found.column("dst_ns").is_valid().to_numpy(zero_copy_only=False)[places]
             unbound = unbound or bool(((starts == loose) | (is_finished & (finishes == loose))).any())
     if unbound:
         file.write("".join(f",\n{event}" for event in metadata_events(trace.layout, unbound=True)).encode())
-    return written

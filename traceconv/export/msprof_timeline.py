@@ -137,7 +137,7 @@ class Timeline:
         for window in time_windows(self._connection, source, time, size):
             query = f"SELECT {', '.join(columns)} FROM {joined} WHERE {condition(f's.{time}', window)}{rest}"
             if name == "counter":
-                written += file.query(self._connection, found.template, query)
+                written += sum(file.query(self._connection, found.template, query))
                 continue
             for batch, places in ordered_batches(self._connection, query, lambda rows: _by_time(rows, time, "_id")):
                 written += file.rows(found.template, batch, places)
@@ -161,7 +161,7 @@ class Timeline:
 
     def _write_texts(self, file: RecordFile, query: str) -> int:
         """Write the column `text` of a query; return the number of rows."""
-        return file.query(self._connection, Template().put(Kind.RAW, "text"), query)
+        return sum(file.query(self._connection, Template().put(Kind.RAW, "text"), query))
 
     def _write_flows(self, file: RecordFile) -> int:
         source = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gzip
+import io
 import os
 import secrets
 import stat
@@ -11,14 +13,54 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from traceconv.base.errors import OutputError, printable, reason_of
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 #: Fast rather than small: traces are so repetitive that higher levels gain little (level 6: 10 % less).
 _GZIP_LEVEL = 2
 #: Characters of a file's name in that of its partial file: names have 255 bytes at most, a character up to four.
 _NAME_PART = 50
+
+#: Space that is reserved at a time, in files of more than the first size.
+_LEAST_RESERVED_BYTES, _RESERVED_BYTES = 16 << 20, 64 << 20
+#: From Linux's falloc.h: the file ends where it did.
+_KEEP_SIZE = 1
+
+
+class _ReservingFile(io.FileIO):
+    """A new file that reserves space ahead of what is written: the system writes into it in half the time."""
+
+    _reserved_bytes = 0
+    _written_bytes = 0
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write some of `data`; return how many bytes."""
+        written = super().write(data)
+        self._written_bytes += written
+        if self._written_bytes > max(self._reserved_bytes, _LEAST_RESERVED_BYTES):
+            self._reserve()
+        return written
+
+    def _reserve(self) -> None:
+        """Best effort, where the C library and the file system can: if not, files are written without."""
+        try:
+            fallocate = ctypes.CDLL(None).fallocate64
+        except (AttributeError, OSError, TypeError):
+            self._reserved_bytes = sys.maxsize
+            return
+        start, count = ctypes.c_int64(self._written_bytes), ctypes.c_int64(_RESERVED_BYTES)
+        failed = fallocate(self.fileno(), _KEEP_SIZE, start, count)
+        self._reserved_bytes = sys.maxsize if failed else self._written_bytes + _RESERVED_BYTES
+
+    def close(self) -> None:
+        """Close the file, and free what is reserved."""
+        if not self.closed and self._reserved_bytes:
+            self.truncate(os.fstat(self.fileno()).st_size)
+        super().close()
 
 
 class CountedFile:
@@ -81,7 +123,7 @@ def _open_raw(target: Path | None, partial: Path | None) -> IO[bytes]:
         return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     if os.path.isdir(target):
         raise IsADirectoryError("it is a folder")
-    return target.open("wb") if partial is None else partial.open("xb")
+    return target.open("wb") if partial is None else io.BufferedWriter(_ReservingFile(partial, "xb"))
 
 
 def _is_special(target: Path) -> bool:

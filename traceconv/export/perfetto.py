@@ -27,11 +27,11 @@ from traceconv.export.perfetto_columns import columns_packet, packed
 from traceconv.export.perfetto_flows import EventFlows, Flows
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import TrackPlan, make_plan
-from traceconv.export.records import Kind, RecordFile, Template, record_file
+from traceconv.export.records import Kind, RecordFile, Template, in_turn, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_arrays import used_columns
 from traceconv.export.row_order import Places, rows_of_window, slice_order, small_batches, time_ordered
-from traceconv.export.sorted_runs import another, copied_tables, one_thread
+from traceconv.export.sorted_runs import another, copied_tables
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS
 from traceconv.formats.perfetto_proto import field_numbers as pb
@@ -72,7 +72,7 @@ def export_perfetto(
     critical_path: bool = False,
 ) -> Written:
     """Write a run as a Perfetto trace. Arguments, effects on the connection and errors are those of `export_chrome`."""
-    with exporting(connection, run_id, _MEMORY_LIMIT, joined=critical_path or device is not None):
+    with exporting(connection, run_id, _MEMORY_LIMIT, ordered=True):
         sources = row_sources(connection, run_id, device)
         # Viewers would show markers without a time all at the same time.
         timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
@@ -82,11 +82,10 @@ def export_perfetto(
         with open_output(output) as file:
             counted = CountedFile(file)
             with record_file(counted) as records:
-                with one_thread(connection):
-                    found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}))
-                    find_lanes(connection, sources)
-                    plan = make_plan(connection, run_id, sources)
-                    shown = found.result()
+                found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}))
+                find_lanes(connection, sources)
+                plan = make_plan(connection, run_id, sources)
+                shown = found.result()
                 export = _Export(connection, run_id, sources, timeless, plan, shown, records, args, device is not None)
                 export.write()
             return Written(export.rows, counted.size_bytes, export.omitted)
@@ -137,9 +136,10 @@ class _Export:
             self.rows[name] = sum(self._slices(name))
         self.rows["step"] = self._steps()
         self.rows["marker"] = self._markers()
-        self.rows["counter"] = self._counters()
+        # The first are quickly read and slowly written, the others the other way round.
+        in_turn(self._stored(another(self.connection)), self._computed())
         if self.with_args:
-            self._tables()
+            self.file.write_later(lambda: _own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
         [(timeless,)] = self.connection.execute(f"SELECT count(*) FROM {self.timeless}").fetchall()
         self.omitted = {
             "instants of markers without a time": int(timeless),
@@ -171,17 +171,17 @@ class _Export:
         about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": PACKET_FORM, **self.plan.header()}
         return json_text(about).encode()
 
-    def _tables(self) -> None:
-        """Write the rows of tables that viewers don't show, or show in another form."""
+    def _tables(self, connection: duckdb.DuckDBPyConnection) -> Iterator[int]:
+        """Write the rows of tables that viewers don't show, or show in another form; yield their numbers."""
         sources = table_sources(self.run_id, self.sources, filtered=self.filtered)
         sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
-            columns = map(quote_identifier, used_columns(self.connection, name, source))
+            columns = map(quote_identifier, used_columns(connection, name, source))
             query = f"SELECT {', '.join(columns)} FROM {source}"
-            for batch in _batches(self.connection, query, 1 if name == TIMELESS else _BATCH_ROWS):
-                self.file.write_later(partial(columns_packet, name, batch))
-        self.file.write_later(lambda: _own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
+            for batch in _batches(connection, query, 1 if name == TIMELESS else _BATCH_ROWS):
+                self.file.write_later(partial(columns_packet, name, batch), batch.nbytes)
+                yield batch.num_rows
 
     def _clock(self) -> None:
         """Write a clock snapshot if the offset to the wall clock is known."""
@@ -219,13 +219,12 @@ class _Export:
             flow_ends = self.flows.of_events(found.column("id").to_numpy())
             return slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
 
-        with one_thread(self.connection):
-            for batch, order in time_ordered(
-                self.connection, source, "start_ns", lambda where: f"{query} WHERE {where}", order_of_slices, rows,
-                copied_tables(self.connection, ("export_lane",)),
-            ):  # fmt: skip
-                self.file.later(partial(self._put_slices, name, batch, flow_ends, order), batch.num_rows)
-                yield batch.num_rows
+        for batch, order in time_ordered(
+            self.connection, source, "start_ns", lambda where: f"{query} WHERE {where}", order_of_slices, rows,
+            copied_tables(self.connection, ("export_lane",)),
+        ):  # fmt: skip
+            self.file.later(partial(self._put_slices, name, batch, flow_ends, order), batch.nbytes)
+            yield batch.num_rows
 
     def _put_slices(self, name: str, batch: pa.RecordBatch, flow_ends: EventFlows | None, order: Places | None) -> None:
         column = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -342,7 +341,7 @@ class _Export:
         )
         written = 0
         for batch in _batches(self.connection, query):
-            self.file.later(partial(self._put_steps, batch, names), batch.num_rows)
+            self.file.later(partial(self._put_steps, batch, names), batch.nbytes)
             written += batch.num_rows
         return written
 
@@ -361,7 +360,7 @@ class _Export:
         flow_ends = self.flows.of_events(ids.to_numpy())
         written = 0
         for batch in _batches(self.connection, query):
-            self.file.later(partial(self._put_markers, batch, flow_ends), batch.num_rows)
+            self.file.later(partial(self._put_markers, batch, flow_ends), batch.nbytes)
             written += batch.num_rows
         return written
 
@@ -377,23 +376,32 @@ class _Export:
         self._put_flows(event, column, flow_ends, found)
         self._write(wire.packet_of("_ts", event), found)
 
-    def _counters(self) -> int:
-        """Write counter samples: integers exactly, others as doubles."""
-        written = 0
+    def _stored(self, connection: duckdb.DuckDBPyConnection) -> Iterator[int]:
+        """Write counter samples, integers exactly, others as doubles, and tables; yield the numbers of their rows."""
         query = (
             "SELECT track_id, series, ts_ns, value, value_int FROM "
             f"{self.sources['counter']} WHERE value IS NOT NULL OR value_int IS NOT NULL"
         )
-        for batch in _batches(self.connection, query):
-            self.file.later(partial(self._put_counters, batch), batch.num_rows)
-            written += batch.num_rows
+        self.rows["counter"] = 0
+        for batch in _batches(connection, query):
+            self.file.later(partial(self._put_counters, batch), batch.nbytes)
+            self.rows["counter"] += batch.num_rows
+            yield batch.num_rows
+        if self.with_args:
+            yield from self._tables(connection)
+
+    def _computed(self) -> Iterator[int]:
+        """Write the counters of memory and load; yield the numbers of their samples."""
         for tracks, times, used in self.plan.memory(self.connection, self.sources["memory"]):
-            self.file.later(partial(self._put_values, times, tracks, None, pa.array(used)), len(times))
+            yield self._later(times, tracks, None, pa.array(used))
         for tracks, times, values in self.plan.load(self.connection):
             is_whole = pa.types.is_integer(values.type)
             numbers = (None, values) if is_whole else (values, pa.nulls(len(values), pa.int64()))
-            self.file.later(partial(self._put_values, times, tracks, *numbers), len(times))
-        return written
+            yield self._later(times, tracks, *numbers)
+
+    def _later(self, times: Int64, tracks: Int64, value: pa.Array | None, integer: pa.Array) -> int:
+        self.file.later(partial(self._put_values, times, tracks, value, integer), 3 * times.nbytes)
+        return len(times)
 
     def _put_counters(self, batch: pa.RecordBatch) -> None:
         track_id, series, times, value, integer = batch.columns

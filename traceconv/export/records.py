@@ -33,9 +33,8 @@ _Buffers: TypeAlias = "tuple[pa.Buffer | None, pa.Buffer | bytes, pa.Buffer | by
 
 #: Rows that are fetched at once, and that are written at once: some MB. With fewer, threads wait for the interpreter.
 _ROWS = 16_384
-#: What is being written or waits for it, and rows of batches from which records are yet to be made.
-_MOST_WAITING = 4
-_MOST_WAITING_ROWS = 3 * _ROWS
+#: Size of the batches that are being written or wait for it, and what each takes beyond its own size.
+_MOST_WAITING_BYTES, _CALL_BYTES = 12 << 20, 1 << 13
 _BUFFER_BYTES = 1 << 20
 
 
@@ -249,12 +248,13 @@ class RecordFile:
         self._file = file
         self._writer = writer
         self._waiting: deque[tuple[Future[None], int]] = deque()
+        self._waiting_bytes = 0
         self._buffer = bytearray(_BUFFER_BYTES)
         self.at_once = self if writer is None else RecordFile(file, None)
 
-    def later(self, function: Callable[[], None], count: int) -> None:
-        """Let the thread call a function, which writes about `count` rows to `at_once`, after the records."""
-        self._submit(function, count)
+    def later(self, function: Callable[[], None], size_bytes: int) -> None:
+        """Let the thread call a function, which writes to `at_once` and keeps `size_bytes`, after the records."""
+        self._submit(function, size_bytes)
 
     def call(self, function: Callable[[], Result]) -> Future[Result]:
         """Let the thread call a function, which doesn't write, after the records; return its future result."""
@@ -263,42 +263,49 @@ class RecordFile:
 
     def write(self, data: bytes) -> None:
         """Write bytes after the records."""
-        self._submit(lambda: self._file.write(data))
+        self._submit(lambda: self._file.write(data), len(data))
 
-    def write_later(self, function: Callable[[], bytes]) -> None:
-        """Write the result of a function, which a thread calls."""
-        self._submit(lambda: self._file.write(function()))
+    def write_later(self, function: Callable[[], bytes], size_bytes: int = 0) -> None:
+        """Write the result of a function, which a thread calls, and which keeps `size_bytes`."""
+        self._submit(lambda: self._file.write(function()), size_bytes)
 
     def rows(self, template: Template, batch: pa.RecordBatch, order: Int64 | None = None) -> int:
         """Write a record for each row of a batch, or for those in `order`; return their number."""
         bound = template.bind(batch)
         rows = np.arange(batch.num_rows, dtype=np.int64) if order is None else order
+        size_bytes = batch.nbytes
         for at in range(0, len(rows), _ROWS):
-            self._submit(partial(self._fill, bound, rows[at : at + _ROWS]))
+            piece = rows[at : at + _ROWS]
+            self._submit(partial(self._fill, bound, piece), size_bytes * len(piece) // len(rows))
         return len(rows)
 
     def query(
         self, connection: duckdb.DuckDBPyConnection, template: Template, query: str, most_rows: int = _ROWS
-    ) -> int:
-        """Write a record for each row of a query, in order; return their number. `most_rows` are fetched at once."""
+    ) -> Iterator[int]:
+        """Write a record for each row of a query, in order; yield their numbers. `most_rows` are fetched at once."""
         batches = connection.sql(query).to_arrow_reader(min(most_rows, _ROWS))
-        return sum(self.rows(template, batch) for batch in batches)
+        return (self.rows(template, batch) for batch in batches)
 
     def flush(self) -> None:
         """Write all records."""
         while self._waiting:
-            self._waiting.popleft()[0].result()
+            self._await_first()
 
-    def _submit(self, write: Callable[[], None], count: int = 0) -> None:
-        """Let the thread write when few rows wait for it. Raises what it raised."""
+    def _submit(self, write: Callable[[], None], size_bytes: int = 0) -> None:
+        """Let the thread write when little waits for it. Raises what it raised."""
         if self._writer is None:
             write()
             return
-        while len(self._waiting) >= _MOST_WAITING or (
-            self._waiting and count + sum(rows for _, rows in self._waiting) > _MOST_WAITING_ROWS
-        ):
-            self._waiting.popleft()[0].result()
-        self._waiting.append((self._writer.submit(write), count))
+        size_bytes += _CALL_BYTES
+        while self._waiting and (self._waiting[0][0].done() or self._waiting_bytes + size_bytes > _MOST_WAITING_BYTES):
+            self._await_first()
+        self._waiting.append((self._writer.submit(write), size_bytes))
+        self._waiting_bytes += size_bytes
+
+    def _await_first(self) -> None:
+        future, size_bytes = self._waiting.popleft()
+        self._waiting_bytes -= size_bytes
+        future.result()
 
     def _fill(self, bound: Bound, order: Int64) -> None:
         """Write records. Runs in the thread."""
@@ -323,6 +330,21 @@ def record_file(file: CountedFile) -> Iterator[RecordFile]:
             records.flush()
         finally:
             writer.shutdown(cancel_futures=True)
+
+
+def in_turn(*writers: Iterator[int]) -> None:
+    """Exhaust iterators that write rows and yield their number: always the one that has written the fewest.
+
+    One that computes much and one that writes much keep both threads busy.
+    """
+    written = dict.fromkeys(writers, 0)
+    while written:
+        one = min(written, key=written.__getitem__)
+        rows = next(one, None)
+        if rows is None:
+            del written[one]
+        else:
+            written[one] += rows
 
 
 def fill(template: Template, batch: pa.RecordBatch, buffer: bytearray, start: int) -> int:

@@ -87,12 +87,16 @@ def _highest(times: Int64) -> Int64:
     return np.maximum.accumulate(times) if bool((times[1:] < times[:-1]).any()) else times
 
 
-def another(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Return another connection to the same tables, except temporary ones."""
+def another(
+    connection: duckdb.DuckDBPyConnection, tables: Mapping[str, pa.Table] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return another connection to the same tables, except temporary ones, and to `tables`."""
     [names] = connection.execute("SELECT current_database(), current_schema()").fetchall()
     own = connection.cursor()
     own.execute(f"USE {'.'.join(map(quote_identifier, names))}")
     own.execute("SET python_enable_replacements = false")
+    for name, table in (tables or {}).items():
+        own.register(name, table)
     return own
 
 
@@ -174,9 +178,7 @@ class _Scan:
     def read(self) -> None:
         """Read the next batch. `bound` is _NEVER after the last one."""
         if self._reader is None:
-            own = another(self._connection)
-            for name, table in self._tables.items():
-                own.register(name, table)
+            own = another(self._connection, self._tables)
             self._reader = own.sql(self._query).to_arrow_reader(self._batch_rows)
         try:
             batch = self._reader.read_next_batch()

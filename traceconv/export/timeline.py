@@ -35,13 +35,12 @@ def exporting(
     memory_limit: str,
     *,
     estimates: bool = True,
-    joined: bool = False,
+    ordered: bool = False,
 ) -> Iterator[None]:
     """Limit DuckDB's memory during an export; beyond the limit it spills to disk.
 
-    `estimates`: whether static profiles can be exported. `joined`: whether all tables are joined to others; then DuckDB
-    uses one thread, so that their rows are in the same order each time. Raises InputError if the run has tasks without
-    a start, StoreError if the store can't be read.
+    `estimates`: whether static profiles can be exported. `ordered`: DuckDB uses one thread, so that rows are in the
+    same order each time. Raises InputError if the run has tasks without a start, StoreError if the store can't be read.
     """
     try:
         if _has_no_starts(connection, run_id) and not (estimates and _is_static(connection, run_id)):
@@ -49,7 +48,7 @@ def exporting(
                 f"run {run_id} has no timeline to export: its tasks have no start times, as in a static profile"
             )
         connection.execute(f"SET memory_limit = '{memory_limit}'")
-        with one_thread(connection) if joined else nullcontext():
+        with one_thread(connection) if ordered else nullcontext():
             yield
     except duckdb.Error as error:
         raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
