@@ -26,22 +26,27 @@ Finding = tuple[str, str | None, int]
 Trace = dict[str, Any]
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces/pytorch/resnet18.pt.trace.json.gz"
+CPU_ONLY = Path(__file__).resolve().parent / "key_averages/trace.json.gz"
 REAL = SHARED / "real"
 #: Findings in real traces, all explained: kernels of a B200 start while the one before ends (programmatic dependent
 #: launch), as those of JAX and rocprofv3 do; copies of collectives overlap on their stream, and the clock of that
-#: device is ahead of the host's. All events of Triton's example are in the first 0.4 s of its step, which lasts 13 s.
-#: The clock of msprof-analyze's device is ahead, too, and two of its tasks have no call.
+#: device is ahead of the host's. All events of Triton's example are in the first 0.4 s of its step, which lasts 13 s,
+#: and the first and last event of the CPU trace of rank 34 are those of a few operators that were kept by hand. The
+#: trace of the B200 was rewritten without metadata and what PyTorch writes last. The clock of msprof-analyze's device
+#: is ahead, too, and two of its tasks have no call. Some flows of MindSpore's step trace lead to no event.
 EXPECTED: dict[str, list[Finding]] = {
     "torch/alexnet_critical_path.json.gz": [],
-    "torch/b200_eager_trace.json.gz": [("overlapping_tasks", None, 74)],
+    "torch/b200_eager_trace.json.gz": [("cut_file", None, 1), ("overlapping_tasks", None, 74)],
+    "torch/cpu_only_rank34.pt.trace.json.gz": [("silent_steps", "end", 1)],
     "torch/kineto_resnet50_worker0.pt.trace.json.gz": [],
     "torch/mi250_rocm6.2_minitoy.json.gz": [],
     "torch/nccl_metadata.json.gz": [],
     "torch/ns_resolution_rank0.pt.trace.json.gz": [],
-    "torch/triton_example.json.gz": [("silent_end", None, 1)],
+    "torch/triton_example.json.gz": [("silent_end", None, 1), ("silent_steps", "end", 1)],
     "ascend/torch_npu_level1_rank1": [("early_tasks", None, 36), ("overlapping_tasks", None, 24)],
     "ascend/msprof_analyze_trace_view.json": [("early_tasks", None, 99), ("lost_launches", "middle", 2)],
     "mindspore/msprof_0_2_1.json": [],
+    "mindspore/step_trace_0_2_1.json": [("broken_flows", None, 4)],
     "tensorflow/timeline_gpu_03_merged.json": [],
     "jax/te_fused_attn.xplane.pb": [("overlapping_tasks", None, 6)],
     "rocm/rocprofv3_908_results.json.gz": [("overlapping_tasks", None, 1275)],
@@ -250,8 +255,70 @@ def test_holes_in_the_ids_of_calls_are_found(make_store: MakeStore) -> None:
         (calls(range(-700, 5000, 3)), []),
         (calls(range(0, 4000, 3), range(4500, 9000, 3)), [("lost_calls", 1, 2834, 5010)]),
         (calls(range(700), range(10**9, 10**9 + 700)), []),
+        # Of few calls, holes show only if nearly all IDs are used.
+        (calls(range(7, 400)), []),
+        (calls(range(7, 110), range(120, 125), range(126, 400)), [("lost_calls", 2, 382, 130)]),
+        (calls(range(7, 400, 2), range(600, 700, 2)), []),
     ):
         assert query(store, sql) == wanted
+    task = {"track_id": 1, "dur_ns": 1, "name": "x"}
+    tasks = [{**task, "id": n, "correlation_id": n, "start_ns": 10 * n} for n in range(300) if not 100 < n < 150]
+    assert query(make_store(task=tasks), sql) == []
+    run = {"run_id": 1, "source_format": "rocprofv3"}  # it numbers kernels one by one
+    assert query(make_store(run=[run], task=tasks), sql) == [("lost_calls", 1, 251, 500)]
+
+
+def test_holes_in_the_numbers_of_operators_are_found(tmp_path: Path) -> None:
+    planted = Planted(CPU_ONLY)
+    operators = sorted((e for e in planted.trace["traceEvents"] if "External id" in e.get("args", {})), key=ns)
+    assert findings(CPU_ONLY) == []
+    planted.remove(operators[300:400])
+    assert planted.found(tmp_path) == [("lost_operators", None, 100)]
+
+
+def test_parts_of_a_file_that_are_missing_are_found(tmp_path: Path) -> None:
+    def category(planted: Planted, name: str) -> list[Trace]:
+        return sorted((e for e in planted.trace["traceEvents"] if e.get("cat") == name), key=ns)
+
+    planted = Planted()
+    flows = category(planted, "ac2g")
+    planted.remove(flows[-120:])
+    ends = Counter(flow["ph"] for flow in flows[-120:])
+    assert planted.found(tmp_path) == [("lost_flows", None, max(ends.values()))]
+    planted = Planted()
+    planted.remove(category(planted, "Trace"))
+    assert planted.found(tmp_path) == [("cut_file", None, 1)]
+    planted = Planted()
+    planted.remove(list(planted.calls.values()))
+    planted.remove(category(planted, "cuda_runtime"))
+    assert planted.found(tmp_path) == [("lost_launches", None, len(planted.tasks))]
+    for part, place in ((slice(100), "start"), (slice(160, 320), "middle"), (slice(-150, None), "end")):
+        planted = Planted()
+        planted.remove(category(planted, "python_function")[part])
+        assert ("lost_functions", place) in {(finding, at) for finding, at, _ in planted.found(tmp_path)}
+
+
+def test_flows_and_pairs_that_are_broken_are_found(make_store: MakeStore) -> None:
+    run = {"run_id": 1, "source_format": "chrome_json", "writer": "x"}
+    task = {"id": 1, "track_id": 1, "start_ns": 0, "dur_ns": 9, "name": "x"}
+    flows = [{"flow_id": 1, "src_id": 5, "dst_id": 1}, {"flow_id": 2, "dst_id": 1}, {"flow_id": 3, "src_id": 5}]
+    log = [{"severity": "info", "code": code, "event_count": 4} for code in ("loose_flow", "end_without_begin", "odd")]
+    sql = "SELECT finding, count, total_count FROM trust"
+    broken = [("broken_flows", 2, 3), ("broken_flows", 4, None), ("unpaired_events", 4, None)]
+    assert query(make_store(run=[run], task=[task], flow=flows, import_log=log), sql) == broken
+    run["writer"] = "PyTorch profiler (Kineto)"  # it writes ends of flows without tasks
+    assert ("broken_flows", 4, None) not in query(make_store(run=[run], task=[task], import_log=log), sql)
+    assert query(make_store(task=[task], flow=flows[:1], import_log=log[2:]), sql) == []
+
+
+def test_parts_of_single_steps_without_events_are_found(make_store: MakeStore) -> None:
+    def found(*starts: int) -> object:
+        names = [{"id": n, "track_id": 1, "step_id": 1, "dur_ns": 1, "start_ns": n, "name": "x"} for n in starts]
+        step = {"step_id": 1, "start_ns": 0, "end_ns": 100}
+        return query(make_store(range=names, step=[step]), "SELECT finding, place, count, affected_ns FROM trust")
+
+    assert found(0, 2, 24, 50, 77) == []
+    assert found(0, 30, 50, 60) == [("silent_steps", "end", 1, 40), ("silent_steps", "start", 1, 30)]
 
 
 def test_renamed_collectives_are_found(tmp_path: Path) -> None:

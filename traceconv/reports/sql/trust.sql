@@ -9,11 +9,11 @@
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls; unclear_launches: tasks whose launching call is unknown, because several calls of a process, or calls of several processes in one trace, have the same correlation IDs, or without those another number of calls has the External id; unlinked_launches: tasks to which several flows lead from calls, and whose launch is unknown, because one of the two has no correlation ID or they have different ones; shared_streams: tasks of streams that several processes of one trace have with equal numbers, as in traces of several ranks merged into one file: they count as one stream and one device; lost_calls: holes in the correlation IDs of the calls, at least 64 times as wide as their mean distance, in runs of one process (a heuristic); overlapping_tasks: tasks that start before the end of the previous one on their stream, and are not part of it as tasks inside it that weren't launched are; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it that differ in more than numbers (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, parts of steps before the first or after the last one, and missing numbers of steps between which something ran, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
--- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches or steps; NULL for other findings." }
--- count = { type = "BIGINT", unit = "count", doc = "Calls, tasks, steps, holes or events concerned." }
+-- finding = { type = "VARCHAR", unit = "enum", doc = "lost_tasks: calls that launch kernels without a task (of names of which others have one); lost_copies: the same for copies; lost_launches: tasks whose launching call is missing, in runs that have such calls, or flows from them; unclear_launches: tasks whose launching call is unknown, because several calls of a process, or calls of several processes in one trace, have the same correlation IDs, or without those another number of calls has the External id; unlinked_launches: tasks to which several flows lead from calls, and whose launch is unknown, because one of the two has no correlation ID or they have different ones; shared_streams: tasks of streams that several processes of one trace have with equal numbers, as in traces of several ranks merged into one file: they count as one stream and one device; lost_calls: holes in the correlation IDs of the calls, or of the tasks of rocprofv3 without calls, in runs of one process: of any width if there is at most one hole per 16 IDs, otherwise at least 64 times as wide as their mean distance, from 1,024 calls on (a heuristic); lost_operators: IDs missing between operators of one thread in PyTorch traces of up to 200,000 operators, if there is at most one hole per 16 IDs (a heuristic); lost_functions: operators in parts of a thread's time without Python functions that have a tenth of its operators or more, if it has such functions (a heuristic); lost_flows: tasks with a launch to which no flow leads, in PyTorch traces with such flows; broken_flows: flows from or to no event, or without a start or end (except those of PyTorch's profiler, which writes ends alone); unpaired_events: begins without an end and ends without a begin; cut_file: PyTorch traces without the events that the profiler writes last; overlapping_tasks: tasks that start before the end of the previous one on their stream, and are not part of it as tasks inside it that weren't launched are; duplicate_tasks: copies of a task with its stream, start, duration and name; unfinished_tasks: tasks without an end; early_tasks: tasks that start before their launch; late_tasks: tasks that end after the last synchronisation of the device, which waited for them, in runs with launches on one device; reordered_tasks: tasks that start after one that was launched later on their stream; uncertain_delays: launch delays up to the clock error; unknown_collectives: tasks of another kind that are named like collectives, or whose first one of the name has the args of a collective (a heuristic); cut_names: tasks whose names all have the longest length, if this is one that profilers cut at and several names have it that differ in more than numbers (a heuristic); cut_steps: steps without a start or end, and, with a place, steps with less than 90 % of the usual number of tasks and ranges, parts of steps before the first or after the last one, and missing numbers of steps between which something ran, in runs in which at least half of the steps have the same number (a heuristic); unmatched_replays: tasks of graph replays whose operator and module are unknown; aligned_replays: those for which they are known by aligning the replay with a reference (a heuristic, graph_replay); silent_steps: steps in whose first (start) or last quarter (end), or more, nothing starts and no task runs, but not in most steps, in runs with few or unequal steps (a heuristic); silent_end: no event starts and no task runs in the last tenth of the run or more (a heuristic); import_losses: events that ingest could not keep." }
+-- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches, functions or steps; NULL for other findings, and if all launches are lost." }
+-- count = { type = "BIGINT", unit = "count", doc = "Calls, tasks, steps, holes, IDs, flows or events concerned." }
 -- total_count = { type = "BIGINT", unit = "count", doc = "Those examined; NULL if unknown." }
--- affected_ns = { type = "BIGINT", unit = "ns", doc = "lost_tasks, lost_copies, lost_launches: time from the first to the last of consecutive ones; overlapping_tasks: sum of the overlaps; duplicate_tasks, shared_streams, unknown_collectives, unmatched_replays, aligned_replays: sum of the durations; early_tasks, late_tasks: sum of the times by which they are early or late; lost_calls: time between the calls around the holes; silent_end: the silent time; uncertain_delays: sum of the delays; NULL for others." }
+-- affected_ns = { type = "BIGINT", unit = "ns", doc = "lost_tasks, lost_copies, lost_launches: time from the first to the last of consecutive ones; overlapping_tasks: sum of the overlaps; duplicate_tasks, shared_streams, unknown_collectives, unmatched_replays, aligned_replays: sum of the durations; early_tasks, late_tasks: sum of the times by which they are early or late; lost_calls, lost_operators: time between those around the holes; lost_functions, silent_steps, silent_end: time of these parts; uncertain_delays: sum of the delays; NULL for others." }
 -- affected_percent = { type = "DOUBLE", unit = "percent", doc = "affected_ns in percent of the run's duration; may exceed 100 with several streams; NULL if unknown." }
 -- reports = { type = "VARCHAR", unit = "text", doc = "Reports whose numbers it affects." }
 WITH called_word AS MATERIALIZED (
@@ -23,7 +23,7 @@ WITH called_word AS MATERIALIZED (
   FROM api AS a
   WHERE a.correlation_id IS NOT NULL AND a.start_ns IS NOT NULL AND (run IS NULL OR a.run_id = run)
   GROUP BY ALL
-), with_task AS (
+), with_task AS MATERIALIZED (
   SELECT t.run_id, t.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (t.correlation_id & 63)::UBIGINT) AS bits
   FROM task AS t
   WHERE t.correlation_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
@@ -48,6 +48,12 @@ WITH called_word AS MATERIALIZED (
   FROM called
   GROUP BY run_id, finding, name
   HAVING bool_or(complete > 0)
+), run_flow AS MATERIALIZED (
+  SELECT f.run_id, count(*) AS flows, count(CASE WHEN f.kind = 'launch' THEN f.dst_id END) AS launches,
+         count(CASE WHEN f.src_id IS NULL OR f.dst_id IS NULL THEN 1 END) AS broken
+  FROM flow AS f
+  WHERE run IS NULL OR f.run_id = run
+  GROUP BY f.run_id
 ), unlaunched AS MATERIALIZED (
   SELECT t.run_id, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
   FROM task AS t
@@ -83,19 +89,6 @@ WITH called_word AS MATERIALIZED (
          count(CASE WHEN complete THEN 1 END) OVER (PARTITION BY run_id, finding) AS completes,
          count(*) OVER (PARTITION BY run_id, finding) AS items
   FROM item
-), gap AS (
-  SELECT run_id, finding, before, any_value(items) AS items, count(*) AS count,
-         CASE WHEN before = 0 THEN 'start' WHEN before = any_value(completes) THEN 'end' ELSE 'middle' END AS place,
-         max(end_ns)::HUGEINT - min(start_ns)::HUGEINT AS affected
-  FROM placed
-  WHERE NOT complete AND completes > 0
-  GROUP BY run_id, finding, before
-), tested AS MATERIALIZED (
-  SELECT w.run_id, count(*) AS tasks, count(*) - count(w.dur_ns) AS unfinished, count(w.submit_ns) AS delays,
-         max(w.start_ns + coalesce(w.dur_ns, 0)) AS until_ns
-  FROM task AS w
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
-  GROUP BY w.run_id
 ), unlinked AS (
   SELECT w.run_id, count(DISTINCT w.id) AS tasks
   FROM task AS w
@@ -103,6 +96,24 @@ WITH called_word AS MATERIALIZED (
   JOIN api AS a ON a.run_id = f.run_id AND a.id = f.src_id
   WHERE w.submit_ns IS NULL AND w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
     AND (w.correlation_id = a.correlation_id) IS NOT TRUE
+  GROUP BY w.run_id
+), gap AS (
+  SELECT run_id, finding, before, any_value(items) AS items, count(*) AS count,
+         CASE WHEN any_value(completes) = 0 THEN NULL WHEN before = 0 THEN 'start'
+              WHEN before = any_value(completes) THEN 'end' ELSE 'middle' END AS place,
+         max(end_ns)::HUGEINT - min(start_ns)::HUGEINT AS affected
+  FROM placed
+  -- A run without complete launches that has flows from calls lost all calls.
+  WHERE NOT complete AND (completes > 0 OR run_id IN (
+    SELECT run_id FROM run_flow WHERE launches > 0 AND run_id NOT IN (SELECT run_id FROM unlinked)
+  ))
+  GROUP BY run_id, finding, before
+), tested AS MATERIALIZED (
+  SELECT w.run_id, count(*) AS tasks, count(*) - count(w.dur_ns) AS unfinished, count(w.submit_ns) AS delays,
+         count(w.api_id) AS launched,
+         max(w.start_ns + coalesce(w.dur_ns, 0)) AS until_ns
+  FROM task AS w
+  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
   GROUP BY w.run_id
 ), shared AS (
   SELECT k.run_id, k.device_id, k.stream_id
@@ -198,50 +209,132 @@ WITH called_word AS MATERIALIZED (
   LEFT JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id
   WHERE w.kind IS DISTINCT FROM 'sync' AND w.start_ns::HUGEINT + w.dur_ns > s.end_ns::HUGEINT + coalesce(d.clock_error_ns, 0)
   GROUP BY w.run_id
+), operator_id AS (
+  SELECT r.run_id, r.track_id, r.start_ns, TRY_CAST(regexp_extract(r.args, '"External id" *: *"?([0-9]+)', 1) AS BIGINT) AS id
+  FROM "range" AS r
+  JOIN (
+    -- Args take time to read: those of a million operators half a second.
+    SELECT o.run_id FROM "range" AS o
+    WHERE o.kind = 'host_op' AND (run IS NULL OR o.run_id = run)
+      AND o.run_id IN (SELECT run_id FROM run WHERE writer LIKE 'PyTorch%')
+    GROUP BY o.run_id
+    HAVING count(*) <= 200000
+  ) AS u ON u.run_id = r.run_id
+  WHERE r.kind IN ('host_op', 'annotation') AND r.category IS DISTINCT FROM 'gpu_user_annotation'
+), id_word AS MATERIALIZED (
+  SELECT run_id, word, bit_or(bits) AS bits
+  FROM called_word
+  GROUP BY run_id, word
+  UNION ALL
+  SELECT run_id, word, bits FROM with_task
+  WHERE run_id NOT IN (SELECT run_id FROM called_word) AND run_id IN (SELECT run_id FROM run WHERE source_format = 'rocprofv3')
 ), numbered AS (
-  -- A range of this width has 64 IDs of recorded calls on average.
-  SELECT c.run_id, sum(bit_count(c.bits)) AS calls,
-         ((max(c.word)::HUGEINT - min(c.word) + 1) * 64 // sum(bit_count(c.bits)) + 1)::BIGINT AS width
-  FROM called_word AS c
-  GROUP BY c.run_id
-  HAVING sum(bit_count(c.bits)) >= 1024
-), hole AS (
-  SELECT n.run_id, any_value(n.calls) AS calls, any_value(n.width) AS width, c.word // n.width AS place,
-         lag(place) OVER (PARTITION BY n.run_id ORDER BY place) AS previous, place - previous - 1 AS empty,
-         count(*) OVER (PARTITION BY n.run_id) AS used
-  FROM called_word AS c
-  JOIN numbered AS n ON n.run_id = c.run_id
-  GROUP BY n.run_id, place
-), holed AS (
-  SELECT run_id, count(*) AS holes, any_value(calls) AS calls, any_value(width) AS width
-  FROM hole
-  WHERE empty > 0
-  GROUP BY run_id
-  -- IDs that leave out more than they use are not consecutive.
-  HAVING sum(empty) <= any_value(used)
+  SELECT *, CASE WHEN holes * 16 <= used THEN 1
+                 WHEN used >= 1024 THEN 64 * span // used END AS width
+  FROM (
+    SELECT run_id, sum(bit_count(bits)) AS used, (max(word)::HUGEINT - min(word) + 1) * 64 AS span,
+           -- IDs without the one before them.
+           sum(bit_count(bits & ~((bits & 9223372036854775807) << 1))
+               - coalesce(continues AND bits & 1 = 1, false)::BIGINT) - 1 AS holes
+    FROM (
+      SELECT *, lag(word) OVER w = word - 1 AND lag(bits) OVER w > 9223372036854775807 AS continues
+      FROM id_word
+      WINDOW w AS (PARTITION BY run_id ORDER BY word)
+    )
+    GROUP BY run_id
+  )
+  WHERE holes > 0
+), hole AS MATERIALIZED (
+  SELECT 'lost_calls' AS finding, run_id, used, span, id, lag(id) OVER w AS previous
+  FROM (
+    SELECT w.run_id, n.used, n.span, n.width,
+           w.word * 64 + unnest(CASE WHEN n.width = 1 THEN list_filter(range(64), lambda i: (w.bits >> i::UBIGINT) & 1 = 1)
+                                     ELSE [bit_count(~w.bits & (w.bits - 1)), length(bin(w.bits)) - 1] END) AS id
+    FROM id_word AS w
+    JOIN numbered AS n ON n.run_id = w.run_id AND n.width IS NOT NULL
+  )
+  WINDOW w AS (PARTITION BY run_id ORDER BY id)
+  QUALIFY id - previous > width
+  UNION ALL
+  -- Threads number their operators from other IDs on, so only holes between two of one thread count.
+  SELECT 'lost_operators', run_id, used, last_id::HUGEINT - first_id + 1, id, previous
+  FROM (
+    SELECT *, count(CASE WHEN id - previous > 1 THEN 1 END) OVER (PARTITION BY run_id) AS holes
+    FROM (
+      SELECT *, lag(id) OVER w AS previous, lag(track_id) OVER w = track_id AS is_same,
+             count(*) OVER (PARTITION BY run_id) AS used, min(id) OVER (PARTITION BY run_id) AS first_id,
+             max(id) OVER (PARTITION BY run_id) AS last_id
+      FROM operator_id
+      WHERE id IS NOT NULL
+      WINDOW w AS (PARTITION BY run_id ORDER BY id)
+    )
+  )
+  WHERE id - previous > 1 AND is_same AND holes * 16 <= used
 ), around_hole AS (
-  -- Calls are read again for the few runs with holes only.
-  SELECT g.run_id, (a.correlation_id >> 6) // g.width AS place, min(a.start_ns) AS first_ns, max(a.start_ns) AS last_ns
-  FROM api AS a
-  JOIN holed AS g ON g.run_id = a.run_id
-  WHERE a.correlation_id IS NOT NULL
-  GROUP BY g.run_id, place
-), lost_call AS (
-  SELECT g.run_id, any_value(g.holes) AS holes, any_value(g.calls) AS calls,
-         sum(greatest(n.first_ns::HUGEINT - p.last_ns, 0)) AS lasts
-  FROM holed AS g
-  JOIN hole AS h ON h.run_id = g.run_id AND h.empty > 0
-  JOIN around_hole AS p ON p.run_id = h.run_id AND p.place = h.previous
-  JOIN around_hole AS n ON n.run_id = h.run_id AND n.place = h.place
+  -- Calls and operators are read again for the few runs with holes only.
+  SELECT 'lost_calls' AS finding, a.run_id, a.correlation_id AS id, a.start_ns FROM api AS a
+  UNION ALL
+  SELECT 'lost_calls', t.run_id, t.correlation_id, t.start_ns
+  FROM task AS t
+  WHERE t.run_id NOT IN (SELECT run_id FROM called_word)
+  UNION ALL
+  SELECT 'lost_operators', run_id, id, start_ns FROM operator_id
+), hole_side AS (
+  SELECT a.finding, a.run_id, a.id, min(a.start_ns) AS first_ns, max(a.start_ns) AS last_ns
+  FROM around_hole AS a
+  SEMI JOIN (SELECT finding, run_id, unnest([previous, id]) AS id FROM hole) AS h
+    ON h.finding = a.finding AND h.run_id = a.run_id AND h.id = a.id
+  GROUP BY a.finding, a.run_id, a.id
+), lost_id AS (
+  SELECT h.finding, h.run_id, any_value(h.used) AS used, sum(greatest(n.first_ns::HUGEINT - p.last_ns, 0)) AS lasts,
+         CASE WHEN h.finding = 'lost_calls' THEN count(*) ELSE sum(h.id - h.previous - 1) END AS count
+  FROM hole AS h
+  JOIN hole_side AS p ON p.finding = h.finding AND p.run_id = h.run_id AND p.id = h.previous
+  JOIN hole_side AS n ON n.finding = h.finding AND n.run_id = h.run_id AND n.id = h.id
   -- Each process has its own IDs.
-  WHERE g.run_id IN (
+  WHERE h.finding = 'lost_operators' OR h.run_id NOT IN (
     SELECT k.run_id
-    FROM (SELECT DISTINCT a.run_id, a.track_id FROM api AS a SEMI JOIN holed AS o ON o.run_id = a.run_id) AS u
+    FROM (SELECT DISTINCT a.run_id, a.track_id FROM api AS a SEMI JOIN hole AS o ON o.run_id = a.run_id) AS u
     JOIN track AS k ON k.run_id = u.run_id AND k.track_id = u.track_id
     GROUP BY k.run_id
-    HAVING count(DISTINCT coalesce(k.process_id, -1)) = 1
+    HAVING count(DISTINCT coalesce(k.process_id, -1)) > 1
   )
-  GROUP BY g.run_id
+  GROUP BY h.finding, h.run_id
+  -- IDs that leave out more than they use are not consecutive.
+  HAVING sum(h.id - h.previous - 1) * 2 <= any_value(h.span)
+), framed AS (
+  -- Threads with Python functions, whose time is divided into 50 parts.
+  SELECT run_id, track_id, operators, first_ns, ((last_ns::HUGEINT - first_ns) // 50 + 1)::BIGINT AS part_ns
+  FROM (
+    SELECT r.run_id, r.track_id, count(CASE WHEN r.kind = 'host_op' THEN 1 END) AS operators,
+           min(CASE WHEN r.kind = 'host_op' THEN r.start_ns END) AS first_ns,
+           max(CASE WHEN r.kind = 'host_op' THEN r.start_ns END) AS last_ns
+    FROM "range" AS r
+    WHERE r.kind IN ('frame', 'module', 'host_op') AND (run IS NULL OR r.run_id = run)
+    GROUP BY r.run_id, r.track_id
+    HAVING bool_or(r.kind = 'frame')
+  )
+  WHERE operators >= 50
+), unframed AS (
+  SELECT run_id, track_id, framed_parts, any_value(all_framed) AS all_framed, any_value(operators) AS operators,
+         sum(part_operators) AS lost, count(*)::HUGEINT * any_value(part_ns) AS lasts
+  FROM (
+    SELECT *, count(CASE WHEN frames > 0 THEN 1 END) OVER (PARTITION BY run_id, track_id ORDER BY part) AS framed_parts,
+           count(CASE WHEN frames > 0 THEN 1 END) OVER (PARTITION BY run_id, track_id) AS all_framed
+    FROM (
+      SELECT f.run_id, f.track_id, TRY(r.start_ns - f.first_ns) // f.part_ns AS part,
+             any_value(f.operators) AS operators, any_value(f.part_ns) AS part_ns,
+             count(CASE WHEN r.kind = 'host_op' THEN 1 END) AS part_operators,
+             count(CASE WHEN r.kind <> 'host_op' THEN 1 END) AS frames
+      FROM framed AS f
+      JOIN "range" AS r ON r.run_id = f.run_id AND r.track_id = f.track_id AND r.kind IN ('frame', 'module', 'host_op')
+      GROUP BY f.run_id, f.track_id, part
+    )
+    WHERE part_operators > 0
+  )
+  WHERE frames = 0
+  GROUP BY run_id, track_id, framed_parts
+  HAVING sum(part_operators) * 10 >= any_value(operators)
 ), bound AS (
   SELECT run_id, step_id, min(coalesce(start_ns, fp_start_ns)) AS start_ns, max(end_ns) AS end_ns,
          bool_or(end_ns IS NULL OR coalesce(start_ns, fp_start_ns) IS NULL) AS is_cut, count(*) AS rows,
@@ -303,6 +396,27 @@ WITH called_word AS MATERIALIZED (
   WHERE s.next_id > s.step_id + 1
   GROUP BY s.run_id, s.step_id, s.next_id, g.usual
   HAVING count(*) * 2 >= g.usual
+), few AS (
+  -- Of few or unequal steps, the numbers of events don't show which are incomplete.
+  SELECT b.run_id, b.step_id, b.start_ns, b.end_ns
+  FROM bound AS b
+  WHERE NOT b.is_cut AND b.end_ns > b.start_ns AND b.run_id NOT IN (SELECT run_id FROM regular)
+), in_step AS (
+  SELECT f.run_id, f.step_id, f.end_ns::HUGEINT - f.start_ns AS step_ns,
+         min(e.start_ns)::HUGEINT - f.start_ns AS before, f.end_ns::HUGEINT - max(e.end_ns) AS after
+  FROM few AS f
+  JOIN (
+    SELECT run_id, step_id, start_ns, TRY(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM task
+    UNION ALL
+    SELECT run_id, step_id, start_ns, start_ns FROM api
+    UNION ALL
+    SELECT run_id, step_id, start_ns, start_ns FROM "range"
+  ) AS e ON e.run_id = f.run_id AND e.step_id = f.step_id AND e.start_ns > f.start_ns
+  GROUP BY f.run_id, f.step_id, f.start_ns, f.end_ns
+), silent_step AS (
+  SELECT run_id, 'start' AS place, before AS silent FROM in_step WHERE before * 4 >= step_ns
+  UNION ALL
+  SELECT run_id, 'end', after FROM in_step WHERE after * 4 >= step_ns
 ), last_call AS (
   SELECT run_id, max(last_ns) AS start_ns FROM called_word GROUP BY run_id
 ), quiet AS (
@@ -373,7 +487,41 @@ WITH called_word AS MATERIALIZED (
   WHERE run IS NULL OR g.run_id = run
   GROUP BY g.run_id, g.reference_id IS NULL
   UNION ALL
-  SELECT run_id, 'lost_calls', NULL, holes, calls, lasts FROM lost_call
+  SELECT run_id, finding, NULL, count, used, lasts FROM lost_id
+  UNION ALL
+  SELECT run_id, 'lost_functions', CASE framed_parts WHEN 0 THEN 'start' WHEN all_framed THEN 'end' ELSE 'middle' END,
+         sum(lost), sum(operators), sum(lasts)
+  FROM unframed
+  GROUP BY ALL
+  UNION ALL
+  SELECT s.run_id, 'silent_steps', s.place, count(*), any_value(f.steps), sum(s.silent)
+  FROM silent_step AS s
+  JOIN (SELECT run_id, count(*) AS steps FROM few GROUP BY run_id) AS f ON f.run_id = s.run_id
+  GROUP BY s.run_id, s.place
+  HAVING count(*) * 2 <= any_value(f.steps) OR any_value(f.steps) = 1
+  UNION ALL
+  SELECT f.run_id, 'lost_flows', NULL, t.launched - f.launches, t.launched, NULL
+  FROM run_flow AS f
+  JOIN tested AS t ON t.run_id = f.run_id
+  JOIN run AS r ON r.run_id = f.run_id
+  WHERE r.writer LIKE 'PyTorch%' AND f.launches BETWEEN 1 AND t.launched - 1
+  UNION ALL
+  SELECT run_id, 'broken_flows', NULL, broken, flows, NULL FROM run_flow
+  UNION ALL
+  SELECT l.run_id, CASE l.code WHEN 'loose_flow' THEN 'broken_flows' ELSE 'unpaired_events' END AS finding, NULL,
+         sum(l.event_count), NULL, NULL
+  FROM import_log AS l
+  JOIN run AS r ON r.run_id = l.run_id
+  WHERE (run IS NULL OR l.run_id = run) AND (
+    l.code IN ('end_without_begin', 'unfinished')
+    OR l.code = 'loose_flow' AND r.writer NOT LIKE 'PyTorch%' AND r.source_format = 'chrome_json'
+  ) AND l.run_id IN (SELECT run_id FROM tested)
+  GROUP BY l.run_id, finding
+  UNION ALL
+  SELECT r.run_id, 'cut_file', NULL, 1, NULL, NULL
+  FROM run AS r
+  WHERE r.writer LIKE 'PyTorch%' AND r.source_format = 'chrome_json' AND (run IS NULL OR r.run_id = run)
+    AND r.run_id NOT IN (SELECT run_id FROM "range" WHERE kind = 'summary')
   UNION ALL
   SELECT c.run_id, 'cut_steps', c.place, sum(c.count), any_value(b.rows), NULL
   FROM cut_step AS c
@@ -424,6 +572,11 @@ SELECT f.run_id, f.finding, f.place, f.count::BIGINT AS count, f.total::BIGINT A
          WHEN 'uncertain_delays' THEN 'launch'
          WHEN 'cut_names' THEN 'kernels, op-statistic'
          WHEN 'unknown_collectives' THEN 'breakdown'
+         WHEN 'lost_operators' THEN 'op-tree, idle-causes, roofline, step-breakdown'
+         WHEN 'lost_functions' THEN 'op-tree, idle-causes'
+         WHEN 'lost_flows' THEN 'exports (arrows)'
+         WHEN 'broken_flows' THEN 'op-tree, exports (arrows)'
+         WHEN 'silent_steps' THEN 'step-trace, step-breakdown, compare'
          WHEN 'unmatched_replays' THEN 'op-tree, roofline, kernels (by shape)'
          WHEN 'aligned_replays' THEN 'op-tree, roofline, kernels (by shape)'
          WHEN 'cut_steps' THEN 'step-trace, step-breakdown, compare'
