@@ -83,6 +83,14 @@ def test_without_addresses_frees_are_matched_by_size(tmp_path: Path) -> None:
     assert found == [(0, None, 512, 1000, None), (0, None, 512, 2000, 4000), (0, None, 64, 3000, 5000)]
 
 
+@pytest.mark.parametrize("size", ["many", None, 2**70])
+def test_events_whose_size_can_not_be_read_are_a_loss(tmp_path: Path, size: object) -> None:
+    found = blocks(tmp_path, moment(1, 512, 4096), moment(2, size, 4096), moment(3, 0, 4096), moment(4, -512, 4096))
+    assert found == [(0, 4096, 512, 1000, 4000)]
+    logged = query(tmp_path / "trace.duckdb", "SELECT code, severity, event_count FROM import_log")
+    assert logged == [("bad_number", "data_loss", 1)]
+
+
 def test_the_host_is_device_minus_1(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(1, 8, 64, kind=CPU, device=0), moment(2, 8, 64), moment(3, -8, 64))
     assert found == [(-1, 64, 8, 1000, None), (0, 64, 8, 2000, 3000)]

@@ -98,7 +98,10 @@ class Code(Enum):
     LOOSE_FLOW = (Severity.INFO, "Unmatched flow starts and ends.")
     PARTIAL_OVERLAP = (Severity.INFO, "Slices of one track that overlap without nesting.")
     NO_NAME = (Severity.INFO, "Events without a name.")
-    BAD_NUMBER = (Severity.DATA_LOSS, "Counter values that are not numbers, and counters' args that are not an object.")
+    BAD_NUMBER = (
+        Severity.DATA_LOSS,
+        "Counter values and sizes of memory that are not numbers, and counters' args that are not an object.",
+    )
     CHANGED_EXPORT = (Severity.INFO, "A trace exported by traceconv and changed since: read like any other trace.")
     NOT_READ = (Severity.INFO, "Parts of a source without events of their own: not read.")
     COMPLETED = (Severity.INFO, "Whether the records of a table match the tasks of a timeline.")

@@ -247,7 +247,9 @@ class _AnyTrace:
         second = self._second
         assert second is not None
         if self._has_allocations and second.rules.memory is not None:
-            insert_blocks(target, second.rules.memory)
+            unread = insert_blocks(target, second.rules.memory)
+            message = f"{second.rules.memory.name} events whose size is not a number: they are in no block of memory"
+            self._first.log.count(Code.BAD_NUMBER, message, unread, 1)
         if {"api", "task", "flow"} <= self._tables:
             find_launches_by_flow(target)
         if second.launch_arg is not None and {"api", "task"} <= self._tables:

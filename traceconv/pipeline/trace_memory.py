@@ -27,9 +27,10 @@ WITH read AS (
   WHERE m.run_id = $run AND m.name = $name AND m.ts_ns IS NOT NULL
 ), typed AS MATERIALIZED (
   -- Otherwise the filter below would parse the JSON again.
-  SELECT id, ts_ns, process_id, TRY_CAST(texts[1] AS BIGINT) AS size_bytes, TRY_CAST(texts[2] AS HUGEINT) AS address,
-         TRY_CAST(texts[3] AS BIGINT) AS device_id, TRY_CAST(texts[4] AS BIGINT) AS device_type,
-         TRY_CAST(texts[5] AS BIGINT) AS total_bytes, TRY_CAST(texts[6] AS BIGINT) AS reserved_bytes
+  SELECT id, ts_ns, process_id, nullif(TRY_CAST(texts[1] AS BIGINT), -9223372036854775808) AS size_bytes,
+         TRY_CAST(texts[2] AS HUGEINT) AS address, TRY_CAST(texts[3] AS BIGINT) AS device_id,
+         TRY_CAST(texts[4] AS BIGINT) AS device_type, TRY_CAST(texts[5] AS BIGINT) AS total_bytes,
+         TRY_CAST(texts[6] AS BIGINT) AS reserved_bytes
   FROM read
 ), placed AS (
   -- An address above 2^63 may have been written as a signed number.
@@ -39,7 +40,7 @@ WITH read AS (
          CASE WHEN device_type = 0 THEN $host ELSE device_id END AS device_id,
          device_type, total_bytes, reserved_bytes
   FROM typed
-  WHERE size_bytes <> 0 AND size_bytes > -9223372036854775808
+  WHERE size_bytes IS DISTINCT FROM 0
 ), counted AS (
   SELECT *, CASE WHEN address IS NULL THEN abs(size_bytes) END AS alike,
          sum(sign(size_bytes)) OVER (
@@ -118,8 +119,8 @@ WHERE m.device_id IS NOT NULL
 """
 
 
-def insert_blocks(target: RunSql, markers: MemoryMarkers) -> None:
-    """Store the blocks of a run from its markers."""
+def insert_blocks(target: RunSql, markers: MemoryMarkers) -> int:
+    """Store the blocks of a run from its markers; return the number of markers whose size can't be read."""
     keys = (
         markers.size_bytes,
         markers.address,
@@ -130,6 +131,10 @@ def insert_blocks(target: RunSql, markers: MemoryMarkers) -> None:
     )
     paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys if key is not None]
     target.run_sql(_CHANGES, name=markers.name, host=HOST_DEVICE, paths=paths)
+    unread = target.number("SELECT count(*) FROM temp.memory_change WHERE size_bytes IS NULL")
+    if unread:
+        target.run_sql("DELETE FROM temp.memory_change WHERE size_bytes IS NULL")
     target.run_sql(_BLOCKS)
     target.run_sql(_DEVICES)
     target.run_sql("DROP TABLE temp.memory_change")
+    return unread

@@ -17,7 +17,7 @@
 -- end_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "End of the gap: start of the next task." }
 -- gap_ns = { type = "BIGINT", unit = "ns", doc = "end_ns − start_ns." }
 -- cause = { type = "VARCHAR", unit = "enum", doc = "dependency, launch, data_loading, synchronisation or host; NULL if the launch of the next task is unknown. The report's description has the rules." }
--- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Time from the start of the gap to the launch of the next task: the device waited for the host; 0 if it was launched before; NULL if unknown." }
+-- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Time from the start of the gap to the launch of the next task, at most the gap: the device waited for the host; 0 if it was launched before; NULL if unknown." }
 -- launch_delay_ns = { type = "BIGINT", unit = "ns", doc = "Time from the launch of the next task to its start; more than gap_ns if it was launched before the gap; NULL if unknown." }
 -- host_id = { type = "BIGINT", unit = "id", doc = "Innermost range or call (range.id, api.id) of the launching thread that covers at least half of host_wait_ns; NULL if none, and for the causes dependency and launch." }
 -- host_name = { type = "VARCHAR", unit = "text", doc = "Its name, such as aten::item." }
