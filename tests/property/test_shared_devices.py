@@ -138,6 +138,15 @@ def test_work_and_bandwidths_are_the_same_in_c_and_python(monkeypatch: pytest.Mo
     assert slowed > 100
 
 
+def test_a_task_within_another_one_is_not_alone() -> None:
+    """Task 0 runs around task 1, then 2 alone, and 3 on another device meanwhile; 1, 2 and 3 do the same."""
+    codes = np.array([0, 1, ~1, ~0, 2, 3, ~2, ~3])
+    alone_ns, is_alone = contention._alone(
+        codes, np.array([0, 0, 0, 1]), np.array([90, 30, 20, 25]), np.array([7, 8, 8, 8])
+    )
+    assert (alone_ns.tolist(), is_alone.tolist()) == ([0, 20, 20, 20], [False, False, True, True])
+
+
 def test_durations_of_more_than_9_billion_bytes() -> None:
     """A number of bytes times 10^9 exceeds 64 bits from 9.22 GB on; it is divided exactly all the same."""
     chance = random.Random(0)

@@ -269,7 +269,8 @@ def _alone(tasks: Int64, devices: Int64, dur_ns: Int64, signatures: Int64) -> tu
     owners = devices[np.where(codes < 0, ~codes, codes)]
     codes = codes[np.argsort(owners, kind="stable")]
     is_alone = np.zeros(len(dur_ns), bool)
-    is_alone[codes[:-1][(codes[:-1] >= 0) & (codes[1:] == ~codes[:-1])]] = True
+    running = np.cumsum(np.where(codes >= 0, 1, -1))
+    is_alone[codes[:-1][(running[:-1] == 1) & (codes[1:] == ~codes[:-1])]] = True
     _, groups = np.unique(signatures, return_inverse=True)
     least = np.full(len(dur_ns), np.iinfo(np.int64).max)
     np.minimum.at(least, groups[is_alone], dur_ns[is_alone])
