@@ -130,12 +130,11 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
     if confidence == 0 and not head.strip() and path.suffix != ".bin":
         raise InputError(f"{printable(str(path))} {why_empty(path)}")
     if confidence == 0 and TRACE_NAME.search(path.name):
-        reader = option("--reader chrome_json", 'reader="chrome_json"')
-        what = f"does not begin like a JSON trace; use {reader} to read it anyway"
+        reader = option("traceconv ingest --reader chrome_json", 'ingest(…, reader="chrome_json")')
+        what = f"does not begin like a JSON trace; {reader} reads it anyway"
         raise InputError(f"{printable(str(path))} {what}")
     if confidence == 0 and path.suffix != ".bin":
-        raise InputError(
-            f"{printable(str(path))} is not a raw log or a known trace format; specify {option('--reader')}"
-        )
+        reader = option("traceconv ingest --reader NAME", "ingest(…, reader=NAME)")
+        raise InputError(f"{printable(str(path))} is not a raw log or a known trace format; {reader} reads it as one")
     # The reader of raw logs explains what is wrong with a file that only has the name of one.
     return best.name if confidence else NPULOG.name

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.digest import blake2b
-from traceconv.base.errors import InputError, printable
+from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.base.malloc_tuning import trim_heap
 from traceconv.base.prefetch import prefetch
 from traceconv.events.items import Items
@@ -315,7 +315,7 @@ def _fingerprint(path: Path) -> str:
                 stream.seek(max(0, size - _EDGE_BYTES) * number // _SAMPLES)
                 digest.update(stream.read(_EDGE_BYTES))
     except OSError as error:
-        raise InputError(f"can't read {printable(str(path))}: {error.strerror or error}") from error
+        raise InputError(f"can't read {printable(str(path))}: {reason_of(error)}") from error
     return digest.hexdigest()
 
 
