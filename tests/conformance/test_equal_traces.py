@@ -46,17 +46,27 @@ def as_texts(event: Event) -> Event:
     return {key: found[key] for key in reversed(found)}
 
 
-def renumbered(event: Event) -> Event:
+def renumbered(events: list[Event]) -> list[Event]:
     """Other numbers of threads, streams and launches."""
+    more: dict[tuple[object, object], int] = {}
+    for event in events:
+        if event["ph"] == "X" and isinstance(event.get("tid"), int):
+            if "stream" in (event.get("args") or {}) or event.get("cat") == "gpu_user_annotation":
+                more[event["pid"], event["tid"]] = 1000
+            elif event.get("cat") in HOST:
+                more[event["pid"], event["tid"]] = 100_000
+    return [_renumbered(event, more.get((event.get("pid"), event.get("tid")), 0)) for event in events]
+
+
+def _renumbered(event: Event, more: int) -> Event:
     args = dict(event.get("args") or {})
     for key in ("correlation", "wait_on_cuda_event_record_corr_id"):
         if isinstance(args.get(key), int) and args[key] > 0:
             args[key] += 5_000_000
     streams = {key: args[key] + 1000 for key in ("stream", "wait_on_stream") if str(args.get(key, "")).isdecimal()}
     found = {**event, "args": {**args, **streams}} if args else dict(event)
-    if isinstance(event.get("tid"), int) and event["ph"] != "M":
-        on_device = "stream" in streams or event.get("cat") == "gpu_user_annotation"
-        found["tid"] = event["tid"] + (1000 if on_device else 100_000 if event.get("cat") in HOST else 0)
+    if more and event["ph"] != "M":
+        found["tid"] = event["tid"] + more
     return {**found, "id": event["id"] + 5_000_000} if event["ph"] in "stf" and isinstance(event["id"], int) else found
 
 
@@ -73,7 +83,7 @@ CHANGES: dict[str, Callable[[list[Event]], list[Event]]] = {
     "same": list,
     "later": lambda events: list(map(later, events)),
     "texts": lambda events: list(map(as_texts, events)),
-    "renumbered": lambda events: list(map(renumbered, events)),
+    "renumbered": renumbered,
     "shuffled": shuffled,
 }
 

@@ -146,8 +146,9 @@ def usual_delays(
     edge_groups = groups[targets]
     last = previous.copy()
     np.maximum.at(last, targets, sources)
-    is_cause = (sources == last[targets]) & (previous[targets] < sources)
-    is_cause[1:] &= ~((targets[1:] == targets[:-1]) & (sources[1:] == sources[:-1]))
+    latest = np.flatnonzero((sources == last[targets]) & (previous[targets] < sources))
+    is_cause = np.zeros(edges, bool)
+    is_cause[latest[np.unique(targets[latest], return_index=True)[1]]] = True
     own: dict[tuple[int, int], int] = {}
     for is_first in (True, False):
         known, unknown = [], []
