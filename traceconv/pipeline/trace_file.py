@@ -213,7 +213,7 @@ class _AnyTrace:
         self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
         self._second: SecondPass | None = None
         self._reader = reader
-        self._has_allocations = self._has_reduces = self._has_collectives = False
+        self._has_allocations = self._has_reduces = self._has_collectives = self._has_unlaunched = False
         self._tables: set[str] = set()  # those with rows
         self.precompute_times = self._first.precompute_times
         self.take = self._first.take
@@ -239,6 +239,7 @@ class _AnyTrace:
                 self._has_reduces = self._has_reduces or _has(batch, "kind", "reduce")
             elif table == "task":
                 self._has_collectives = self._has_collectives or _has(batch, "kind", "collective")
+                self._has_unlaunched = self._has_unlaunched or _has_unlaunched(batch)
             elif table == "marker" and memory is not None:
                 self._has_allocations = self._has_allocations or _has(batch, "name", memory.name)
             yield batch
@@ -250,7 +251,7 @@ class _AnyTrace:
             unread = insert_blocks(target, second.rules.memory)
             message = f"{second.rules.memory.name} events whose size is not a number: they are in no block of memory"
             self._first.log.count(Code.BAD_NUMBER, message, unread, 1)
-        if {"api", "task", "flow"} <= self._tables:
+        if self._has_unlaunched and {"api", "flow"} <= self._tables:
             find_launches_by_flow(target)
         if second.launch_arg is not None and {"api", "task"} <= self._tables:
             unclear = find_launches_by_arg(target, second.launch_arg)
@@ -291,6 +292,16 @@ def _has(batch: pa.RecordBatch, column: str, value: str) -> bool:
     values = batch.column(column)
     distinct = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
     return value in distinct.to_pylist()
+
+
+def _has_unlaunched(tasks: pa.RecordBatch) -> bool:
+    """Whether the launch of a task is unknown that has one: a `sync` is none of its own."""
+    if "submit_ns" not in tasks.schema.names:
+        return True
+    unknown = tasks.column("submit_ns").is_null()
+    return unknown.true_count > 0 and any(
+        kind != "sync" for kind in tasks.column("kind").filter(unknown).unique().to_pylist()
+    )
 
 
 def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:
