@@ -11,7 +11,7 @@ from traceconv.base.errors import TraceconvError
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 #: Blocks below the first size come from the heap, and up to the second size of it stays free: otherwise the system
 #: would reclaim and zero the same pages over and over.
-_HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 32 << 20
+_HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 64 << 20
 #: Minimum address space: libraries and their threads take most of it before any data is read.
 _LEAST_ADDRESS_SPACE = 768 << 20
 

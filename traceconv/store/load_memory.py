@@ -9,10 +9,10 @@ import duckdb
 #: Memory limit while loading.
 _LOAD_BYTES = 96_000_000
 #: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
-DERIVE_BYTES = 150_000_000
+DERIVE_BYTES = 136_000_000
 #: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes. An
 #: existing store gets all rows in one transaction, so that fewer are.
-_DERIVED_OPERATORS, _APPENDED_OPERATORS = 6_000_000, 2_000_000
+_DERIVED_OPERATORS, _APPENDED_OPERATORS = 5_000_000, 1_700_000
 _BYTES_PER_OPERATOR = 48
 #: Such operators up to which other tables are filled in a second thread meanwhile, which takes 80 MB.
 AT_ONCE_OPERATORS = 1_000_000
