@@ -19,8 +19,8 @@ _LEAST_ADDRESS_SPACE = 768 << 20
 def limit_arenas(count: int = 3) -> None:
     """Use `count` heaps for all threads and for Arrow; to be called before threads start and before Arrow is loaded.
 
-    With a heap per thread and another for Arrow, an ingest would keep a quarter more memory than it uses. With few
-    heaps, threads wait for each other.
+    With a heap per thread and another for Arrow, an ingest would keep a quarter more memory than it uses. With one
+    heap, they wait for each other.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's linear algebra is not used

@@ -44,8 +44,8 @@ def compare(
 
     --fail-over fails only if noise doesn't explain the change. On a device, the median step must be slower by more than
     the limit, and so must be the device's busy time, by its 95 % interval, or nine tenths of the new steps against nine
-    tenths of the base's. On a host, the undisturbed step must be slower by more: the shortest time of each op in any
-    step. The more the steps of NEW are disturbed, the more. Record 30 steps or more.
+    tenths of the base's. On a host, the undisturbed step (the sum of each op's shortest time in any step) must be
+    slower by more than the limit, which is higher if other processes disturb the steps of NEW. Record 30 steps or more.
 
     Exit codes: 4 the limit is exceeded; 5 the runs are not comparable (other model, input shapes, device or number of
     steps), which --anyway overrides.

@@ -23,7 +23,8 @@ _FOLDER = typer.Option(
     None, "--output", "-o", metavar="DIR", help="Folder to write it into. Default: the PROF folder of the run."
 )
 _LAKE = typer.Option(..., "--output", "-o", metavar="DIR", help="The lake: a folder, or s3://BUCKET/FOLDER.")
-#: More than the threads before the one that writes: it would wait for the main one in the same heap.
+#: Threads get heaps in turn, in the order in which they start. With this many, the one that writes shares none with the
+#: main thread, for which it would wait.
 _HEAPS = 12
 _METAVARS = {bool: None, int: "N", str: "TEXT"}
 

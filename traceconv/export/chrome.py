@@ -145,10 +145,10 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
         rows.clear()
     large = {name: rows.pop(name) for name in TASK_TABLES if name in rows}
     for name, source in rows.items():
-        sum(_write_table(connection, file, name, source))
+        in_turn(_write_table(connection, file, name, source))
     counts: dict[str, int] = {}
     for events in _ordered(connection, trace):
-        sum(_write_rows(connection, file, events, counts))
+        in_turn(_write_rows(connection, file, events, counts))
     stored = (
         counter_events(connection, sources["counter"], shared),
         memory_events(connection, sources["memory"], shared, args=trace.args),

@@ -316,8 +316,9 @@ static void find_causes(Fit *fit)
     }
 }
 
-/* Kinds of edges into groups of vertices have usual delays. If none was a cause, it is that of compute tasks, which are the
-   first group, or of all groups. What was never waited for says nothing about its delay but that it isn't longer than any that is measured or known. */
+/* Kinds of edges into groups of vertices have usual delays. If none was a cause, it is that of compute tasks, which are
+   the first group, or of all groups. What was never waited for says nothing about its delay but that it isn't longer
+   than any that is measured or known. */
 static void fit_edges(Fit *fit, int is_first)
 {
     size_t begins[CLASSES + 1] = {0}, at[CLASSES + 1], all[CLASSES] = {0};

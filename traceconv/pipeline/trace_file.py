@@ -295,13 +295,8 @@ def _has(batch: pa.RecordBatch, column: str, value: str) -> bool:
 
 
 def _has_unlaunched(tasks: pa.RecordBatch) -> bool:
-    """Whether the launch of a task is unknown that has one: a `sync` is none of its own."""
-    if "submit_ns" not in tasks.schema.names:
-        return True
-    unknown = tasks.column("submit_ns").is_null()
-    return unknown.true_count > 0 and any(
-        kind != "sync" for kind in tasks.column("kind").filter(unknown).unique().to_pylist()
-    )
+    """Whether the launch of any of these tasks is unknown."""
+    return "submit_ns" not in tasks.schema.names or tasks.column("submit_ns").null_count > 0
 
 
 def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:
