@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ MAKER = shared("malformed") / "make_malformed.py"
 @cache
 def variants() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="traceconv-malformed-"))
+    atexit.register(shutil.rmtree, folder)
     # tests/faults/test_large_texts.py has a string of 50 MB.
     subprocess.run([sys.executable, MAKER, folder, "--skip-big"], check=True)
     return folder

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from traceconv.base.errors import InputError, OutputError, UsageError, printable, reason_of
+from traceconv.base.temporary_folder import temporary_folder
 from traceconv.schema.ddl import quote_text
 from traceconv.store.files import rename_new, sync
 
@@ -273,8 +274,8 @@ class _S3Folder:
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="traceconv-") as name:
-            yield Path(name)
+        with temporary_folder() as folder:
+            yield folder
 
     def publish(self, file: Path, name: str) -> None:
         from pyarrow import fs

@@ -7,7 +7,6 @@ whichever is added first.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import duckdb
 
 from traceconv.base.errors import InputError, StoreError, TraceconvError, UsageError, option, printable, reason_of
 from traceconv.base.malloc_tuning import limit_arenas
+from traceconv.base.temporary_folder import temporary_folder
 from traceconv.export.parquet import add_run
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.identity import Naming, RunNames
@@ -133,12 +133,12 @@ def _add(
             return False
 
     with (
-        tempfile.TemporaryDirectory(prefix="traceconv-") as name,
+        temporary_folder() as scratch,
         reading(job.recordings, job.names, processes, is_wanted, observer, one_store=False) as turns,
     ):
         for (recording, run_observer), names, added_ns in zip(turns, job.names, job.added_ns, strict=True):
             try:
-                yield _add_run(recording, names, run_observer, folder, Path(name), added_ns, overwrite=job.replace)
+                yield _add_run(recording, names, run_observer, folder, scratch, added_ns, overwrite=job.replace)
             except failures as error:
                 yield Problem(recording.path, str(error))
             finally:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from traceconv._version import __version__
 from traceconv.base.cache_folder import cache_folder
 from traceconv.base.errors import InputError, StoreError, UsageError, option, printable
+from traceconv.base.temporary_folder import temporary_folder
 from traceconv.lake.folder import is_lake
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.database import default_store_path, is_duckdb, named_store
@@ -94,8 +95,8 @@ def store_of(
         if store is not None:
             yield store
             return
-    with tempfile.TemporaryDirectory(prefix="traceconv-") as temporary:
-        path = Path(temporary) / "trace.duckdb"
+    with temporary_folder() as temporary:
+        path = temporary / "trace.duckdb"
         yield _with_losses(path, _ingest(paths, path, observed))
 
 

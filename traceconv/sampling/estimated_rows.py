@@ -6,11 +6,9 @@ block on a track. So the names, categories and types are those of the exact answ
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,6 +19,7 @@ from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError
 from traceconv.base.int64 import Int64
+from traceconv.base.temporary_folder import temporary_folder
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.chrome_json.parser import TraceParser
 from traceconv.formats.common.file_reader import SOURCE_ID
@@ -155,7 +154,7 @@ def estimated_rows(text: SampledText, report: str) -> tuple[tuple[EstimatedRow, 
     Raises NotSampled if it tells nothing, InputError if it has no usable events.
     """
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="traceconv-")))
+        folder = stack.enter_context(temporary_folder())
         trace, store = folder / "sample.json", folder / "sample.duckdb"
         if not text.is_all:
             with trace.open("wb") as file:

@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from threading import Thread
 from typing import IO
 
 from traceconv.base.quick_imports import make_imports_quick
+from traceconv.base.temporary_folder import temporary_folder
 from traceconv.pipeline.reader_forks import interrupts_held
 from traceconv.sampling.answer import SampledAnswer
 
@@ -42,7 +42,7 @@ def first_answers(
     if not sys.executable or hasattr(sys, "frozen"):  # there is no interpreter: the program would start itself
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="traceconv-") as folder, ExitStack() as stack:
+    with temporary_folder() as folder, ExitStack() as stack:
         try:
             with interrupts_held():
                 program = subprocess.Popen(
@@ -50,7 +50,7 @@ def first_answers(
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env={**os.environ, "TMPDIR": folder},
+                    env={**os.environ, "TMPDIR": str(folder)},
                 )
                 assert program.stdin is not None
                 assert program.stdout is not None

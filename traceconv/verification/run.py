@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Account, Code, ImportLog, LogEntry, Severity
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError, printable
+from traceconv.base.temporary_folder import temporary_folder
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.common.files import TextSource
 from traceconv.formats.common.identity import Naming, names_of
@@ -161,8 +161,8 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
 def _verify(folder: VendorFolder, exact: bool, observer: Observer) -> Verdict:
     verdict = Verdict(str(folder.path), left=[(folder.name_of(file), why) for file, why in folder.left])
     with (
-        tempfile.TemporaryDirectory(prefix="traceconv-verify-") as scratch,
-        StoreWriter(Path(scratch) / "verify.duckdb", report_statements) as writer,
+        temporary_folder() as scratch,
+        StoreWriter(scratch / "verify.duckdb", report_statements) as writer,
     ):
         names = names_of([(folder.path, None)], Naming())[0]
         run = import_run(FolderRecording(folder, TraceOptions()), names, writer, observer)
