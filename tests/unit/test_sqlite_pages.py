@@ -16,8 +16,8 @@ import pytest
 from traceconv import native
 from traceconv.base.errors import InputError
 from traceconv.formats.common.columns import json_objects
-from traceconv.formats.nsys.database import ROWS, Database
-from traceconv.formats.nsys.pages import Pages
+from traceconv.formats.common.sqlite_database import ROWS, Database
+from traceconv.formats.common.sqlite_pages import Pages
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="pages are read by the C extension")
 INTEGERS = [0, 1, -1, 127, -128, 40_000, -8_000_000, 2**31, 2**40, -(2**47), 2**63 - 1, -(2**63)]

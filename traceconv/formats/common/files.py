@@ -20,6 +20,7 @@ from traceconv.formats.common.limits import FREE_BYTES, Limits
 
 #: The path of standard input.
 STDIN = Path("-")
+SQLITE_MAGIC = b"SQLite format 3\0"
 
 _READ_BYTES = 4 << 20
 #: Compressed data is fed in small pieces: a damaged piece is searched for its intact part.

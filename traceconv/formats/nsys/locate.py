@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError, printable
+from traceconv.formats.common.sqlite_database import ERRORS, Database, Row
 from traceconv.formats.locate import Evidence, Wanted
-from traceconv.formats.nsys.database import ERRORS, Database, Row
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.nvtx import NAMING
 from traceconv.formats.nsys.tables import EVENT_TABLES, NVTX, SPAN_TABLES

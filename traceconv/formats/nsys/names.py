@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import printable
 from traceconv.events.trace import Coded, TrackName, coded
-from traceconv.formats.nsys.database import Damage, Database
-from traceconv.formats.nsys.pages import Values
+from traceconv.formats.common.sqlite_database import Damage, Database
+from traceconv.formats.common.sqlite_pages import Values
+from traceconv.formats.common.sqlite_reader import renamed
 from traceconv.formats.nsys.tables import LABELS, STRINGS
 
 #: Maximum size of all names in memory; further names are unknown.
@@ -165,9 +165,3 @@ class Names:
         """The names of the tracks that were looked up since the last call."""
         names, self._track_names = tuple(self._track_names), []
         return names
-
-
-def renamed(column: Coded, name_of: Callable[[Any], Any]) -> Coded:
-    """The names of a column's values, each name once."""
-    names = coded([name_of(value) for value in column.distinct])
-    return Coded(names.codes[column.codes], names.distinct)

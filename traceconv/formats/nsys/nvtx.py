@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,12 @@ import pyarrow.compute as pc
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Mask
-from traceconv.events.trace import Coded, Label, NamedTrack, coded, combined
+from traceconv.events.trace import Coded, NamedTrack, coded, combined
 from traceconv.formats.common.columns import json_objects
-from traceconv.formats.nsys.database import Database
-from traceconv.formats.nsys.names import Names, renamed
-from traceconv.formats.nsys.pages import Values
+from traceconv.formats.common.sqlite_database import Database
+from traceconv.formats.common.sqlite_pages import Values
+from traceconv.formats.common.sqlite_reader import Events, renamed
+from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.tables import NVTX
 
 CATEGORY, MARK, THREAD, PUSH_POP, START_END, DOMAIN, END_DOMAIN = 33, 34, 39, 59, 60, 75, 76
@@ -25,19 +25,6 @@ _RANGES = (PUSH_POP, START_END, _TORCH_PUSH_POP, _TORCH_START_END)
 #: Rows that name something and are not events.
 NAMING = (CATEGORY, DOMAIN, END_DOMAIN, THREAD)
 _FIRST = ("start", "end", "eventType", "globalTid", "text", "textId", "domainId", "category")
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """Events of a table, as columns of one length."""
-
-    phases: Sequence[str]
-    names: Sequence[str]
-    pids: Sequence[Label]
-    tids: Sequence[Label | NamedTrack]
-    starts: Values
-    ends: Values
-    args: pa.Array
 
 
 class NvtxRanges:

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
-from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import Int64
-from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import Coded, EventColumns, EventFlows, NamedTrack, TraceBatch, TrackName, coded, combined
-from traceconv.formats.common.columns import durations, integer_array, integers, json_objects
-from traceconv.formats.common.file_reader import SOURCE_ID, keys_object
-from traceconv.formats.common.files import STDIN, container_of, opened
+from traceconv.events.trace import Coded, EventFlows, NamedTrack, TraceBatch, TrackName, coded, combined
+from traceconv.formats.common.columns import integer_array, json_objects
+from traceconv.formats.common.sqlite_pages import Values
+from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same
 from traceconv.formats.format import ReadRequest
-from traceconv.formats.nsys.database import Damage, Database
-from traceconv.formats.nsys.format import MAGIC
-from traceconv.formats.nsys.names import Names, renamed
-from traceconv.formats.nsys.nvtx import Events, NvtxRanges
-from traceconv.formats.nsys.pages import Values
+from traceconv.formats.nsys.names import Names
+from traceconv.formats.nsys.nvtx import NvtxRanges
 from traceconv.formats.nsys.tables import (
     CALL_TABLES,
     DESCRIBING,
@@ -35,7 +28,6 @@ from traceconv.formats.nsys.tables import (
     MEMORY_USAGE,
     NVTX,
     SPAN_TABLES,
-    TIME_COLUMNS,
     CallTable,
     DeviceTable,
 )
@@ -47,51 +39,31 @@ _FLOWS = "launch"
 _REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "ANALYSIS_DETAILS")
 
 
-class NsysReader:
+class NsysReader(SqliteReader):
     """Reads one report, as `TraceSource` describes."""
 
-    keeps_all = False
-
     def __init__(self, request: ReadRequest) -> None:
-        _check_file(request.path)
-        self._path = request.path
-        self._log = request.log
-        self._accounts = request.accounts
-        self._advance = request.advance
-        self._ordinal = 0
+        export = "export the report with: nsys export --type sqlite FILE"
+        super().__init__(request, "a report of Nsight Systems", export)
         self._launching: dict[int, NDArray[np.bool_]] = {}
         self._named_tracks: set[object] = set()
-        self.blocks: list[tuple[int, int, int | None, int | None]] = []
-        self.size_bytes = self._path.stat().st_size
-        self.digest = None
-        self.container = "plain"
-        self.found_events = False
-        self.keys: dict[str, bytes] = {}
 
-    def options(self) -> str | None:
-        """The report's metadata, as one JSON object."""
-        return keys_object(self.keys)
-
-    def batches(self) -> Iterator[TraceBatch]:
-        """All events, table by table. Raises InputError if the file is not a report of Nsight Systems."""
-        self._db = Database(self._path)
-        try:
-            self._check_report()
-            self._names = Names(self._db, self._log, self._accounts)
-            self.keys["nsys_export"] = json.dumps(self._names.about).encode()
-            shares = self._shares()
-            for table in DEVICE_TABLES:
-                self._note_launched(table)
-            for device_table in DEVICE_TABLES:
-                yield from self._noted(device_table.table, self._device_work(device_table), shares)
-            for call_table in CALL_TABLES:
-                yield from self._noted(call_table.table, self._calls(call_table), shares)
-            yield from self._noted(NVTX, self._nvtx(), shares)
-            yield from self._noted(GPU_METRICS, self._metrics(), shares)
-            yield from self._noted(MEMORY_USAGE, self._memory_usage(), shares)
-            self._count_unread()
-        finally:
-            self._db.close()
+    def _batches(self) -> Iterator[TraceBatch]:
+        self._check_report()
+        self._names = Names(self._db, self._log, self._accounts)
+        self.keys["nsys_export"] = json.dumps(self._names.about).encode()
+        shares = self._shares(EVENT_TABLES)
+        for table in DEVICE_TABLES:
+            self._note_launched(table)
+        for device_table in DEVICE_TABLES:
+            yield from self._noted(device_table.table, self._device_work(device_table), shares)
+        for call_table in CALL_TABLES:
+            yield from self._noted(call_table.table, self._calls(call_table), shares)
+        yield from self._noted(NVTX, self._nvtx(), shares)
+        yield from self._noted(GPU_METRICS, self._metrics(), shares)
+        yield from self._noted(MEMORY_USAGE, self._memory_usage(), shares)
+        unread = sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING})
+        self._count_unread([name for name in unread if not name.startswith(DESCRIBING_PREFIXES)], self._db.views)
 
     def _check_report(self) -> None:
         tables = set(self._db.tables)
@@ -105,53 +77,8 @@ class NsysReader:
         shown = printable(str(self._path))
         raise InputError(f"{shown} is a SQLite file, but not a report of Nsight Systems ({what})")
 
-    # -- progress, provenance, accounting --
-
-    def _shares(self) -> dict[str, int]:
-        """The bytes that count as read with each table, by its share of the rows."""
-        counts = {table: self._db.row_count(table) for table in EVENT_TABLES if table in self._db.tables}
-        total = sum(counts.values()) or 1
-        return {table: self.size_bytes * count // total for table, count in counts.items()}
-
-    def _noted(self, table: str, batches: Iterator[TraceBatch], shares: Mapping[str, int]) -> Iterator[TraceBatch]:
-        if table not in self._db.tables:
-            return
-        done, share, total = 0, shares.get(table, 0), self._db.row_count(table) or 1
-        for batch in batches:
-            self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + batch.first_ordinal, batch.columns.count, None, None))
-            self._ordinal += batch.columns.count
-            step = min(share - done, share * batch.columns.count // total)
-            done += step
-            self._advance(step)
-            yield batch
-        self._advance(share - done)
-
     def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[int, list[Values]]]:
         return self._db.columns_of(table, columns, self._report)
-
-    def _report(self, damage: Damage) -> None:
-        where = f"after row {damage.after}" if damage.after is not None else "from the first row on"
-        until = f" up to row {damage.before}" if damage.before is not None else ""
-        message = f"{damage.table}: rows {where}{until} can't be read ({damage.reason})"
-        self._lose(damage.table, damage.count, Code.DAMAGED_BLOCK, message)
-
-    def _lose(self, table: str, count: int | None, code: Code, message: str) -> None:
-        self._log.add(code, message, source_id=SOURCE_ID, event_count=count)
-        if count:
-            self._accounts[f"{table} rows"].add(lost=count)
-
-    def _count_unread(self) -> None:
-        for table in sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING}):
-            if not table.startswith(DESCRIBING_PREFIXES):
-                count = sum(len(rows) for rows in self._db.scan(table, (), self._report))
-                message = f"{printable(table)}: unknown table, not read"
-                if count and not set(TIME_COLUMNS).isdisjoint(self._db.columns(table)):
-                    self._lose(table, count, Code.UNKNOWN_RECORD, message)
-                else:
-                    self._log.count(Code.NOT_READ, message, count, SOURCE_ID)
-        for view in sorted(self._db.views)[: ImportLog.LIMIT]:
-            message = f"{printable(view)}: views and virtual tables are not read"
-            self._log.add(Code.NOT_READ, message, source_id=SOURCE_ID)
 
     # -- work of devices --
 
@@ -211,7 +138,7 @@ class NsysReader:
             )
             usable = np.flatnonzero(correlations >= 0)
             args = json_objects(keys, values, count)
-            events = Events(_same("X", count), names, pids, tids, by_column[0], by_column[1], args)
+            events = Events(same("X", count), names, pids, tids, by_column[0], by_column[1], args)
             flows = self._flow_ends(usable, processes, correlations, 2) if not table.apart else None
             yield self._batch(table.category, events, flows, track_names)
 
@@ -229,7 +156,7 @@ class NsysReader:
             return renamed(coded(column(field)), lambda kind: table.title.format(labels.get(kind, f"{field} {kind}")))
         if table.number is not None and table.number in self._db.columns(table.table):
             return renamed(coded(column(table.number)), table.title.format)
-        return _same(table.title.replace("{}", "").strip() or table.category, count)
+        return same(table.title.replace("{}", "").strip() or table.category, count)
 
     def _streams(self, table: DeviceTable, ids: Sequence[Values]) -> tuple[Coded, Coded, tuple[TrackName, ...]]:
         """The tracks of streams, by device, process, context and stream."""
@@ -248,7 +175,7 @@ class NsysReader:
                 track_names.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
                 of_process = f" (process {whose})" if self._names.several_processes else ""
                 track_names.append(TrackName(pid, tid, f"Stream {stream}{suffix}{of_process}"))
-        return *_pairs(keys, tracks), tuple(track_names)
+        return *as_columns(keys, tracks), tuple(track_names)
 
     def _flow_ends(
         self,
@@ -284,10 +211,10 @@ class NsysReader:
                     values.append(_correlation(processes, correlations))
                 flows = self._flow_ends(self._launchers(processes, correlations), processes, correlations, 0)
             threads = coded(by_column[2])
-            pids, tids = _pairs(threads, [self._names.thread(one) for one in threads.distinct])
+            pids, tids = as_columns(threads, [self._names.thread(one) for one in threads.distinct])
             names = renamed(self._names.texts(by_column[3]), lambda name: name or table.category)
             args = json_objects(keys, values, count)
-            events = Events(_same("X", count), names, pids, tids, by_column[0], by_column[1], args)
+            events = Events(same("X", count), names, pids, tids, by_column[0], by_column[1], args)
             yield self._batch(table.category, events, flows, self._names.take_track_names())
 
     def _launchers(self, processes: Int64, correlations: Int64) -> Int64:
@@ -322,7 +249,7 @@ class NsysReader:
             pids = renamed(kinds, lambda kind: f"GPU {kind[0] & 0xFF}" if isinstance(kind[0], int) else "GPU")
             args = json_objects(("value",), [values], count)
             none = pa.nulls(count, pa.int64())
-            events = Events(_same("C", count), titles, pids, _same(None, count), times, none, args)
+            events = Events(same("C", count), titles, pids, same(None, count), times, none, args)
             yield self._batch("gpu_metrics", events)
 
     def _memory_usage(self) -> Iterator[TraceBatch]:
@@ -330,53 +257,16 @@ class NsysReader:
         operations = self._names.labels("ENUM_CUDA_DEV_MEM_EVENT_OPER")
         kind = columns.index("memoryOperationType") if "memoryOperationType" in columns else None
         for count, (times, processes, *values) in self._rows(MEMORY_USAGE, ["start", "globalPid", *columns]):
-            kinds = _same(None, count) if kind is None else coded(values[kind])
+            kinds = same(None, count) if kind is None else coded(values[kind])
             names = renamed(kinds, lambda operation: operations.get(operation, "memory"))
             pids = renamed(coded(processes), self._names.process_label)
             args = json_objects(columns, values, count)
             none = pa.nulls(count, pa.int64())
-            events = Events(_same("i", count), names, pids, _same(None, count), times, none, args)
+            events = Events(same("i", count), names, pids, same(None, count), times, none, args)
             yield self._batch("memory", events)
-
-    def _batch(
-        self,
-        category: str,
-        events: Events,
-        flows: EventFlows | None = None,
-        track_names: tuple[TrackName, ...] = (),
-    ) -> TraceBatch:
-        count = len(events.names)
-        cat = _same(category, count)
-        labels = {"ph": events.phases, "name": events.names, "cat": cat, "pid": events.pids, "tid": events.tids}
-        start = integers(events.starts)
-        raw = {"ts": start, "dur": durations(start, events.ends), "args": events.args}
-        return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), track_names)
-
-
-def _same(value: str | None, count: int) -> Coded:
-    """A column of one value."""
-    return Coded(np.zeros(count, np.int32), [value])
-
-
-def _pairs(keys: Coded, pairs: Sequence[tuple[Any, Any]]) -> tuple[Coded, Coded]:
-    """The two values of each key, as two columns. `pairs`: in the order of the distinct keys."""
-    first, second = coded([pair[0] for pair in pairs]), coded([pair[1] for pair in pairs])
-    return Coded(first.codes[keys.codes], first.distinct), Coded(second.codes[keys.codes], second.distinct)
 
 
 def _correlation(processes: Int64, correlations: Int64) -> pa.Array:
     """Ids that are distinct across processes; null for the first process, which keeps its own, and for unknown ids."""
     ids = np.where(processes > 0, (processes << 32) + correlations, 0)
     return pa.array(ids, mask=ids == 0)
-
-
-def _check_file(path: Path) -> None:
-    shown = printable(str(path))
-    if path == STDIN:
-        raise InputError("a report of Nsight Systems can't be read from standard input; specify the .sqlite file")
-    with opened(path) as stream:
-        head = stream.read(16)
-    if container_of(head) != "plain":
-        raise InputError(f"{shown} is compressed ({container_of(head)}); decompress it first")
-    if not head.startswith(MAGIC):
-        raise InputError(f"{shown} is not a SQLite file; export the report with: nsys export --type sqlite FILE")

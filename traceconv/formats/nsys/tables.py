@@ -78,8 +78,6 @@ DESCRIBING = (
     "DIAGNOSTIC_EVENT",
     "sqlite_sequence",
 )
-#: Only tables of events have one of these columns.
-TIME_COLUMNS = ("start", "timestamp", "rawTimestamp")
 DESCRIBING_PREFIXES = ("ENUM_", "TARGET_INFO_", "sqlite_stat")
 
 #: Labels that the SQLite file may lack (exports before 2021).

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from traceconv import native
 from traceconv.base.errors import InputError, printable
-from traceconv.formats.nsys.pages import Pages, Values
+from traceconv.formats.common.sqlite_pages import Pages, Values
 
 Row: TypeAlias = "tuple[Any, ...]"
 

@@ -1,0 +1,174 @@
+"""Base of the readers of SQLite files: the tables of one file → batches of events, in integer ns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.errors import InputError, printable
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import (
+    Coded,
+    EventColumns,
+    EventFlows,
+    Label,
+    NamedTrack,
+    TraceBatch,
+    TrackName,
+    coded,
+)
+from traceconv.formats.common.columns import durations, integers
+from traceconv.formats.common.file_reader import SOURCE_ID, keys_object
+from traceconv.formats.common.files import SQLITE_MAGIC, STDIN, container_of, opened
+from traceconv.formats.common.sqlite_database import Damage, Database
+from traceconv.formats.common.sqlite_pages import Values
+from traceconv.formats.format import ReadRequest
+
+#: Only tables of events have one of these columns.
+_TIME_COLUMNS = frozenset(("start", "timestamp", "rawTimestamp"))
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events of a table, as columns of one length."""
+
+    phases: Sequence[str]
+    names: Sequence[str]
+    pids: Sequence[Label]
+    tids: Sequence[Label | NamedTrack]
+    starts: Values
+    ends: Values
+    args: pa.Array
+
+
+class SqliteReader(ABC):
+    """Reads one file, as `TraceSource` describes."""
+
+    keeps_all = False
+
+    def __init__(self, request: ReadRequest, what: str, export: str) -> None:
+        """`what`: the kind of file; `export`: how to make one. Raises InputError for other files."""
+        _check_file(request.path, what, export)
+        self._path = request.path
+        self._log = request.log
+        self._accounts = request.accounts
+        self._advance = request.advance
+        self._ordinal = 0
+        self.blocks: list[tuple[int, int, int | None, int | None]] = []
+        self.size_bytes = self._path.stat().st_size
+        self.digest = None
+        self.container = "plain"
+        self.found_events = False
+        self.keys: dict[str, bytes] = {}
+
+    def options(self) -> str | None:
+        """The metadata of the file, as one JSON object."""
+        return keys_object(self.keys)
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """All events, table by table. Raises InputError if the file is of another kind."""
+        self._db = Database(self._path)
+        try:
+            yield from self._batches()
+        finally:
+            self._db.close()
+
+    @abstractmethod
+    def _batches(self) -> Iterator[TraceBatch]: ...
+
+    # -- progress, provenance, accounting --
+
+    def _shares(self, tables: Sequence[str]) -> dict[str, int]:
+        """The bytes that count as read with each table, by its share of the rows."""
+        counts = {table: self._db.row_count(table) for table in tables if table in self._db.tables}
+        total = sum(counts.values()) or 1
+        return {table: self.size_bytes * count // total for table, count in counts.items()}
+
+    def _noted(self, table: str, batches: Iterator[TraceBatch], shares: Mapping[str, int]) -> Iterator[TraceBatch]:
+        if table not in self._db.tables:
+            return
+        done, share, total = 0, shares.get(table, 0), self._db.row_count(table) or 1
+        for batch in batches:
+            self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + batch.first_ordinal, batch.columns.count, None, None))
+            self._ordinal += batch.columns.count
+            step = min(share - done, share * batch.columns.count // total)
+            done += step
+            self._advance(step)
+            yield batch
+        self._advance(share - done)
+
+    def _report(self, damage: Damage) -> None:
+        where = f"after row {damage.after}" if damage.after is not None else "from the first row on"
+        until = f" up to row {damage.before}" if damage.before is not None else ""
+        message = f"{damage.table}: rows {where}{until} can't be read ({damage.reason})"
+        self._lose(damage.table, damage.count, Code.DAMAGED_BLOCK, message)
+
+    def _lose(self, table: str, count: int | None, code: Code, message: str) -> None:
+        self._log.add(code, message, source_id=SOURCE_ID, event_count=count)
+        if count:
+            self._accounts[f"{table} rows"].add(lost=count)
+
+    def _count_unread(self, tables: Sequence[str], views: Sequence[str]) -> None:
+        """Report tables and views that no reader knows; their rows are lost if they may be events."""
+        for table in tables:
+            count = sum(len(rows) for rows in self._db.scan(table, (), self._report))
+            message = f"{printable(table)}: unknown table, not read"
+            if count and not _TIME_COLUMNS.isdisjoint(self._db.columns(table)):
+                self._lose(table, count, Code.UNKNOWN_RECORD, message)
+            else:
+                self._log.count(Code.NOT_READ, message, count, SOURCE_ID)
+        for view in sorted(views)[: ImportLog.LIMIT]:
+            message = f"{printable(view)}: views and virtual tables are not read"
+            self._log.add(Code.NOT_READ, message, source_id=SOURCE_ID)
+
+    # -- batches --
+
+    def _batch(
+        self,
+        category: str | Coded,
+        events: Events,
+        flows: EventFlows | None = None,
+        track_names: tuple[TrackName, ...] = (),
+    ) -> TraceBatch:
+        count = len(events.names)
+        cat = category if isinstance(category, Coded) else same(category, count)
+        labels = {"ph": events.phases, "name": events.names, "cat": cat, "pid": events.pids, "tid": events.tids}
+        start = integers(events.starts)
+        raw = {"ts": start, "dur": durations(start, events.ends), "args": events.args}
+        return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), track_names)
+
+
+def same(value: str | None, count: int) -> Coded:
+    """A column of one value."""
+    return Coded(np.zeros(count, np.int32), [value])
+
+
+def renamed(column: Coded, name_of: Callable[[Any], Any]) -> Coded:
+    """The names of a column's values, each name once."""
+    names = coded([name_of(value) for value in column.distinct])
+    return Coded(names.codes[column.codes], names.distinct)
+
+
+def as_columns(keys: Coded, pairs: Sequence[tuple[Any, Any]]) -> tuple[Coded, Coded]:
+    """The two values of each key, as two columns. `pairs`: in the order of the distinct keys."""
+    first, second = coded([pair[0] for pair in pairs]), coded([pair[1] for pair in pairs])
+    return Coded(first.codes[keys.codes], first.distinct), Coded(second.codes[keys.codes], second.distinct)
+
+
+def _check_file(path: Path, what: str, export: str) -> None:
+    shown = printable(str(path))
+    if path == STDIN:
+        raise InputError(f"{what} can't be read from standard input; specify the file")
+    with opened(path) as stream:
+        head = stream.read(16)
+    if container_of(head) != "plain":
+        raise InputError(f"{shown} is compressed ({container_of(head)}); decompress it first")
+    if not head.startswith(SQLITE_MAGIC):
+        raise InputError(f"{shown} is not a SQLite file; {export}")
