@@ -184,6 +184,22 @@ def _report(report: Report) -> Iterator[str]:
             ([f"`{p.name}`", p.type, p.doc] for p in report.parameters),
         )
     yield _columns(report.columns, msprof=True)
+    if report.findings:
+        yield _table(
+            ["finding", "meaning", "heuristic", "count", "total_count", "affected_ns", "reports affected"],
+            (
+                [
+                    f"`{f.name}`",
+                    f.doc,
+                    "yes" if f.heuristic else "",
+                    f.count,
+                    f.total or "",
+                    f.affected or "",
+                    f.reports,
+                ]
+                for f in report.findings
+            ),
+        )
     order = ", ".join(term.column + (" descending" if term.descending else "") for term in report.order)
     order = f"Order: {order}. `--top` selects the largest by {report.measure}."
     needs = f"Needs rows in: {', '.join(report.needs)}." if report.needs else ""

@@ -5,16 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from functools import cache
+from importlib import resources
 
 import duckdb
 
+from traceconv.reports.findings import findings_query, trust_findings
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import define, views
-from traceconv.store.documented_sql import DocumentedSql, JoinedQuery, guard_left_joins, load_folder, without_order
+from traceconv.store.documented_sql import (
+    DocumentedSql,
+    JoinedQuery,
+    SqlFolder,
+    guard_left_joins,
+    parse,
+    without_order,
+)
 from traceconv.store.statements import view_comments
 
 #: A report that another one reads; it must come first in the alphabet, so that it exists when the other is created.
 _CALL = re.compile(r"FROM ([a-z_]+)\(run := run\b")
+
+#: A line that is replaced by the query of all findings.
+_FINDINGS = "{{trust/*}}"
 
 #: A documented query; its parameters are those of its macro.
 Report = DocumentedSql
@@ -23,9 +36,16 @@ Report = DocumentedSql
 _MACRO_HINT = "In an attached store, macros work after USE; the view of the same name always does."
 
 
+@cache
 def reports() -> Mapping[str, Report]:
     """Return all reports by name (`op_statistic`), in alphabetical order."""
-    return load_folder("traceconv.reports", "sql")
+    return SqlFolder(resources.files("traceconv.reports") / "sql", _parse)
+
+
+def _parse(name: str, text: str) -> Report:
+    if _FINDINGS not in text:
+        return parse(name, text)
+    return replace(parse(name, text.replace(_FINDINGS, findings_query())), findings=trust_findings())
 
 
 def renamed_reports() -> Mapping[str, Report]:

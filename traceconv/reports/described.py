@@ -144,7 +144,15 @@ def _contents(connection: duckdb.DuckDBPyConnection) -> tuple[dict[str, int], di
 
 
 def _report_lines(report: Report) -> Iterator[str]:
-    """Describe the parameters and the order of a report."""
+    """Describe the findings, the parameters and the order of a report."""
+    if report.findings:
+        yield ""
+        yield "Findings:"
+    for one in report.findings:
+        yield f"  {one.name}{' (a heuristic)' if one.heuristic else ''}: {one.reports}"
+        yield from _wrapped(one.doc, "      ")
+        parts = {"count": one.count, "total_count": one.total, "affected_ns": one.affected}
+        yield from _wrapped("; ".join(f"{name}: {text}" for name, text in parts.items() if text), "      ")
     yield ""
     yield "Parameters of the macro and options of the command (default NULL: all rows):"
     for parameter in report.parameters:

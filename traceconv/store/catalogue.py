@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib import resources
 from typing import TypeAlias
 
 import duckdb
@@ -19,7 +20,7 @@ import duckdb
 from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, sql_type
-from traceconv.store.documented_sql import DocumentedSql, load_folder
+from traceconv.store.documented_sql import DocumentedSql, SqlFolder, parse
 from traceconv.store.functions import function_body, function_names
 
 #: Time limit for reading the catalogue; a valid store takes milliseconds.
@@ -37,9 +38,10 @@ _PLAIN_TABLE = re.compile(rf'CREATE TABLE (?:"[a-z0-9_]+"|[a-z0-9_]+)\(({_PLAIN_
 TableColumns: TypeAlias = "dict[str, dict[str, tuple[str, str | None]]]"
 
 
+@cache
 def views() -> Mapping[str, DocumentedSql]:
     """Return the views of every store, by name."""
-    return load_folder("traceconv.store", "views")
+    return SqlFolder(resources.files("traceconv.store") / "views", parse)
 
 
 @contextmanager

@@ -19,8 +19,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -87,6 +85,26 @@ class SqlColumn(NamedTuple):
     group: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding of the report trust.
+
+    count      what its count counts
+    reports    reports that it affects
+    total      what its total_count counts; None: unknown
+    affected   what its affected_ns is; None: it has none
+    heuristic  whether it may be wrong
+    """
+
+    name: str
+    doc: str
+    count: str
+    reports: str
+    total: str | None
+    affected: str | None
+    heuristic: bool
+
+
 class OrderTerm(NamedTuple):
     """A sort key; NULLs come last."""
 
@@ -138,6 +156,7 @@ class DocumentedSql:
                 faster there
     query       the SQL of the file
     body        the SQL for DuckDB: see guard_left_joins
+    findings    of the report trust
     """
 
     name: str
@@ -157,6 +176,7 @@ class DocumentedSql:
     msprof_constants: tuple[tuple[str, str], ...]
     query: str
     body: str
+    findings: tuple[Finding, ...] = ()
 
     @property
     def comment(self) -> str:
@@ -209,12 +229,6 @@ class SqlFolder(Mapping[str, T], Generic[T]):
         return len(self._files)
 
 
-@cache
-def load_folder(package: str, folder: str) -> Mapping[str, DocumentedSql]:
-    """Return all SQL files of a package's folder by name, in alphabetical order."""
-    return SqlFolder(resources.files(package) / folder, parse)
-
-
 def parse(name: str, text: str) -> DocumentedSql:
     """Parse a documented query. Raises HeaderError for an invalid header."""
     raw, query = header_and_query(name, text, _KEYS)
@@ -264,7 +278,7 @@ def header_and_query(name: str, text: str, keys: frozenset[str]) -> tuple[Mappin
         raw: Mapping[str, Any] = tomli.loads(header)
     except tomli.TOMLDecodeError as error:
         raise HeaderError(f"{name}: {error}") from None
-    _check_keys(raw, keys, name)
+    check_keys(raw, keys, name)
     _require(query, name, "no query after the header")
     return raw, query
 
@@ -319,7 +333,7 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
     where = f"{where}.{name}"
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
         raise HeaderError(f"{where}: is not a column")
-    _check_keys(entry, _COLUMN_KEYS, where)
+    check_keys(entry, _COLUMN_KEYS, where)
     kind = required_text(entry, "type", where)
     _require(_TYPE.fullmatch(kind), where, f"unknown type {kind!r}")
     _require(entry.get("unit") in _UNITS, where, _NO_UNIT)
@@ -340,7 +354,7 @@ def _parameter(name: str, entry: object, where: str) -> Parameter:
     where = f"{where}({name})"
     if not _NAME.fullmatch(name) or not isinstance(entry, Mapping):
         raise HeaderError(f"{where}: is not a parameter")
-    _check_keys(entry, frozenset({"type", "doc"}), where)
+    check_keys(entry, frozenset({"type", "doc"}), where)
     return Parameter(name, required_text(entry, "type", where), required_sentence(entry, "doc", where))
 
 
@@ -365,7 +379,8 @@ def required_sentence(entry: Mapping[str, Any], key: str, where: str) -> str:
     return value
 
 
-def _check_keys(entry: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+def check_keys(entry: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    """Raise HeaderError for an unknown key."""
     if not entry.keys() <= known:
         unknown, keys = ", ".join(sorted(entry.keys() - known)), ", ".join(sorted(known))
         raise HeaderError(f"{where}: unknown {unknown}; known keys: {keys}")

@@ -1,0 +1,19 @@
+-- [finding.shared_streams]
+-- doc = "Tasks of streams that several processes of one trace have with equal numbers, as in traces of several ranks merged into one file: they count as one stream and one device."
+-- count = "tasks"
+-- total = "tasks"
+-- affected = "sum of the durations"
+-- reports = "breakdown, stream-utilisation, idle-gaps, step-breakdown"
+WITH shared AS (
+  SELECT k.run_id, k.device_id, k.stream_id
+  FROM track AS k
+  WHERE k.kind = 'stream' AND k.device_id IS NOT NULL AND k.stream_id IS NOT NULL AND (run IS NULL OR k.run_id = run)
+  GROUP BY k.run_id, k.device_id, k.stream_id
+  HAVING count(DISTINCT k.process_id) > 1
+)
+SELECT w.run_id, 'shared_streams', NULL, count(*), any_value(t.tasks), sum(w.dur_ns)
+FROM task AS w
+JOIN shared AS s ON s.run_id = w.run_id AND s.device_id = w.device_id AND s.stream_id = w.stream_id
+JOIN tested AS t ON t.run_id = w.run_id
+WHERE w.kind IS DISTINCT FROM 'sync'
+GROUP BY w.run_id

@@ -1,0 +1,32 @@
+-- [finding.silent_end]
+-- doc = "No event starts and no task runs in the last tenth of the run or more."
+-- heuristic = true
+-- count = "1"
+-- affected = "time of this part"
+-- reports = "all"
+WITH last_call AS (
+  SELECT run_id, max(last_ns) AS start_ns FROM called_word GROUP BY run_id
+), quiet AS (
+  -- Runs in which tasks and calls with IDs end early. Only these can end in silence, so only their other events are read.
+  SELECT r.run_id, t.until_ns
+  FROM run AS r
+  JOIN tested AS t ON t.run_id = r.run_id
+  LEFT JOIN last_call AS c ON c.run_id = r.run_id
+  WHERE ((r.end_ns::HUGEINT - greatest(t.until_ns, c.start_ns)) * 10 > r.end_ns::HUGEINT - r.start_ns) IS NOT FALSE
+), last_event AS (
+  SELECT run_id, max(until_ns) AS until_ns, max(end_ns) AS end_ns
+  FROM (
+    SELECT run_id, until_ns, NULL AS end_ns FROM quiet
+    UNION ALL
+    SELECT a.run_id, max(a.start_ns), max(TRY(a.start_ns + a.dur_ns))
+    FROM api AS a SEMI JOIN quiet AS q ON q.run_id = a.run_id GROUP BY a.run_id
+    UNION ALL
+    SELECT r.run_id, max(r.start_ns), max(TRY(r.start_ns + r.dur_ns))
+    FROM "range" AS r SEMI JOIN quiet AS q ON q.run_id = r.run_id GROUP BY r.run_id
+  )
+  GROUP BY run_id
+)
+SELECT l.run_id, 'silent_end', NULL, 1, NULL, l.end_ns::HUGEINT - l.until_ns
+FROM last_event AS l
+JOIN run AS r ON r.run_id = l.run_id
+WHERE (l.end_ns::HUGEINT - l.until_ns) * 10 > l.end_ns::HUGEINT - r.start_ns
