@@ -256,9 +256,9 @@ def test_a_truncated_file(tmp_path: Path, share: float) -> None:
 def test_other_databases_are_refused_with_an_error(tmp_path: Path) -> None:
     path = tmp_path / "rocpd.db"
     with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE rocpd_string (id INT)")
+        db.execute("CREATE TABLE rocpd_op (id INT)")
     db.close()
-    with pytest.raises(InputError, match="a rocpd database; use rocprofv3"):
+    with pytest.raises(InputError, match="rocmProfileData"):
         ingest([path], tmp_path / "trace.duckdb")
     path.unlink()
     with sqlite3.connect(path) as db:

@@ -179,6 +179,14 @@ def xplane() -> list[Sample]:
     return [("a.xplane.pb", _module("xplane_builder").small_space())]
 
 
+def rocpd() -> list[Sample]:
+    """A database of rocprof-sys."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.db"
+        _module("rocpd_builder").database_of_rocprof_sys(path)
+        return [("a.db", path.read_bytes())]
+
+
 def rules() -> list[Sample]:
     """Files of rules for events."""
     return [("rules.toml", path.read_bytes()[:6000]) for path in sorted(_RULES.glob("*.toml"))]
@@ -230,5 +238,6 @@ READERS: dict[str, Callable[[], list[Sample]]] = {
     "furiosa_csv": furiosa_csv,
     "nsys": nsys,
     "perfetto_proto": perfetto,
+    "rocpd": rocpd,
     "xplane": xplane,
 }

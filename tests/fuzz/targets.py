@@ -121,6 +121,10 @@ class Capture(Target):
             path.write_bytes(self.originals[one[0]])
 
 
+#: Readers of SQLite files, which aren't compressed.
+_SQLITE = ("nsys", "rocpd")
+
+
 class Events(Target):
     """A trace file of one reader, read into events (`rows`: and on into rows). `own`: an export of ours."""
 
@@ -133,7 +137,7 @@ class Events(Target):
         if own:
             self.name = f"own_{reader}"
         self.samples = corpus.own_export(reader) if own else corpus.READERS[reader]()
-        text = reader not in ("nsys", "perfetto_proto", "xplane")
+        text = reader not in (*_SQLITE, "perfetto_proto", "xplane")
         self.structured = (mutate.json_values, mutate.number) if text else (mutate.overwrite,)
         if reader == "furiosa_csv":
             self.structured = (mutate.lines, mutate.number)
@@ -141,7 +145,7 @@ class Events(Target):
     def input(self, rng: random.Random) -> Input:
         """Some are packed, whole or damaged in the packing."""
         name, data = super().input(rng)
-        if self.reader in ("nsys", "perfetto_proto") or rng.random() < 0.7:
+        if self.reader in (*_SQLITE, "perfetto_proto") or rng.random() < 0.7:
             return name, data
         packed = gzip.compress(data, 1, mtime=0) if rng.random() < 0.5 else zstandard.compress(data)
         if rng.random() < 0.3:
@@ -269,6 +273,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "megengine_static_rows": lambda work: Events(work, "megengine_static", 0.3, rows=True),
     "furiosa_csv": lambda work: Events(work, "furiosa_csv", 18, rows=False),
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
+    "rocpd": lambda work: Events(work, "rocpd", 0.5, rows=False),
     "nsys": lambda work: Events(work, "nsys", 1, rows=False),
     "nsys_rows": lambda work: Events(work, "nsys", 0.3, rows=True),
     "perfetto_proto": lambda work: Events(work, "perfetto_proto", 2, rows=False),

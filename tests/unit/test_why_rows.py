@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from ingest_checks import taken
+from rocpd_builder import database_of_rocprof_sys
 from small_sources import EVENTS, nsys_report, speedscope
 from vendor_folders import msprof_folder, torch_npu_folder
 from why_checks import check_store, values_in
@@ -55,12 +56,19 @@ def profile(folder: Path) -> Path:
     return path
 
 
+def rocpd(folder: Path) -> Path:
+    path = folder / "results.db"
+    database_of_rocprof_sys(path)
+    return path
+
+
 SOURCES: dict[str, Callable[[Path], Path]] = {
     "npulog": lambda folder: ROOT / "sample_traces" / "mini_resnet",
     "msprof tables": msprof_folder,
     "torch_npu": lambda folder: torch_npu_folder(folder, damaged=False),
     "torch_npu damaged": lambda folder: torch_npu_folder(folder, damaged=True),
     "nsys": nsys_report,
+    "rocpd": rocpd,
     "trace": trace,
     "gzip": packed,
     "zstd": lines,

@@ -24,6 +24,7 @@ from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.nsys.format import FORMAT as NSYS
 from traceconv.formats.perfetto_proto.format import FORMAT as PERFETTO_PROTO
 from traceconv.formats.plugins import PluginSource, as_input_error, confidence_of, plugin_formats
+from traceconv.formats.rocpd.format import FORMAT as ROCPD
 from traceconv.formats.rocprofv3.format import FORMAT as ROCPROFV3
 from traceconv.formats.speedscope.format import FORMAT as SPEEDSCOPE
 from traceconv.formats.xplane.format import FORMAT as XPLANE
@@ -42,6 +43,7 @@ FORMATS = (
     MEGENGINE_STATIC,
     NSYS,
     PERFETTO_PROTO,
+    ROCPD,
     ROCPROFV3,
     SPEEDSCOPE,
     XPLANE,

@@ -73,7 +73,8 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
             rb'"?(?:Kind"?,"?(?:Agent_Id|Direction|Operation)|Domain"?,"?Function|Correlation_Id"?,"?Dispatch_Id|'
             rb'Node_Id"?,"?Logical_Node_Id|Name"?,"?Calls"?,"?TotalDurationNs)\b'
         ),
-        "is a table of rocprofv3 in CSV, which is not supported; record with rocprofv3 --output-format json or pftrace",
+        "is a table of rocprofv3 in CSV, which is not supported; record with rocprofv3 --output-format rocpd, json or "
+        "pftrace",
     ),
     (re.compile(rb"# ninja log v\d"), "is a log of ninja, which is not supported; convert it with ninjatracing"),
     (

@@ -30,10 +30,12 @@ _RUNS = f"""
 SELECT DISTINCT a.run_id FROM api AS a
 WHERE a.run_id IN ({{runs}}) AND {_OF_CALL} ORDER BY a.run_id
 """  # noqa: S608 - our own words
-# The keys of PyTorch, of nsys and of rocprofv3.
+# The keys of PyTorch, of nsys, of rocprofv3 and of rocpd.
 _SIZE = """coalesce(nullif(array_to_string(json_extract(t.args, [
   '$.grid', '$.block', '$.gridX', '$.gridY', '$.gridZ', '$.blockX', '$.blockY', '$.blockZ',
-  '$.dispatch_info.grid_size', '$.dispatch_info.workgroup_size'])::VARCHAR[], ' '), ''),
+  '$.dispatch_info.grid_size', '$.dispatch_info.workgroup_size',
+  '$.grid_size_x', '$.grid_size_y', '$.grid_size_z', 
+  '$.workgroup_size_x', '$.workgroup_size_y', '$.workgroup_size_z'])::VARCHAR[], ' '), ''),
   t.size_bytes::VARCHAR, t.block_count::VARCHAR)"""
 _REPLAYED = f"""
 CREATE OR REPLACE TEMP TABLE replayed AS

@@ -23,12 +23,8 @@ _ENCODER = msgspec.json.Encoder()
 
 def integers(values: Sequence[Any] | pa.Array) -> pa.Array:
     """Return an int64 column, which may be given as an array; null for values that are not integers of that size."""
-    if isinstance(values, pa.Array):
-        return values
-    try:
-        return pa.array(values, pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([value if _is_int64(value) else None for value in values], pa.int64())
+    found = _integers_only(values)
+    return pa.array([value if _is_int64(value) else None for value in values], pa.int64()) if found is None else found
 
 
 def integer_array(values: Sequence[Any] | pa.Array) -> NDArray[np.int64]:
@@ -92,11 +88,9 @@ def _members(key: str, values: Sequence[Any] | pa.Array) -> _Members | None:
     """Return the members of one key; None when all values are NULL."""
     lead = "," + json.dumps(key) + ":"
     if not isinstance(values, Coded):
-        try:
-            numbers = _integers_only(values)
+        numbers = _integers_only(values)
+        if numbers is not None:
             return None if numbers.null_count == len(numbers) else _Members(lead, numbers, None)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            pass
     # 1, 1.0 and True are the same key of a dict, but differ as text.
     words = coded(values, typed=True)
     if all(word is None for word in words.distinct):
@@ -105,9 +99,17 @@ def _members(key: str, values: Sequence[Any] | pa.Array) -> _Members | None:
     return _Members(lead, pa.array(words.codes.astype(np.int64)), texts)
 
 
-def _integers_only(values: Sequence[Any] | pa.Array) -> pa.Array:
-    """Return an int64 column. Raises an error of Arrow, or OverflowError, if there are other values."""
-    return values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
+def _integers_only(values: Sequence[Any] | pa.Array) -> pa.Array | None:
+    """Return an int64 column; None if there are other values."""
+    if isinstance(values, pa.Array):
+        return values
+    try:
+        found = pa.array(values)  # of a given type, Arrow would truncate floats to integers
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return None
+    if pa.types.is_null(found.type):
+        return found.cast(pa.int64())
+    return found if found.type == pa.int64() else None
 
 
 def _texts(members: _Members) -> pa.Array:
@@ -143,4 +145,4 @@ def _json(value: Any) -> str:
 
 
 def _is_int64(value: object) -> bool:
-    return isinstance(value, int) and -(2**63) <= value < 2**63
+    return type(value) is int and -(2**63) <= value < 2**63

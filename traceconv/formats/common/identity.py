@@ -5,7 +5,7 @@ Metadata comes first, then the file name, then the folders above it, the nearest
 PyTorch (Kineto)   distributedInfo.rank; host_name, hostname and job names that were added as metadata;
                    HOST_PID.TIME.pt.trace.json, as tensorboard_trace_handler names it
 torch_npu, msprof  rank_id and hostname of profiler_info*.json and info.json*; HOST_PID_TIME_ascend_pt
-rocprofv3          metadata.node.hostname         nsys   TARGET_INFO_SYSTEM_ENV.Hostname
+rocprofv3, rocpd   metadata.node.hostname; rocpd_info_node         nsys   TARGET_INFO_SYSTEM_ENV.Hostname
 JAX, TensorFlow    hostnames of an XSpace; plugins/profile/RUN/HOST.xplane.pb, HOST.trace.json.gz
 any                rank0, rank_3, worker-2, node-07 in the name of the file or of a folder
 """
@@ -44,7 +44,11 @@ _TORCH_FILE = re.compile(r"(?P<host>.+)_[0-9]{1,10}\.[0-9]{10,20}\.pt\.trace\.js
 _NPU_FOLDER = re.compile(r"(?P<host>.+)_[0-9]{1,10}_[0-9]{14,20}_ascend_pt", re.IGNORECASE)
 _PROFILE_FILE = re.compile(r"(?P<host>.+?)\.(?:trace\.json(?:\.gz)?|xplane\.pb)", re.IGNORECASE)
 _HOST_KEYS = ("hostname", "host_name", "host")
-_HOST_PATHS = (("rocprofiler-sdk-tool", "node", "hostname"), ("nsys_export", "TARGET_INFO_SYSTEM_ENV", "Hostname"))
+_HOST_PATHS = (
+    ("rocprofiler-sdk-tool", "node", "hostname"),
+    ("rocpd", "node", "hostname"),
+    ("nsys_export", "TARGET_INFO_SYSTEM_ENV", "Hostname"),
+)
 _GROUP_KEYS = ("job_name", "mast_job_name", "job_id", "slurm_job_id", "SLURM_JOB_ID")
 _RANK_KEYS = ("rank", "global_rank", "rank_id")
 

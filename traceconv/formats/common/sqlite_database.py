@@ -114,7 +114,7 @@ class Database:
             wanted = [self._places[table][column] for column in stored]
             for count, until, values in self._pages.rows(self._roots[table], wanted, ROWS):
                 if values is None:
-                    rows = self._between(table, stored, last, until) if count else []
+                    rows = self.rows_between(table, stored, last, until) if count else []
                     if not count or len(rows) != count:
                         break
                     values = list(zip(*rows, strict=True))
@@ -127,7 +127,7 @@ class Database:
         for rows in self.scan(table, columns, on_damage, after=(last, done)):
             yield len(rows), list(zip(*rows, strict=True))
 
-    def _between(self, table: str, columns: Sequence[str], after: int | None, until: int) -> list[Row]:
+    def rows_between(self, table: str, columns: Sequence[str], after: int | None, until: int) -> list[Row]:
         """Return the rows with rowids after one up to another; none if they can't be read."""
         wanted = ", ".join(map(_quoted, columns))
         sql = f"SELECT {wanted} FROM {_quoted(table)} WHERE rowid > ? AND rowid <= ? ORDER BY rowid"  # noqa: S608 - quoted
@@ -181,6 +181,34 @@ class Database:
             reason = str(error)
         lost = first - last - 1 if first is not None and last is not None else None
         on_damage(Damage(table, reason, last, first, lost))
+
+    def joined(
+        self, table: tuple[str, str], other: tuple[str, str], columns: Sequence[str], rowids: range, most: int
+    ) -> list[Row] | None:
+        """Return the rows of another table that belong to rows with these rowids, each after the rowid.
+
+        table, other  the names of the tables, and of the columns that are equal
+
+        None if they can't be read, if there are more than `most`, or if the other column is not indexed, which would
+        take a pass over the other table for each row.
+        """
+        if table[1] not in self.columns(table[0]) or not {other[1], *columns} <= set(self.columns(other[0])):
+            return None
+        wanted = ", ".join(("m.rowid", *(f"o.{_quoted(column)}" for column in columns)))
+        sql = (
+            # CROSS keeps the order of the tables.
+            f"SELECT {wanted} FROM {_quoted(table[0])} AS m CROSS JOIN {_quoted(other[0])} AS o "  # noqa: S608 - quoted
+            f"WHERE o.{_quoted(other[1])} = m.{_quoted(table[1])} AND m.rowid >= ? AND m.rowid < ?"
+        )
+        bounds = (rowids.start, rowids.stop)
+        try:
+            plan = self._execute(f"EXPLAIN QUERY PLAN {sql}", bounds).fetchall()
+            if any("AUTOMATIC" in str(step[3]) or str(step[3]).startswith("SCAN") for step in plan):
+                return None
+            found = self._execute(sql, bounds).fetchmany(most + 1)
+        except ERRORS:
+            return None
+        return found if len(found) <= most else None
 
     def _salvaged(self, cursor: sqlite3.Cursor, places: list[int], skip: int) -> Iterator[list[Row]]:
         rows: list[Row] = []

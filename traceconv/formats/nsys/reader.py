@@ -70,8 +70,9 @@ class NsysReader(SqliteReader):
         if tables & set(_REPORT_TABLES) or any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in tables):
             self.found_events = not tables.isdisjoint((*SPAN_TABLES, NVTX))
             return
-        is_rocpd = any(name.startswith("rocpd") for name in tables)
-        what = "a rocpd database; use rocprofv3 --output-format json" if is_rocpd else "it has none of its tables"
+        what = "it has none of its tables"
+        if "rocpd_op" in tables:
+            what = "a database of rocmProfileData; convert it with rpd2tracing.py, and ingest the trace"
         if "STRING_IDS" in tables:
             what = "a database of torch_npu or msprof; export text as well, and ingest that folder"
         shown = printable(str(self._path))

@@ -1,0 +1,160 @@
+"""rocpd databases: the same rows as from the JSON of the same records, and what only a database has."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from ingest_checks import taken_from
+from rocpd_builder import Rocpd, database_of_rocprof_sys, write_results
+from rocprofv3_builder import results
+from shared_data import ROCPROFV3
+
+from traceconv.base.errors import InputError
+from traceconv.formats.registry import choose_reader
+from traceconv.pipeline.ingest import ingest
+
+#: Columns that both formats determine, in an order of rows that both have.
+_SAME = (
+    "SELECT kind, name, task_type, core_type, start_ns, dur_ns, device_id, stream_id, correlation_id, submit_ns, "
+    "size_bytes, step_id FROM task ORDER BY ALL",
+    "SELECT name, level, start_ns, dur_ns, correlation_id, step_id FROM api ORDER BY ALL",
+    "SELECT name, kind, start_ns, dur_ns, depth, self_ns FROM range ORDER BY ALL",
+    "SELECT kind, external_id, src_ns, dst_ns FROM flow WHERE dst_id IS NOT NULL ORDER BY ALL",
+    "SELECT iteration, start_ns, end_ns FROM step ORDER BY ALL",
+    "SELECT name, op_type FROM op ORDER BY ALL",
+    "SELECT device_id, kind, name FROM device ORDER BY ALL",
+    "SELECT name, pid_text FROM process ORDER BY ALL",
+    "SELECT name, kind, device_id, stream_id FROM track ORDER BY ALL",
+)
+
+
+def assert_same_rows(document: dict[str, Any], tmp_path: Path) -> duckdb.DuckDBPyConnection:
+    """Compare a database with the JSON of the same records; returns the store of the database."""
+    as_json, database = tmp_path / "results.json", tmp_path / "results.db"
+    as_json.write_text(json.dumps(document))
+    write_results(database, document)
+    assert choose_reader(database) == "rocpd"
+    (tmp_path / "json").mkdir()
+    (tmp_path / "rocpd").mkdir()
+    _, wanted = taken_from(as_json, tmp_path / "json")
+    run, found = taken_from(database, tmp_path / "rocpd")
+    assert not run.lossy
+    for query in _SAME:
+        assert found.execute(query).fetchall() == wanted.execute(query).fetchall(), query
+    assert found.execute("SELECT writer, source_format FROM run").fetchone() == ("rocprofv3", "rocpd")
+    return found
+
+
+def test_every_record_type(tmp_path: Path) -> None:
+    document = results()
+    document["rocprofiler-sdk-tool"][0]["buffer_records"].pop("pc_sample_host_trap")  # rocpd has none
+    store = assert_same_rows(document, tmp_path)
+    assert store.execute("SELECT args->'$.counters' FROM task WHERE args LIKE '%counters%'").fetchall() == [
+        ('{"SQ_WAVES":42,"Busy":0.5}',)
+    ]
+
+
+@pytest.mark.skipif(not ROCPROFV3.exists(), reason="no shared/conformance here; set TRACECONV_SHARED")
+def test_a_real_file(tmp_path: Path) -> None:
+    assert_same_rows(json.loads(gzip.decompress(ROCPROFV3.read_bytes())), tmp_path)
+
+
+def test_processes_with_the_same_ids(tmp_path: Path) -> None:
+    """A database of several processes has their tables side by side; each has its own correlation IDs."""
+    document = results()
+    (tool,) = document["rocprofiler-sdk-tool"]
+    tool["buffer_records"].pop("pc_sample_host_trap")
+    other = json.loads(json.dumps(tool))
+    other["metadata"]["pid"] = 12
+    for record in other["buffer_records"]["hip_api"]:
+        record["start_timestamp"] -= 7
+    document["rocprofiler-sdk-tool"].append(other)
+    store = assert_same_rows(document, tmp_path)
+    launches = store.execute("SELECT submit_ns FROM task WHERE kind = 'copy' ORDER BY 1").fetchall()
+    assert launches == [(1493,), (1500,)]
+
+
+def test_databases_of_rocprof_sys(tmp_path: Path) -> None:
+    path = tmp_path / "rocpd.db"
+    database_of_rocprof_sys(path)
+    run, store = taken_from(path, tmp_path)
+    assert not run.lossy
+    assert store.execute("SELECT name, level, start_ns, dur_ns, args->>'$.args.size' FROM api").fetchall() == [
+        ("hipMalloc", "runtime", 100, 100, "4096")
+    ]
+    assert store.execute("SELECT name, start_ns, dur_ns, args->>'$.call_stack' FROM range ORDER BY ALL").fetchall() == [
+        ("MEMORY_ALLOCATION_ALLOCATE", 110, 10, None),
+        ("MEMORY_ALLOCATION_VMEM_FREE", 110, 10, None),
+        ("SCRATCH_MEMORY_ASYNC_RECLAIM", 110, 10, None),
+        ("main", 50, 850, '{"0":"main"}'),
+    ]
+    values = "SELECT k.name, c.ts_ns, c.value FROM counter c JOIN track k ON k.track_id = c.track_id ORDER BY ALL"
+    assert store.execute(values).fetchall() == [
+        ("GFX Busy", 300, 37.5),
+        ("GFX Busy", 400, 50.0),
+        ("Power", 300, 250.0),
+        ("Power", 400, 250.0),
+    ]
+    assert store.execute("SELECT name, ts_ns FROM marker").fetchall() == [("here", 500)]
+    assert store.execute("SELECT host FROM run").fetchone() == ("node-3",)
+    assert ("train.py", "70") in store.execute("SELECT name, pid_text FROM process").fetchall()
+
+
+def test_details_that_would_need_a_pass_for_each_row_are_counted(tmp_path: Path) -> None:
+    """The indexes are written last: a writer that was interrupted leaves none."""
+    path = tmp_path / "rocpd.db"
+    database_of_rocprof_sys(path, indexed=False)
+    run, store = taken_from(path, tmp_path)
+    assert run.lossy
+    assert any("what belongs to rows of" in entry.message for entry in run.log)
+    assert store.execute("SELECT name FROM api").fetchall() == [("hipMalloc",)]
+
+
+def test_a_hostile_file_does_not_multiply_rows(tmp_path: Path) -> None:
+    """Each of many calls refers to the same event, which has as many arguments."""
+    path = tmp_path / "rocpd.db"
+    database = Rocpd(path)
+    database.add_process()
+    event = database.event("HIP_RUNTIME_API", 1)
+    name = database.string("hipMalloc")
+    for number in range(2000):
+        database.add("region", pid=1, tid=1, start=number, end=number + 1, name_id=name, event_id=event)
+        database.add("arg", event_id=event, position=number, type="int", name=f"a{number}", value="1")
+    database.close()
+    run, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT count(*), max(length(args)) < 100 FROM api").fetchone() == (2000, True)
+    assert run.lossy
+
+
+def test_a_damaged_file_keeps_what_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "rocpd.db"
+    database = Rocpd(path)
+    database.add_process()
+    for number in range(3000):
+        event = database.event("HIP_RUNTIME_API", number + 1)
+        name = database.string(f"hip{number % 7}")
+        database.add("region", pid=1, tid=1, start=number, end=number + 1, name_id=name, event_id=event)
+    database.close()
+    intact = path.read_bytes()
+    for place in range(4096 * 40, len(intact) - 4096, 4096 * 17):
+        path.write_bytes(intact[:place] + b"\xff" * 4096 + intact[place + 4096 :])
+        run, store = taken_from(path, tmp_path)
+        (count,) = store.execute("SELECT count(*) FROM slice").fetchone() or (0,)
+        assert count > 2500
+        assert run.lossy or count == 3000
+        store.close()
+
+
+def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rocpd.db"
+    database = Rocpd(path)
+    database.add_process()
+    database.connection.execute(f"ALTER TABLE rocpd_region_{database.suffix} RENAME COLUMN start TO start_id")
+    database.close()
+    with pytest.raises(InputError, match="another version of rocpd's schema"):
+        ingest([path], tmp_path / "trace.duckdb")

@@ -1,0 +1,1 @@
+"""Databases of ROCm's profilers (rocpd)."""

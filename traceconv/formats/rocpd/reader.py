@@ -1,0 +1,403 @@
+"""A rocpd database of rocprofv3 or rocprof-sys → batches of events, table by table, in integer ns.
+
+The schema (version 3) and what is written into it: rocpd_tables.sql and generateRocpd.cpp of rocprofiler-sdk. Each
+process has tables of its own. Categories and names are those of rocprofv3's JSON, so both have the same rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Code
+from traceconv.base.errors import InputError, printable
+from traceconv.base.int64 import Mask
+from traceconv.events.trace import Coded, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded, combined
+from traceconv.formats.common.columns import integer_array, integers, json_objects
+from traceconv.formats.common.elements import json_object
+from traceconv.formats.common.file_reader import SOURCE_ID
+from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same
+from traceconv.formats.format import ReadRequest
+from traceconv.formats.rocpd.names import Process, call_arguments, counter_sums, processes_of, read_names
+
+_FLOWS = "launch"
+_KERNELS, _COPIES, _ALLOCATIONS, _REGIONS, _SAMPLES = (
+    "kernel_dispatch",
+    "memory_copy",
+    "memory_allocate",
+    "region",
+    "sample",
+)
+#: In the order in which they are read.
+_EVENT_TABLES = (_KERNELS, _COPIES, _REGIONS, _ALLOCATIONS, _SAMPLES)
+_DESCRIBING = frozenset(("metadata", "string", "track", "event", "arg", "pmc_event"))
+#: Categories of rocprofv3 (HIP_RUNTIME_API) and rocprof-sys (rocm_hip_api) → those of rocprofv3's JSON.
+_CALLS = re.compile(r"(?:rocm_)?(?P<what>hip|hsa|marker|rccl|rocdecode|rocjpeg)_?\w*", re.IGNORECASE)
+_MARKERS = "marker_api"
+_CORRELATION_BITS = 48
+#: Rows of other tables that belong to a batch; an event has some arguments and counters.
+_MOST_JOINED = 2_000_000
+_EVENT = ("category_id", "stack_id", "parent_stack_id", "call_stack", "line_info", "extdata")
+_NOTHING = ("", "{}")
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of a table of a process, with what the table of events has about them.
+
+    columns  name → values
+    calls    correlation ID of the call, or of the call that launched the work; 0 and None: unknown
+    """
+
+    process: Process
+    table: str
+    rowids: list[int]
+    columns: dict[str, Sequence[Any]]
+    categories: Coded
+    calls: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.rowids)
+
+    def take(self, places: list[int]) -> _Rows:
+        """Return some of the rows."""
+        return _Rows(
+            self.process,
+            self.table,
+            [self.rowids[place] for place in places],
+            {name: [column[place] for place in places] for name, column in self.columns.items()},
+            self.categories.take(np.array(places, np.intp)),
+            [self.calls[place] for place in places],
+        )
+
+    def args(self, *names: str) -> dict[str, Sequence[Any]]:
+        """Return some of the columns, as far as the table has them."""
+        return {name: self.columns[name] for name in names if name in self.columns}
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What events are made of, besides their times.
+
+    track    process and thread of each event
+    args     key → values
+    details  a further key of the args, and its values as JSON by rowid
+    step     of the launch flow: 0 its start, 2 its end; None: the events have none
+    """
+
+    categories: Coded
+    names: Sequence[Any]
+    track: tuple[Coded, Coded]
+    args: Mapping[str, Sequence[Any]]
+    details: tuple[bytes, Mapping[int, bytes]] = (b"", {})
+    step: int | None = None
+    phase: str = "X"
+
+
+class RocpdReader(SqliteReader):
+    """Reads one database, as `TraceSource` describes.
+
+    place  table and rowids of the events of the last batch
+    """
+
+    def __init__(self, request: ReadRequest) -> None:
+        super().__init__(request, "a rocpd database", "rocpd databases are written by rocprofv3 --output-format rocpd")
+        self._named_tracks: set[object] = set()
+        self._pids: dict[tuple[int, object], Label] = {}
+        self._track_names: list[TrackName] = []
+        self._last_event: object = None
+        self.place: tuple[str, list[int]] = ("", [])
+
+    def _batches(self) -> Iterator[TraceBatch]:
+        processes, others = processes_of(self._db)
+        if not processes:
+            shown = printable(str(self._path))
+            raise InputError(f"{shown} is not a rocpd database of version 3; record with --output-format json")
+        wanted = [table for one in processes for what in _EVENT_TABLES if (table := one.tables.get(what))]
+        shares = self._shares(wanted)
+        for process in processes:
+            self._check_version(process)
+            read_names(self._db, process, self._log)
+            self._last_event = None
+            self.keys["rocpd" if not process.index else f"rocpd {process.index}"] = msgspec.json.encode(
+                {**process.about, "command": next(iter(process.commands.values()), None)}
+            )
+            readers: Mapping[str, Callable[[Process, str], Iterator[TraceBatch]]] = {
+                _KERNELS: self._kernels,
+                _COPIES: self._copies,
+                _REGIONS: self._regions,
+                _ALLOCATIONS: self._allocations,
+                _SAMPLES: self._samples,
+            }
+            for what, read in readers.items():
+                if table := process.tables.get(what):
+                    self.found_events = True
+                    yield from self._noted(table, read(process, table), shares)
+            for what, table in process.tables.items():
+                if what not in (*_EVENT_TABLES, *_DESCRIBING) and not what.startswith("info_"):
+                    others.add(table)
+        self._count_unread(sorted(others - {"sqlite_sequence", "sqlite_stat1"}), ())
+
+    def _check_version(self, process: Process) -> None:
+        for what in (_KERNELS, _COPIES, _REGIONS):
+            table = process.tables.get(what)
+            if table is not None and not {"start", "end"} <= set(self._db.columns(table)):
+                shown = printable(str(self._path))
+                raise InputError(
+                    f"{shown} has another version of rocpd's schema, in which {table} has no times; "
+                    "record with --output-format json"
+                )
+
+    # -- rows --
+
+    def _rows(self, process: Process, table: str) -> Iterator[_Rows]:
+        """Yield the rows of a table, with those of the table of events."""
+        names = self._db.columns(table)
+        events = process.tables.get("event", "")
+        unknown = (None,) * len(_EVENT)
+        for rows in self._db.scan(table, names, self._report, numbered=True):
+            rowids, *values = (list(column) for column in zip(*rows, strict=True))
+            found = self._joined(table, rowids, events, "id", _EVENT)
+            if found is None:
+                self._lost_details(events, table, len(rowids))
+            by_row = {row[0]: row[1:] for row in found or ()}
+            details = zip(*(by_row.get(rowid, unknown) for rowid in rowids), strict=True)
+            event = {f"event.{name}": column for name, column in zip(_EVENT, details, strict=True)}
+            columns = {**dict(zip(names, values, strict=True)), **event}
+            for name in ("call_stack", "line_info"):
+                columns[name] = [None if text in _NOTHING else text for text in columns[f"event.{name}"]]
+            kinds = coded(columns["event.category_id"])
+            categories = renamed(kinds, lambda number: _category(process.strings.get(number)))
+            yield _Rows(process, table, rowids, columns, categories, columns["event.stack_id"])
+
+    def _joined(
+        self, table: str, rowids: Sequence[int], other: str, key: str, columns: Sequence[str]
+    ) -> list[tuple[Any, ...]] | None:
+        bounds = range(min(rowids), max(rowids) + 1)
+        return self._db.joined((table, "event_id"), (other, key), columns, bounds, _MOST_JOINED)
+
+    def _details(self, rows: _Rows, what: str, *columns: str) -> list[Any]:
+        """Return rows of a table of details, each after the rowid of what it belongs to."""
+        table = rows.process.tables.get(what)
+        if table is None or not self._db.row_count(table):
+            return []
+        found = self._joined(rows.table, rows.rowids, table, "event_id", columns)
+        if found is None:
+            self._lost_details(table, rows.table, len(rows))
+        return found or []
+
+    def _lost_details(self, table: str, of: str, count: int) -> None:
+        message = f"{printable(table)}: what belongs to rows of {printable(of)} can't be read"
+        self._log.count(Code.DAMAGED_BLOCK, message, count, SOURCE_ID)
+
+    # -- work of devices --
+
+    def _kernels(self, process: Process, table: str) -> Iterator[TraceBatch]:
+        for rows in self._rows(process, table):
+            kernels = coded(rows.columns["kernel_id"])
+            args = {
+                "truncated_name": renamed(kernels, process.short_kernel_name),
+                "queue": rows.columns["queue_id"],
+                **rows.args("dispatch_id", "stream_id", "private_segment_size", "group_segment_size"),
+                **rows.args(*(f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz")),
+            }
+            lines = renamed(coded(rows.columns["queue_id"]), lambda number: f"queue {number}")
+            shown = self._on_device(rows, "kernel_dispatch", rows.columns["agent_id"], lines, args)
+            shown.names = renamed(kernels, process.kernel_name)
+            shown.details = (b"counters", counter_sums(process, self._details(rows, "pmc_event", "pmc_id", "value")))
+            yield self._finished(rows, shown)
+
+    def _copies(self, process: Process, table: str) -> Iterator[TraceBatch]:
+        def of_copy(agents: tuple[object, object]) -> object:
+            return next((one for one in agents if process.device(one) is not None), agents[0])
+
+        for rows in self._rows(process, table):
+            both = combined([coded(rows.columns["dst_agent_id"]), coded(rows.columns["src_agent_id"])])
+            args = {
+                "bytes": rows.columns["size"],
+                **rows.args("stream_id", "src_agent_id", "dst_agent_id", "src_address", "dst_address"),
+            }
+            shown = self._on_device(rows, "memory_copy", renamed(both, of_copy), same("copies", len(rows)), args)
+            shown.names = process.texts(rows.columns["name_id"], _COPIES)
+            yield self._finished(rows, shown)
+
+    def _on_device(
+        self, rows: _Rows, category: str, agents: Sequence[Any], lines: Coded, args: Mapping[str, Sequence[Any]]
+    ) -> _Shown:
+        keys = combined([coded(rows.columns["pid"]), coded(agents), lines])
+        track = as_columns(keys, [self._stream(rows.process, *key) for key in keys.distinct])
+        devices = renamed(coded(agents), rows.process.device)
+        return _Shown(same(category, len(rows)), (), track, {"device": devices, **args}, step=2)
+
+    def _stream(self, process: Process, number: object, agent: object, line: str) -> tuple[str, NamedTrack]:
+        device = process.device(agent)
+        pid = f"GPU {device}" if device is not None else f"CPU {agent}"
+        whose = self._pid(process, number)
+        track = (pid, NamedTrack("stream", f"{whose}/{line}"))
+        if track not in self._named_tracks:
+            self._named_tracks.add(track)
+            known = process.agents.get(agent) if isinstance(agent, int) else None
+            self._track_names.append(TrackName(pid, None, f"{pid} {known.name if known else ''}".strip()))
+            of_process = f" (process {whose})" if process.index else ""
+            self._track_names.append(TrackName(*track, line.capitalize() + of_process))
+        return track
+
+    # -- the host --
+
+    def _regions(self, process: Process, table: str) -> Iterator[TraceBatch]:
+        for rows in self._rows(process, table):
+            names = _with_messages(rows, process.texts(rows.columns["name_id"], _REGIONS))
+            track = self._threads(process, rows.columns["pid"], rows.columns["tid"])
+            shown = _Shown(rows.categories, names, track, rows.args("call_stack", "line_info"), step=0)
+            shown.details = (b"args", call_arguments(self._details(rows, "arg", "position", "name", "value")))
+            yield self._finished(rows, shown)
+
+    def _allocations(self, process: Process, table: str) -> Iterator[TraceBatch]:
+        for rows in self._rows(process, table):
+            kinds = combined([coded(rows.columns["level"]), coded(rows.columns["type"])])
+            categories = renamed(kinds, lambda kind: "scratch_memory" if kind[0] == "SCRATCH" else "memory_allocation")
+            args = {"bytes": rows.columns["size"], **rows.args("agent_id", "address", "queue_id", "stream_id")}
+            track = self._threads(process, rows.columns["pid"], rows.columns["tid"])
+            yield self._finished(rows, _Shown(categories, renamed(kinds, _allocation_name), track, args))
+
+    def _samples(self, process: Process, table: str) -> Iterator[TraceBatch]:
+        """Marks, and values of counters: an event may have several counters, and a sample for the track of each."""
+        for rows in self._rows(process, table):
+            values = self._details(rows, "pmc_event", "pmc_id", "value")
+            yield from self._values(rows, values)
+            counted = {row[0] for row in values}
+            marks = rows.take([place for place, rowid in enumerate(rows.rowids) if rowid not in counted])
+            if counted:
+                self._accounts[f"{table} rows"].add(used=len(counted))
+            if not len(marks):
+                continue
+            marks.columns["start"], marks.columns["end"] = marks.columns["timestamp"], [None] * len(marks)
+            tracks = [process.tracks.get(number, (None, None)) for number in marks.columns["track_id"]]
+            names = _with_messages(marks, process.texts([name for _, name in tracks], _SAMPLES))
+            owners = [next(iter(process.pids), None)] * len(marks)
+            track = self._threads(process, owners, [thread for thread, _ in tracks])
+            args = marks.args("call_stack", "line_info")
+            yield self._finished(marks, _Shown(marks.categories, names, track, args, phase="i"))
+
+    def _values(self, rows: _Rows, values: Sequence[tuple[int, Any, Any]]) -> Iterator[TraceBatch]:
+        """Yield the values of counters, those of an event once."""
+        places = {rowid: place for place, rowid in enumerate(rows.rowids)}
+        events = rows.columns["event_id"]
+        first_of: dict[Any, int] = {}
+        once = []
+        for rowid, counter, value in sorted(values):
+            event = events[places[rowid]]
+            if event != self._last_event and first_of.setdefault(event, rowid) == rowid:
+                once.append((rowid, counter, value))
+        if first_of:
+            self._last_event = next(reversed(first_of))
+        if not once:
+            return
+        rowids, counters, numbers = (list(column) for column in zip(*once, strict=True))
+        kinds = coded(counters)
+        pids = renamed(kinds, rows.process.counter_owner)
+        starts = [rows.columns["timestamp"][places[rowid]] for rowid in rowids]
+        count, names = len(once), renamed(kinds, rows.process.counter_name)
+        args, none = json_objects(("value",), [numbers], count), pa.nulls(count, pa.int64())
+        self.place = (rows.table, rowids)
+        yield self._batch("counters", Events(same("C", count), names, pids, same(None, count), starts, none, args))
+
+    def _threads(self, process: Process, pids: Sequence[Any], tids: Sequence[Any]) -> tuple[Coded, Coded]:
+        keys = combined([coded(pids), coded(tids)])
+        return as_columns(keys, [self._thread(process, pid, tid) for pid, tid in keys.distinct])
+
+    def _thread(self, process: Process, number: object, thread: object) -> tuple[Label, Label]:
+        pid, tid = self._pid(process, number), process.thread(thread)
+        name = process.thread_names.get(thread) if isinstance(thread, int) else None
+        if name is not None and (pid, tid) not in self._named_tracks:
+            self._named_tracks.add((pid, tid))
+            self._track_names.append(TrackName(pid, tid if isinstance(tid, int) else None, name))
+        return pid, tid if isinstance(tid, int) else None
+
+    def _pid(self, process: Process, number: object) -> Label:
+        """Return the process ID of the system; with the host if a process of another host has the same one."""
+        key = (process.index, number)
+        if key not in self._pids:
+            pid: Label = process.pids.get(number) if isinstance(number, int) else None
+            if pid is not None and pid in self._pids.values():
+                pid = f"{pid} ({process.index})"
+            self._pids[key] = pid
+            command = process.commands.get(number) if isinstance(number, int) else None
+            if command:
+                self._track_names.append(TrackName(pid, None, command.split(" ")[0].rsplit("/", 1)[-1]))
+        return self._pids[key]
+
+    # -- batches --
+
+    def _finished(self, rows: _Rows, shown: _Shown) -> TraceBatch:
+        count = len(rows)
+        calls = integer_array(integers(rows.calls))
+        known = (calls > 0) & (calls < 1 << _CORRELATION_BITS)
+        correlations = (rows.process.index << _CORRELATION_BITS) + calls
+        args = {**shown.args, "correlation": pa.array(correlations, mask=~known)}
+        texts = json_objects(list(args), list(args.values()), count)
+        key, details = shown.details
+        if details:
+            texts = pa.array(_with_member(texts.to_pylist(), rows.rowids, key, details), pa.binary())
+        places = np.flatnonzero(known & _has_flow(shown))
+        flows = None
+        if len(places):
+            steps = np.full(len(places), shown.step, np.int32)
+            flows = EventFlows(places, correlations[places], steps, _FLOWS, pa.array(calls[places]).cast(pa.string()))
+        self.place = (rows.table, rows.rowids)
+        track_names, self._track_names = tuple(self._track_names), []
+        starts, ends = rows.columns["start"], rows.columns["end"]
+        events = Events(same(shown.phase, count), shown.names, *shown.track, starts, ends, texts)
+        return self._batch(shown.categories, events, flows, track_names)
+
+
+def _category(text: str | None) -> str:
+    found = _CALLS.fullmatch(text or "")
+    return f"{found['what'].lower()}_api" if found else (text or "other").lower()
+
+
+def _has_flow(shown: _Shown) -> Mask:
+    """Whether events may belong to a flow from a call to what it launched."""
+    if shown.step is None:
+        return np.zeros(len(shown.names), np.bool_)
+    tied = [shown.step > 0 or (name.endswith("_api") and name != _MARKERS) for name in shown.categories.distinct]
+    found: Mask = np.array(tied, np.bool_)[shown.categories.codes]
+    return found
+
+
+def _allocation_name(kind: tuple[Any, Any]) -> str:
+    """The operation's name in rocprofiler-sdk, which rocpd divides into a level and a type."""
+    level, what = kind
+    if level == "SCRATCH":
+        return f"SCRATCH_MEMORY_{'ASYNC_RECLAIM' if what == 'RECLAIM' else what}"
+    return f"MEMORY_ALLOCATION_{'VMEM_' if level == 'VIRTUAL' else ''}{'ALLOCATE' if what == 'ALLOC' else what}"
+
+
+def _with_messages(rows: _Rows, names: Coded) -> Sequence[Any]:
+    """The messages of markers instead of the names of the calls that write them."""
+    if _MARKERS not in rows.categories.distinct:
+        return names
+    extdata = coded(rows.columns["event.extdata"])
+    messages = renamed(extdata, lambda text: json_object(text.encode()).get("message") if text else None)
+    return [
+        message if category == _MARKERS and isinstance(message, str) and message else name
+        for message, category, name in zip(messages, rows.categories, names, strict=True)
+    ]
+
+
+def _with_member(
+    objects: Sequence[bytes], rowids: Sequence[int], key: bytes, values: Mapping[int, bytes]
+) -> list[bytes]:
+    """Add a member to the JSON objects of some rows."""
+    return [
+        text
+        if (value := values.get(rowid)) is None
+        else text[:-1] + (b'"' if len(text) == 2 else b',"') + key + b'":' + value + b"}"
+        for text, rowid in zip(objects, rowids, strict=True)
+    ]
