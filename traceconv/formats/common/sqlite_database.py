@@ -187,6 +187,8 @@ class Database:
     ) -> list[Row] | None:
         """Return the rows of another table that belong to rows with these rowids, each after the rowid.
 
+        They are in the order of both rowids.
+
         table, other  the names of the tables, and of the columns that are equal
 
         None if they can't be read, if there are more than `most`, or if the other column is not indexed, which would
@@ -198,7 +200,8 @@ class Database:
         sql = (
             # CROSS keeps the order of the tables.
             f"SELECT {wanted} FROM {_quoted(table[0])} AS m CROSS JOIN {_quoted(other[0])} AS o "  # noqa: S608 - quoted
-            f"WHERE o.{_quoted(other[1])} = m.{_quoted(table[1])} AND m.rowid >= ? AND m.rowid < ?"
+            f"WHERE o.{_quoted(other[1])} = m.{_quoted(table[1])} AND m.rowid >= ? AND m.rowid < ? "
+            "ORDER BY m.rowid, o.rowid"
         )
         bounds = (rowids.start, rowids.stop)
         try:

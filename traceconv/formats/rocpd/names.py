@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from traceconv.formats.common.sqlite_database import Damage, Database
 from traceconv.formats.common.sqlite_reader import renamed
 
 _TABLE = re.compile(r"rocpd_(?P<what>[a-z_]+?)_(?P<uuid>[0-9a-f]{8}(?:_[0-9a-f]{4}){3}_[0-9a-f]{12})")
+_ENCODER = msgspec.json.Encoder()
 #: Maximum size of all names of a process in memory; further names are unknown.
 _MAX_TEXT = 1 << 28
 _GPU = "GPU"
@@ -169,16 +169,12 @@ def counter_sums(process: Process, rows: Sequence[tuple[int, Any, Any]]) -> dict
             number = int(value) if isinstance(value, float) and value.is_integer() else value
             found = sums.setdefault(rowid, {})
             found[name] = found.get(name, 0) + number
-    return {rowid: msgspec.json.encode(found) for rowid, found in sums.items()}
+    return {rowid: _ENCODER.encode(found) for rowid, found in sums.items()}
 
 
-def call_arguments(rows: Sequence[tuple[int, Any, Any, Any]]) -> dict[int, bytes]:
-    """Return, by rowid, a JSON object with the arguments of a call in their order, as text."""
+def call_arguments(rows: Sequence[tuple[int, Any, Any]]) -> dict[int, bytes]:
+    """Return, by rowid, a JSON object with the arguments of a call in their order."""
     found: dict[int, dict[str, Any]] = {}
-    for rowid, _, name, value in sorted(rows, key=_by_position):
+    for rowid, name, value in rows:
         found.setdefault(rowid, {})[str(name)] = value
-    return {rowid: json.dumps(values, default=str).encode() for rowid, values in found.items()}
-
-
-def _by_position(row: tuple[int, Any, Any, Any]) -> tuple[int, int]:
-    return row[0], row[1] if isinstance(row[1], int) else 0
+    return {rowid: _ENCODER.encode(values) for rowid, values in found.items()}

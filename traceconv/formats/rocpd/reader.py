@@ -44,6 +44,8 @@ _CORRELATION_BITS = 48
 #: Rows of other tables that belong to a batch; an event has some arguments and counters.
 _MOST_JOINED = 2_000_000
 _EVENT = ("category_id", "stack_id", "parent_stack_id", "call_stack", "line_info", "extdata")
+#: Columns of no use here.
+_SAME_IN_ALL = ("guid", "nid", "extdata")
 _NOTHING = ("", "{}")
 
 
@@ -64,6 +66,10 @@ class _Rows:
 
     def __len__(self) -> int:
         return len(self.rowids)
+
+    def __getitem__(self, name: str) -> Sequence[Any]:
+        """Return a column; NULLs if the table doesn't have it."""
+        return self.columns.get(name) or [None] * len(self)
 
     def take(self, places: list[int]) -> _Rows:
         """Return some of the rows."""
@@ -158,7 +164,7 @@ class RocpdReader(SqliteReader):
 
     def _rows(self, process: Process, table: str) -> Iterator[_Rows]:
         """Yield the rows of a table, with those of the table of events."""
-        names = self._db.columns(table)
+        names = [name for name in self._db.columns(table) if name not in _SAME_IN_ALL]
         events = process.tables.get("event", "")
         unknown = (None,) * len(_EVENT)
         for rows in self._db.scan(table, names, self._report, numbered=True):
@@ -200,15 +206,15 @@ class RocpdReader(SqliteReader):
 
     def _kernels(self, process: Process, table: str) -> Iterator[TraceBatch]:
         for rows in self._rows(process, table):
-            kernels = coded(rows.columns["kernel_id"])
+            kernels = coded(rows["kernel_id"])
             args = {
                 "truncated_name": renamed(kernels, process.short_kernel_name),
-                "queue": rows.columns["queue_id"],
+                "queue": rows["queue_id"],
                 **rows.args("dispatch_id", "stream_id", "private_segment_size", "group_segment_size"),
                 **rows.args(*(f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz")),
             }
-            lines = renamed(coded(rows.columns["queue_id"]), lambda number: f"queue {number}")
-            shown = self._on_device(rows, "kernel_dispatch", rows.columns["agent_id"], lines, args)
+            lines = renamed(coded(rows["queue_id"]), lambda number: f"queue {number}")
+            shown = self._on_device(rows, "kernel_dispatch", rows["agent_id"], lines, args)
             shown.names = renamed(kernels, process.kernel_name)
             shown.details = (b"counters", counter_sums(process, self._details(rows, "pmc_event", "pmc_id", "value")))
             yield self._finished(rows, shown)
@@ -218,19 +224,19 @@ class RocpdReader(SqliteReader):
             return next((one for one in agents if process.device(one) is not None), agents[0])
 
         for rows in self._rows(process, table):
-            both = combined([coded(rows.columns["dst_agent_id"]), coded(rows.columns["src_agent_id"])])
+            both = combined([coded(rows["dst_agent_id"]), coded(rows["src_agent_id"])])
             args = {
-                "bytes": rows.columns["size"],
+                "bytes": rows["size"],
                 **rows.args("stream_id", "src_agent_id", "dst_agent_id", "src_address", "dst_address"),
             }
             shown = self._on_device(rows, "memory_copy", renamed(both, of_copy), same("copies", len(rows)), args)
-            shown.names = process.texts(rows.columns["name_id"], _COPIES)
+            shown.names = process.texts(rows["name_id"], _COPIES)
             yield self._finished(rows, shown)
 
     def _on_device(
         self, rows: _Rows, category: str, agents: Sequence[Any], lines: Coded, args: Mapping[str, Sequence[Any]]
     ) -> _Shown:
-        keys = combined([coded(rows.columns["pid"]), coded(agents), lines])
+        keys = combined([coded(rows["pid"]), coded(agents), lines])
         track = as_columns(keys, [self._stream(rows.process, *key) for key in keys.distinct])
         devices = renamed(coded(agents), rows.process.device)
         return _Shown(same(category, len(rows)), (), track, {"device": devices, **args}, step=2)
@@ -252,18 +258,18 @@ class RocpdReader(SqliteReader):
 
     def _regions(self, process: Process, table: str) -> Iterator[TraceBatch]:
         for rows in self._rows(process, table):
-            names = _with_messages(rows, process.texts(rows.columns["name_id"], _REGIONS))
-            track = self._threads(process, rows.columns["pid"], rows.columns["tid"])
+            names = _with_messages(rows, process.texts(rows["name_id"], _REGIONS))
+            track = self._threads(process, rows["pid"], rows["tid"])
             shown = _Shown(rows.categories, names, track, rows.args("call_stack", "line_info"), step=0)
-            shown.details = (b"args", call_arguments(self._details(rows, "arg", "position", "name", "value")))
+            shown.details = (b"args", call_arguments(self._details(rows, "arg", "name", "value")))
             yield self._finished(rows, shown)
 
     def _allocations(self, process: Process, table: str) -> Iterator[TraceBatch]:
         for rows in self._rows(process, table):
-            kinds = combined([coded(rows.columns["level"]), coded(rows.columns["type"])])
+            kinds = combined([coded(rows["level"]), coded(rows["type"])])
             categories = renamed(kinds, lambda kind: "scratch_memory" if kind[0] == "SCRATCH" else "memory_allocation")
-            args = {"bytes": rows.columns["size"], **rows.args("agent_id", "address", "queue_id", "stream_id")}
-            track = self._threads(process, rows.columns["pid"], rows.columns["tid"])
+            args = {"bytes": rows["size"], **rows.args("agent_id", "address", "queue_id", "stream_id")}
+            track = self._threads(process, rows["pid"], rows["tid"])
             yield self._finished(rows, _Shown(categories, renamed(kinds, _allocation_name), track, args))
 
     def _samples(self, process: Process, table: str) -> Iterator[TraceBatch]:
@@ -277,8 +283,8 @@ class RocpdReader(SqliteReader):
                 self._accounts[f"{table} rows"].add(used=len(counted))
             if not len(marks):
                 continue
-            marks.columns["start"], marks.columns["end"] = marks.columns["timestamp"], [None] * len(marks)
-            tracks = [process.tracks.get(number, (None, None)) for number in marks.columns["track_id"]]
+            marks.columns["start"] = marks["timestamp"]
+            tracks = [process.tracks.get(number, (None, None)) for number in marks["track_id"]]
             names = _with_messages(marks, process.texts([name for _, name in tracks], _SAMPLES))
             owners = [next(iter(process.pids), None)] * len(marks)
             track = self._threads(process, owners, [thread for thread, _ in tracks])
@@ -288,7 +294,7 @@ class RocpdReader(SqliteReader):
     def _values(self, rows: _Rows, values: Sequence[tuple[int, Any, Any]]) -> Iterator[TraceBatch]:
         """Yield the values of counters, those of an event once."""
         places = {rowid: place for place, rowid in enumerate(rows.rowids)}
-        events = rows.columns["event_id"]
+        events = rows["event_id"]
         first_of: dict[Any, int] = {}
         once = []
         for rowid, counter, value in sorted(values):
@@ -302,7 +308,7 @@ class RocpdReader(SqliteReader):
         rowids, counters, numbers = (list(column) for column in zip(*once, strict=True))
         kinds = coded(counters)
         pids = renamed(kinds, rows.process.counter_owner)
-        starts = [rows.columns["timestamp"][places[rowid]] for rowid in rowids]
+        starts = [rows["timestamp"][places[rowid]] for rowid in rowids]
         count, names = len(once), renamed(kinds, rows.process.counter_name)
         args, none = json_objects(("value",), [numbers], count), pa.nulls(count, pa.int64())
         self.place = (rows.table, rowids)
@@ -352,7 +358,7 @@ class RocpdReader(SqliteReader):
             flows = EventFlows(places, correlations[places], steps, _FLOWS, pa.array(calls[places]).cast(pa.string()))
         self.place = (rows.table, rows.rowids)
         track_names, self._track_names = tuple(self._track_names), []
-        starts, ends = rows.columns["start"], rows.columns["end"]
+        starts, ends = rows["start"], rows["end"]
         events = Events(same(shown.phase, count), shown.names, *shown.track, starts, ends, texts)
         return self._batch(shown.categories, events, flows, track_names)
 
@@ -383,7 +389,7 @@ def _with_messages(rows: _Rows, names: Coded) -> Sequence[Any]:
     """The messages of markers instead of the names of the calls that write them."""
     if _MARKERS not in rows.categories.distinct:
         return names
-    extdata = coded(rows.columns["event.extdata"])
+    extdata = coded(rows["event.extdata"])
     messages = renamed(extdata, lambda text: json_object(text.encode()).get("message") if text else None)
     return [
         message if category == _MARKERS and isinstance(message, str) and message else name
