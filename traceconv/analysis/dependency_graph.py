@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations, product
+from itertools import product
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from traceconv.base.int64 import Int64, Mask
 
 #: Synchronising calls times streams, from which on only the first wait of a thread for a task is an edge.
 _MOST_WAITS = 1 << 22
+#: Starts of a collective on other devices that each of its ends waits for: more than a host has devices.
+_MOST_MEETING = 64
 _COPY_TASK = TASK_KINDS.index("copy")
 _COLLECTIVE_TASK = TASK_KINDS.index("collective")
 #: Numbers in a smaller range are counted rather than sorted.
@@ -239,20 +241,26 @@ class _Builder:
         device_count = len(np.unique(self.tasks["device"][tasks]))
         if device_count < 2:
             return
-        pairs: list[tuple[int, int]] = []
-        group: dict[int, int] = {}
-        first_end = 0
-        rows = (tasks, *(self.tasks[name][tasks] for name in ("device", "start", "end")))
-        for task, device, start, end in zip(*(row.tolist() for row in rows), strict=True):
-            if device in group or start >= first_end:
-                group = {}
-            first_end = min(first_end, end) if group else end
-            group[device] = task
-            if len(group) == device_count:
-                pairs += permutations(group.values(), 2)
-                group = {}
-        sources, targets = self.hosts + np.array(pairs, np.int64).reshape(-1, 2).T
-        self.add(sources, self.count + targets, MEET)
+        devices, starts, ends = (self.tasks[name][tasks] for name in ("device", "start", "end"))
+        # For each one, the next that isn't of its group: on a device of the group, or after the first end in it.
+        rows = np.arange(len(tasks))
+        by_device = np.argsort(devices, kind="stable")
+        same = devices[by_device[1:]] == devices[by_device[:-1]]
+        stops = np.full(len(tasks), len(tasks))
+        stops[by_device[:-1][same]] = by_device[1:][same]
+        stops = np.minimum(stops, np.maximum(np.searchsorted(starts, ends), rows + 1))
+        stops = np.minimum(np.minimum.accumulate(stops[::-1])[::-1], rows + device_count)
+        begins, next_begin, at = [], stops.tolist(), 0
+        while at < len(tasks):
+            if next_begin[at] - at == device_count:
+                begins.append(at)
+            at = next_begin[at]
+        groups = tasks[np.array(begins, np.int64)[:, None] + np.arange(device_count)]
+        # Each end waits for the other starts, of which the last ones suffice if there are very many.
+        first = max(0, device_count - _MOST_MEETING)
+        sources, targets = (one.ravel() for one in np.mgrid[first:device_count, :device_count])
+        sources, targets = sources[sources != targets], targets[sources != targets]
+        self.add_vertices(place[groups][:, sources].ravel(), end_place[groups][:, targets].ravel(), MEET)
 
     def _syncs(self, records: Columns) -> None:
         """A synchronising call waits for the last task launched before it on each stream, or on the recorded stream."""
