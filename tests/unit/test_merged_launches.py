@@ -155,3 +155,21 @@ def test_rows_of_nsys_reports_are_matched_by_process(tmp_path: Path) -> None:
     found = query(store, "SELECT start_ns, submit_ns FROM task ORDER BY ALL")
     assert found == sorted((at + pid, at) for (pid, _), at in times.items())
     assert query(store, "SELECT dst_ns, src_ns FROM flow ORDER BY ALL") == found
+
+
+def test_a_task_that_only_a_flow_launches_is_in_the_step_of_its_call(tmp_path: Path) -> None:
+    events = rank(1000, 0, {1: 10, 2: 20}, 120)
+    for event in events:
+        if "args" in event:
+            event["args"] = {"device": 0, "stream": 7} if event["cat"] == "kernel" else {"cbid": 211}
+    events += [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1000, "tid": 1,
+         "ts": step * 100, "dur": 100}
+        for step in (0, 1)
+    ]  # fmt: skip
+    # Two flows lead to the second kernel: what launched it is unknown.
+    events += [{**event, "id": 3} for event in events[6:8]]
+    store = stored(tmp_path, events)
+    found = query(store, "SELECT submit_ns, call_ns, step_id, api_id IN (SELECT id FROM api) FROM task ORDER BY id")
+    assert found == [(10_000, 2_000, 0, True), (None, None, 1, None)]
+    assert query(store, "SELECT step_id, device_id FROM step ORDER BY step_id") == [(0, 0), (1, 0)]

@@ -5,25 +5,6 @@ from __future__ import annotations
 from traceconv.pipeline.run_sql import RunSql
 
 
-def find_launches_by_flow(target: RunSql) -> None:
-    """Set the launches of tasks without one to which a single launch flow leads, from a call with another
-    correlation ID or none.
-
-    Flows between equal IDs are no evidence: the launch is unknown because several calls have the ID.
-    """
-    target.run_sql("""
-UPDATE task SET submit_ns = a.start_ns, api_id = a.id, call_ns = a.dur_ns, step_id = a.step_id
-FROM (
-  SELECT f.dst_id, min(f.src_id) AS src_id
-  FROM flow AS f SEMI JOIN (FROM task WHERE run_id = $run AND submit_ns IS NULL) AS t ON t.id = f.dst_id
-  WHERE f.run_id = $run AND f.kind = 'launch'
-  GROUP BY f.dst_id
-  HAVING count(*) = 1
-) AS f JOIN api AS a ON a.run_id = $run AND a.id = f.src_id
-WHERE task.run_id = $run AND task.id = f.dst_id AND (task.correlation_id = a.correlation_id) IS NOT TRUE
-""")
-
-
 def find_repeated_launches(target: RunSql) -> int:
     """Set the launches of tasks whose correlation ID several calls of a process have; return their number.
 

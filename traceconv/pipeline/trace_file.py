@@ -39,7 +39,6 @@ from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, So
 from traceconv.pipeline.task_launches import (
     drop_unclear_launch_flows,
     find_launches_by_arg,
-    find_launches_by_flow,
     find_repeated_launches,
 )
 from traceconv.pipeline.task_waits import set_op_summary_waits, settle_op_summary_waits
@@ -213,7 +212,7 @@ class _AnyTrace:
         self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
         self._second: SecondPass | None = None
         self._reader = reader
-        self._has_allocations = self._has_reduces = self._has_collectives = self._has_unlaunched = False
+        self._has_allocations = self._has_reduces = self._has_collectives = False
         self._tables: set[str] = set()  # those with rows
         self.precompute_times = self._first.precompute_times
         self.take = self._first.take
@@ -239,7 +238,6 @@ class _AnyTrace:
                 self._has_reduces = self._has_reduces or _has(batch, "kind", "reduce")
             elif table == "task":
                 self._has_collectives = self._has_collectives or _has(batch, "kind", "collective")
-                self._has_unlaunched = self._has_unlaunched or _has_unlaunched(batch)
             elif table == "marker" and memory is not None:
                 self._has_allocations = self._has_allocations or _has(batch, "name", memory.name)
             yield batch
@@ -251,8 +249,6 @@ class _AnyTrace:
             unread = insert_blocks(target, second.rules.memory)
             message = f"{second.rules.memory.name} events whose size is not a number: they are in no block of memory"
             self._first.log.count(Code.BAD_NUMBER, message, unread, 1)
-        if self._has_unlaunched and {"api", "flow"} <= self._tables:
-            find_launches_by_flow(target)
         if second.launch_arg is not None and {"api", "task"} <= self._tables:
             unclear = find_launches_by_arg(target, second.launch_arg)
             message = f"tasks whose {second.launch_arg} occurs in another number of calls: their launch is unknown"
@@ -292,11 +288,6 @@ def _has(batch: pa.RecordBatch, column: str, value: str) -> bool:
     values = batch.column(column)
     distinct = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
     return value in distinct.to_pylist()
-
-
-def _has_unlaunched(tasks: pa.RecordBatch) -> bool:
-    """Whether the launch of any of these tasks is unknown."""
-    return "submit_ns" not in tasks.schema.names or tasks.column("submit_ns").null_count > 0
 
 
 def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:

@@ -177,7 +177,7 @@ class SecondPass:
         yield "marker", _table_rows("marker", first.markers)
         yield "counter", _table_rows("counter", first.counters)
         self._flows_bound.result()
-        yield "flow", self._flows.batches(first.flows, self.rules.launch_flows)
+        yield "flow", self._flow_rows()
         sorted_launches.result()
         yield "task", slices.batches("task")
         # The last tasks are still stored while this one frees the disk space, which takes a while.
@@ -188,6 +188,11 @@ class SecondPass:
         yield "device", iter([slices.device_rows(_device_names(self._keys))])
         yield "process", first.tracks.process_rows()
         yield "track", first.tracks.track_rows()
+
+    def _flow_rows(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._flows.batches(self._first.flows, self.rules.launch_flows):
+            self._slices.launches.add_flows(batch)
+            yield batch
 
     @property
     def op_summary_waits(self) -> dict[int | None, OpSummaryWaits]:

@@ -29,8 +29,6 @@ from traceconv.normalize.trace.step_slices import StepFinder
 from traceconv.normalize.trace.steps import Steps
 from traceconv.schema.dtypes import RecordArray
 
-#: Of a task.
-_LAUNCH_COLUMNS = ("submit_ns", "api_id", "call_ns")
 _SHAPES = attrgetter(*OP_COLUMNS[1:])
 
 
@@ -46,7 +44,7 @@ class SliceRows:
         self._codes = codes
         self._rule_columns = RuleColumns(self._rules, rules.filled_columns, first.tracks)
         self._steps: Steps | EndedSteps = Steps()
-        self.launches = Launches(first.tracks.process_id_of)
+        self.launches = Launches(first.tracks.process_id_of, self._calls)
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops = NumberedRows(first.budget, "op", Op)
         self._devices: set[int] = set()
@@ -156,6 +154,15 @@ class SliceRows:
 
     # -- tasks --
 
+    def _calls(self) -> Iterator[tuple[Int64, ...]]:
+        """Yield start_ns, step_id, id and dur_ns of calls, -1 if unknown."""
+        for batch, _ in self._spilled_for("api", "id", "row", "track_id", "start_ns", "dur_ns"):
+            start = batch.column("start_ns").to_numpy()
+            steps, _ = self._steps_at(batch, start, tasks=False)
+            dur_ns, no_dur = durations(batch, self._nested.take(batch.column("row").to_numpy()))
+            step = np.where(steps.mask, -1, steps.values).astype(np.int64)
+            yield start, step, batch.column("id").to_numpy(), np.where(no_dur, -1, dur_ns)
+
     def _add_launches(
         self,
         columns: Mapping[str, ColumnData],
@@ -193,22 +200,19 @@ class SliceRows:
         start: Int64,
         count: int,
     ) -> None:
-        correlation = filled.get("correlation_id")
         steps, of_device = self._steps_at(batch, start, tasks=True)
-        columns |= {name: Nullable(np.zeros(count, np.int64), np.ones(count, np.bool_)) for name in _LAUNCH_COLUMNS}
-        if isinstance(correlation, Nullable):
-            tracks = batch.column("track_id").to_numpy()
-            found, launched = self.launches.look_up(correlation.values.astype(np.int64), ~correlation.mask, tracks)
-            columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
-            for name in ("api_id", "call_ns"):
-                columns[name] = Nullable(launched[name], ~found | (launched[name] < 0))
-            # A task belongs to the program's step in which it was launched.
-            found &= ~of_device
-            known = found & (launched["step_id"] >= 0)
-            null = steps.mask
-            steps = Nullable(
-                np.where(known, launched["step_id"], np.where(found, 0, steps.values)), np.where(found, ~known, null)
-            )
+        ids, tracks = (batch.column(name).to_numpy() for name in ("id", "track_id"))
+        correlation, has_correlation = _known(filled.get("correlation_id"), count)
+        found, launched = self.launches.look_up(ids, correlation, has_correlation > 0, tracks)
+        columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
+        for name in ("api_id", "call_ns"):
+            columns[name] = Nullable(launched[name], ~found | (launched[name] < 0))
+        # A task belongs to the program's step in which it was launched.
+        found &= ~of_device
+        known = found & (launched["step_id"] >= 0)
+        steps = Nullable(
+            np.where(known, launched["step_id"], np.where(found, 0, steps.values)), np.where(found, ~known, steps.mask)
+        )
         columns["step_id"] = steps
         gap = np.ascontiguousarray(nested["gap_ns"])
         columns["stream_wait_ns"] = Nullable(gap, gap == UNKNOWN)
