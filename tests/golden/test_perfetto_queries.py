@@ -184,3 +184,33 @@ def test_series_with_the_same_hash_have_tracks_of_their_own(make_store: Callable
         assert tracks == [(5, "c1"), (3, "c1 aten::conv2d"), (4, "c1 h+YVV:TNedq:"), (6, "c2")]
         samples = connection.execute("SELECT ts, track_id, name FROM perfetto.counters").fetchall()
         assert samples == [(0, 3, "c1 aten::conv2d"), (1, 4, "c1 h+YVV:TNedq:"), (2, 5, "c1")]
+
+
+def test_stacks_of_names_with_the_same_hash_differ(make_store: Callable[..., Path]) -> None:
+    names = ("aten::conv2d", "h+YVV:TNedq:")
+    rows = [
+        {"id": 2 * n + m + 1, "parent_id": 2 * n + 1 if m else None, "track_id": 1, "depth": m,
+         "name": names[n % 2 if m else n // 2], "start_ns": 10 * n + m, "dur_ns": 5 - m}
+        for n in range(4) for m in (0, 1)
+    ]  # fmt: skip
+    store = make_store(track=[{"track_id": 1, "kind": "thread"}], range=[*rows, {**rows[0], "id": 9, "start_ns": 90}])
+    stacks = "SELECT stack_id, parent_stack_id, list(id ORDER BY id) FROM perfetto.slice_with_stack_id GROUP BY ALL"
+    assert sorted(query(store, stacks)) == [
+        (1, 0, [1, 3, 9]),
+        (2, 1, [2]),
+        (4, 1, [4]),
+        (5, 0, [5, 7]),
+        (6, 5, [6]),
+        (8, 5, [8]),
+    ]
+
+
+def test_each_arg_has_an_id_of_its_own(make_store: Callable[..., Path]) -> None:
+    store = make_store(
+        process=[{"process_id": 1, "sort_index": 5, "properties": '{"a": 1, "b": [2, 3]}'}],
+        track=[{"track_id": 1, "kind": "thread", "process_id": 1, "sort_index": 2},
+               {"track_id": 2, "kind": "async", "sort_index": 3, "properties": '{"a": 1, "b": [2, 3]}'}],
+        range=[{"id": n, "track_id": 1, "start_ns": 3 * n, "dur_ns": 5, "args": '{"x": 1}'} for n in (1, 2)],
+    )  # fmt: skip
+    counts = "SELECT count(*) > 10, count(*) - count(DISTINCT id) FROM perfetto.args"
+    assert query(store, counts) == [(True, 0)]

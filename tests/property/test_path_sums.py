@@ -149,8 +149,6 @@ def test_sums_of_chains(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(native, "AVAILABLE", native.AVAILABLE and with_c)
     monkeypatch.setattr(path_tables, "_CHUNK_ROWS", 20)
     monkeypatch.setattr(path_tables, "_MOST_SUMS", 10)
-    if native.AVAILABLE:
-        monkeypatch.delattr(path_tables, "define")  # which only the statements in SQL need
     parts = [make_rows(Random(100 * seed + run_id), run_id) for run_id in (1, 2)]
     rows = {table: [row for part in parts for row in part[table]] for table in parts[0]}
     tracks = [{**track, "run_id": run_id} for run_id in (1, 2) for track in TRACKS]
@@ -161,13 +159,14 @@ def test_sums_of_chains(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, 
         assert stored(connection) == expected
 
 
-@pytest.mark.skipif(not native.AVAILABLE, reason="the statements in SQL have no limit")
+@pytest.mark.parametrize("with_c", [True, False])
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("chunk_rows", [1, 3, 5, 1000])
 def test_names_beyond_the_limit_are_summed_as_one(
-    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, order: int, chunk_rows: int
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, order: int, chunk_rows: int, with_c: bool
 ) -> None:
     """No time is lost: a run with very many chains keeps the first ones, in the order of time, and sums the others."""
+    monkeypatch.setattr(native, "AVAILABLE", native.AVAILABLE and with_c)
     monkeypatch.setattr(path_tables, "_MOST_PATHS", 4)
     monkeypatch.setattr(path_tables, "_CHUNK_ROWS", chunk_rows)
     ranges = []
@@ -199,25 +198,12 @@ def test_names_beyond_the_limit_are_summed_as_one(
     ]
 
 
-@pytest.mark.long
-def test_very_many_slices_fit_the_memory_without_c(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, an ingest of a million slices ended with DuckDB's error, as its limit did not depend on their number."""
-    monkeypatch.setattr(native, "AVAILABLE", False)
-    with open_store(make_store(), read_only=False) as connection:
-        connection.execute("SET memory_limit = '160MB'")
-        connection.execute(
-            "INSERT INTO range BY NAME SELECT 1 AS run_id, i AS id, nullif(i // 2, 0) AS parent_id, 'op ' || i % 100 "
-            "AS name, 'host_op' AS kind, i AS start_ns, 1 AS dur_ns, 1 AS self_ns FROM range(1, 1000001) AS r(i)"
-        )
-        path_tables.link_tasks(connection, [1])
-        path_tables.fill_paths(connection, [1])
-        summed = "SELECT sum(range_count), sum(host_self_ns) FROM range_path_time"
-        assert connection.execute(summed).fetchall() == [(1_000_000, 1_000_000)]
-        assert "152" in connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
-
-
-def test_a_slice_after_the_end_of_the_one_around_it(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No reader makes such slices; SQL finds what the pass has forgotten."""
+@pytest.mark.parametrize("with_c", [True, False])
+def test_a_slice_after_the_end_of_the_one_around_it(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, with_c: bool
+) -> None:
+    """No reader makes such slices; a second pass finds what the first has forgotten."""
+    monkeypatch.setattr(native, "AVAILABLE", native.AVAILABLE and with_c)
     monkeypatch.setattr(path_tables, "_CHUNK_ROWS", 1)
     ranges = [
         {"id": 1, "track_id": 1, "name": "outer", "start_ns": 0, "dur_ns": 10},

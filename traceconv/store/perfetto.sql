@@ -247,10 +247,11 @@ COMMENT ON VIEW perfetto.instant IS 'Slices without a duration.';
 
 CREATE OR REPLACE VIEW perfetto.slice_with_stack_id AS
 WITH RECURSIVE stack AS (
-  SELECT id, (hash(category, name) >> 1)::BIGINT AS stack_id, 0::BIGINT AS parent_stack_id
+  -- All slices of a stack have the same depth, so that each round of the recursion finds complete stacks.
+  SELECT id, min(id) OVER (PARTITION BY category, name) AS stack_id, 0::BIGINT AS parent_stack_id
   FROM perfetto.slice WHERE parent_id IS NULL
   UNION ALL
-  SELECT s.id, (hash(k.stack_id, s.category, s.name) >> 1)::BIGINT, k.stack_id
+  SELECT s.id, min(s.id) OVER (PARTITION BY k.stack_id, s.category, s.name), k.stack_id
   FROM stack AS k JOIN perfetto.slice AS s ON s.parent_id = k.id
 )
 SELECT s.*, k.stack_id, k.parent_stack_id FROM perfetto.slice AS s JOIN stack AS k ON k.id = s.id;
@@ -379,17 +380,27 @@ WHERE a.in_protobuf AND contains(a.args, '"legacy_event"');
 COMMENT ON VIEW perfetto._legacy_event IS 'Legacy events of protobuf traces whose thread is in their args.';
 
 CREATE OR REPLACE VIEW perfetto._described AS
-SELECT d.arg_set_id, j.type, j.atom, replace(substr(j.fullkey, 3), '"', '') AS key
+SELECT d.arg_set_id, d.is_rank, j.id AS place, j.type, j.atom, replace(substr(j.fullkey, 3), '"', '') AS key
 FROM (
-  SELECT -2 * process_id AS arg_set_id, properties FROM main.process WHERE run_id IN (SELECT max(run_id) FROM main.run)
+  SELECT -2 * process_id AS arg_set_id, false AS is_rank, properties
+  FROM main.process WHERE run_id IN (SELECT max(run_id) FROM main.run)
   UNION ALL
-  SELECT -(1::BIGINT << 40) - track_id, properties FROM main.track WHERE run_id IN (SELECT max(run_id) FROM main.run)
+  SELECT -(1::BIGINT << 40) - track_id, false, properties
+  FROM main.track WHERE run_id IN (SELECT max(run_id) FROM main.run)
   UNION ALL
-  SELECT -(1::BIGINT << 40) - track_id, json_object('sibling_order_rank', sort_index) FROM main.track
+  SELECT -(1::BIGINT << 40) - track_id, true, json_object('sibling_order_rank', sort_index) FROM main.track
   WHERE sort_index IS NOT NULL AND kind NOT IN ('thread', 'stream') AND run_id IN (SELECT max(run_id) FROM main.run)
 ) AS d, json_tree(d.properties) AS j
 WHERE d.properties IS NOT NULL AND j.atom IS NOT NULL;
 COMMENT ON VIEW perfetto._described IS 'Args of processes and tracks: one row per value.';
+
+-- The values of JSON have places from 0 on, and other values of a set places from 4000 on.
+CREATE OR REPLACE MACRO perfetto._arg_id(arg_set_id, place) AS arg_set_id * 4096 + place;
+COMMENT ON MACRO perfetto._arg_id IS 'The ID of a value, by its set and its place in it.';
+
+CREATE OR REPLACE MACRO perfetto._json_arg_id(arg_set_id, place) AS
+CASE WHEN place < 4000 THEN perfetto._arg_id(arg_set_id, place::BIGINT) END;
+COMMENT ON MACRO perfetto._json_arg_id IS 'The same for a value of JSON; NULL for the last values of a large set.';
 
 CREATE OR REPLACE VIEW perfetto.args AS
 WITH leaf AS (
@@ -407,7 +418,7 @@ WITH leaf AS (
     -- Neither fields without a name nor what is elsewhere.
     AND NOT regexp_matches(j.fullkey, '^\$\.track_event\.(field_[0-9]|.*\.field_[0-9]+$|(end_)?callstack|pointers|thread_instruction_count$|legacy_event\.[pt]id$)')
 )
-SELECT arg_set_id * 4096 + place AS id, arg_set_id, regexp_replace(key, '\[[0-9]+\]', '', 'g') AS flat_key, key,
+SELECT perfetto._json_arg_id(arg_set_id, place) AS id, arg_set_id, regexp_replace(key, '\[[0-9]+\]', '', 'g') AS flat_key, key,
        CASE WHEN type = 'VARCHAR' THEN json_extract_string(atom, '$') END AS string_value,
        CASE WHEN type IN ('BIGINT', 'UBIGINT', 'HUGEINT') THEN try_cast(atom AS BIGINT)
             WHEN type = 'BOOLEAN' THEN (atom::VARCHAR = 'true')::BIGINT END AS int_value,
@@ -419,23 +430,24 @@ SELECT arg_set_id * 4096 + place AS id, arg_set_id, regexp_replace(key, '\[[0-9]
                  ELSE 'int' END AS value_type
 FROM leaf
 UNION ALL
-SELECT -2 * p.process_id, -2 * p.process_id, 'process_sort_index_hint', 'process_sort_index_hint', NULL, p.sort_index,
-       NULL, p.sort_index::VARCHAR, 'int'
+SELECT perfetto._arg_id(-2 * p.process_id, 4000), -2 * p.process_id, 'process_sort_index_hint', 'process_sort_index_hint', NULL,
+       p.sort_index, NULL, p.sort_index::VARCHAR, 'int'
 FROM main.process AS p
 WHERE p.sort_index IS NOT NULL AND p.run_id IN (SELECT max(run_id) FROM main.run)
 UNION ALL
-SELECT s.arg_set_id, s.arg_set_id, regexp_replace(s.key, '\[[0-9]+\]', '', 'g'), s.key,
+SELECT CASE WHEN s.is_rank THEN perfetto._arg_id(s.arg_set_id, 4000) ELSE perfetto._json_arg_id(s.arg_set_id, s.place) END,
+       s.arg_set_id, regexp_replace(s.key, '\[[0-9]+\]', '', 'g'), s.key,
        CASE WHEN s.type = 'VARCHAR' THEN json_extract_string(s.atom, '$') END,
        CASE WHEN s.type = 'BOOLEAN' THEN (s.atom::VARCHAR = 'true')::BIGINT ELSE try_cast(s.atom AS BIGINT) END, NULL,
        json_extract_string(s.atom, '$'), CASE s.type WHEN 'VARCHAR' THEN 'string' WHEN 'BOOLEAN' THEN 'bool' ELSE 'int' END
 FROM perfetto._described AS s
 UNION ALL
-SELECT l.arg_set_id * 4096 - 1, l.arg_set_id, 'legacy_trace_source_id', 'legacy_trace_source_id', NULL, l.source_id::BIGINT,
-       NULL, l.source_id::VARCHAR, 'int'
+SELECT perfetto._arg_id(l.arg_set_id, 4000), l.arg_set_id, 'legacy_trace_source_id', 'legacy_trace_source_id', NULL,
+       l.source_id::BIGINT, NULL, l.source_id::VARCHAR, 'int'
 FROM perfetto._legacy_event AS l WHERE l.source_id < 1::HUGEINT << 63
 UNION ALL
 -- Legacy asynchronous tracks; an ID without a scope is in that of its category.
-SELECT s.arg_set_id * 16 + s.place, s.arg_set_id, s.key, s.key, CASE WHEN NOT s.is_number THEN s.value END,
+SELECT perfetto._arg_id(s.arg_set_id, 4001 + s.place), s.arg_set_id, s.key, s.key, CASE WHEN NOT s.is_number THEN s.value END,
        CASE WHEN s.is_number THEN s.value::BIGINT END, NULL, s.value, CASE WHEN s.is_number THEN 'int' ELSE 'string' END
 FROM (
   SELECT t.source_arg_set_id AS arg_set_id, unnest(range(7)) AS place,
@@ -456,13 +468,13 @@ FROM (
 ) AS s
 WHERE s.value IS NOT NULL
 UNION ALL
-SELECT l.arg_set_id * 4096 + 4095, l.arg_set_id, 'legacy_event.passthrough_utid', 'legacy_event.passthrough_utid', NULL,
-       max(t.utid), NULL, max(t.utid)::VARCHAR, 'int'
+SELECT perfetto._arg_id(l.arg_set_id, 4001), l.arg_set_id, 'legacy_event.passthrough_utid', 'legacy_event.passthrough_utid',
+       NULL, max(t.utid), NULL, max(t.utid)::VARCHAR, 'int'
 FROM perfetto._legacy_event AS l JOIN perfetto._thread AS t ON t.tid = l.tid AND t.pid = l.pid
 GROUP BY l.arg_set_id
 UNION ALL
-SELECT t.source_arg_set_id - (1::BIGINT << 40), t.source_arg_set_id - (1::BIGINT << 40), 'utid', 'utid', NULL, t.utid, NULL,
-       t.utid::VARCHAR, 'int'
+SELECT perfetto._arg_id(t.source_arg_set_id - (1::BIGINT << 40), 4000), t.source_arg_set_id - (1::BIGINT << 40), 'utid', 'utid',
+       NULL, t.utid, NULL, t.utid::VARCHAR, 'int'
 FROM perfetto._track AS t
 WHERE t.utid IS NOT NULL AND perfetto._in_protobuf()
   AND t.id IN (
@@ -470,15 +482,17 @@ WHERE t.utid IS NOT NULL AND perfetto._in_protobuf()
     UNION ALL
     SELECT track_id FROM main.marker WHERE run_id IN (SELECT max(run_id) FROM main.run))
 UNION ALL
-SELECT -2 * t.track_id - 1, -2 * t.track_id - 1, 'thread_sort_index_hint', 'thread_sort_index_hint', NULL,
-       t.sort_index, NULL, t.sort_index::VARCHAR, 'int'
+SELECT perfetto._arg_id(-2 * t.track_id - 1, 4000), -2 * t.track_id - 1, 'thread_sort_index_hint', 'thread_sort_index_hint',
+       NULL, t.sort_index, NULL, t.sort_index::VARCHAR, 'int'
 FROM main.track AS t
 WHERE t.sort_index IS NOT NULL AND t.kind IN ('thread', 'stream') AND t.run_id IN (SELECT max(run_id) FROM main.run)
 UNION ALL
-SELECT l.arg_set_id, l.arg_set_id, l.key, l.key, NULL, NULL, NULL, l.display_value, 'string'
+SELECT l.arg_set_id - list_position(['event_name', 'event_phase', 'overlap_start', 'overlap_end', 'conflicting_slice_name',
+                                     'conflicting_slice_ts', 'conflicting_slice_dur'], l.key),
+       l.arg_set_id, l.key, l.key, NULL, NULL, NULL, l.display_value, 'string'
 FROM (
   UNPIVOT (
-    SELECT -4611686018427387904 - o.id AS arg_set_id, o.name AS event_name, 'X' AS event_phase,
+    SELECT -4611686018427387904 - 8 * o.id AS arg_set_id, o.name AS event_name, 'X' AS event_phase,
            o.start_ns::VARCHAR AS overlap_start, o.other_end::VARCHAR AS overlap_end,
            o.other_name AS conflicting_slice_name, o.other_start::VARCHAR AS conflicting_slice_ts,
            (o.other_end - o.other_start)::VARCHAR AS conflicting_slice_dur
@@ -516,14 +530,16 @@ COMMENT ON MACRO perfetto.__intrinsic_arg_set_to_json IS 'A set of args as JSON.
 
 CREATE OR REPLACE VIEW perfetto._callsite AS
 -- One row per slice and frame, the outermost frame first.
-SELECT slice_id, depth, frames[depth + 1] AS frame,
-       (hash(frames[:depth + 1]) >> 1)::BIGINT AS id, CASE WHEN depth > 0 THEN (hash(frames[:depth]) >> 1)::BIGINT END AS parent_id,
-       (hash(frames[depth + 1]) >> 1)::BIGINT AS frame_id, depth + 1 = len(frames) AS is_leaf
+SELECT slice_id, depth, frame, id, lag(id) OVER (PARTITION BY slice_id ORDER BY depth) AS parent_id, frame_id, is_leaf
 FROM (
-  SELECT slice_id, frames, unnest(range(len(frames))) AS depth
+  SELECT slice_id, depth, frames[depth + 1] AS frame, dense_rank() OVER (ORDER BY frames[:depth + 1]) AS id,
+         dense_rank() OVER (ORDER BY frames[depth + 1]) AS frame_id, depth + 1 = len(frames) AS is_leaf
   FROM (
-    SELECT arg_set_id AS slice_id, json_extract(args, '$.track_event.callstack.frames[*]')::VARCHAR[] AS frames
-    FROM perfetto._arg_set WHERE contains(args, '"callstack"')
+    SELECT slice_id, frames, unnest(range(len(frames))) AS depth
+    FROM (
+      SELECT arg_set_id AS slice_id, json_extract(args, '$.track_event.callstack.frames[*]')::VARCHAR[] AS frames
+      FROM perfetto._arg_set WHERE contains(args, '"callstack"')
+    )
   )
 );
 COMMENT ON VIEW perfetto._callsite IS 'The frames of callstacks of slices.';
@@ -673,7 +689,7 @@ COMMENT ON VIEW perfetto.metadata IS 'Metadata of the trace.';
 
 CREATE OR REPLACE VIEW perfetto._trace_import_logs AS
 SELECT o.id, o.start_ns AS ts, 'error' AS severity, 'slice_spill_overlapping_complete_event' AS name,
-       -4611686018427387904 - o.id AS arg_set_id
+       -4611686018427387904 - 8 * o.id AS arg_set_id
 FROM perfetto.partial_overlap AS o;
 COMMENT ON VIEW perfetto._trace_import_logs IS 'Findings with a timestamp: slices that overlap without nesting.';
 

@@ -265,8 +265,8 @@ _ENCLOSING = "CREATE OR REPLACE TEMP TABLE enclosing (slice_id BIGINT, level BIG
 _CHAINS = f"""
 CREATE OR REPLACE TEMP TABLE launch_chain AS
 SELECT slice_id, row_number() OVER (PARTITION BY slice_id ORDER BY level DESC) - 1 AS depth,
-       {PATH_NAME.format(name="name")} AS name
-FROM temp.enclosing
+       {PATH_NAME} AS name
+FROM temp.enclosing AS r
 """  # noqa: S608 - our own words
 _ROOTS = """
 CREATE OR REPLACE TEMP TABLE launch_path AS
