@@ -85,7 +85,11 @@ def test_chrome_trace_reverses_backward_flows_and_restores_them(store: Path) -> 
     assert differences(store, store.with_name("back.duckdb")) == []
 
 
-def test_perfetto_trace_has_no_negative_times_and_restores_all_flows(store: Path) -> None:
+@pytest.mark.parametrize("kept_ids", [1, 3, 1 << 18])
+def test_perfetto_trace_has_no_negative_times_and_restores_all_flows(
+    store: Path, kept_ids: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traceconv.export.perfetto_flows._KEPT_IDS", kept_ids)
     output = store.with_name("out.pftrace")
     with open_store(store) as connection:
         summary = export_perfetto(connection, 1, output)

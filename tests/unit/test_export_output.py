@@ -14,6 +14,7 @@ import pytest
 from processes import TRACECONV
 
 from traceconv.base.errors import OutputError
+from traceconv.export import output
 from traceconv.export.output import open_output
 
 MakeStore = Callable[..., Path]
@@ -53,6 +54,27 @@ def test_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
         file.write(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [None, errno.EOPNOTSUPP])
+def test_a_large_file_is_complete_however_slow_the_system_is(
+    error: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(error, "")
+
+    monkeypatch.setattr(output, "_SLOW_RATE", 1 << 60)
+    monkeypatch.setattr(output, "_LEAST_RESERVED_BYTES", 1 << 16)
+    monkeypatch.setattr(output, "_RESERVED_BYTES", 1 << 18)
+    if error is not None:
+        monkeypatch.setattr(os, "pwritev", fail)
+    data = b"".join(bytes([at]) * (at << 10) for at in range(100))
+    with open_output(tmp_path / "trace.json") as file:
+        for end in range(1 << 16, len(data) + (1 << 16), 1 << 16):
+            file.write(data[end - (1 << 16) : end])
+            file.write(b"end")
+    pieces = (data[at : at + (1 << 16)] + b"end" for at in range(0, len(data), 1 << 16))
+    assert (tmp_path / "trace.json").read_bytes() == b"".join(pieces)
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])

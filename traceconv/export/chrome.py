@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError
@@ -21,10 +22,10 @@ from traceconv.base.integers import is_time
 from traceconv.export.chrome_events import (
     FINISH_TID,
     START_TID,
+    EndThreads,
     Events,
     Shared,
     counter_events,
-    end_threads,
     flow_events,
     load_counter_event,
     make_shared,
@@ -62,7 +63,7 @@ _MEMORY_LIMIT = "100MB"
 _EVENT_ROWS = 1024
 _EVENT_BYTES = 8 << 20
 #: Flows whose ends are looked up at once, while other rows are read.
-_FLOW_WINDOW_ROWS = 1 << 16
+_FLOW_WINDOW_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +223,18 @@ def _write_computed(
     """Write the flows and the counters of memory and load; yield their numbers."""
     shared, sources = trace.shared, trace.sources
     shrink_cache(connection)  # flows read few of the rows in it, and need memory of their own
-    for written in _write_flows(connection, file, trace):
-        counts["flow"] += written
-        yield written
+    events = flow_events(shared, sources["flow"], args=trace.args)
+    # Only the ends of flows need temporary tables; the file's thread looks them up meanwhile.
+    ends, connection = _FlowEnds(connection, file, trace, events), another(connection)
+    yield from _write_flows(connection, file, events, ends)
     for event, batch in memory_counter_events(connection, trace.run_id, sources["memory"], shared, trace.layout):
         yield file.rows(event, batch)
     for counter, thread in load_counters(connection, trace.run_id, sources, trace.layout, str(shared.base_ns)):
         event = load_counter_event(counter, thread, shared)
         for batch in counter.samples(connection, double("value")):
             yield file.rows(event, batch)
+    file.flush()
+    counts["flow"] = ends.count
 
 
 def check_written(connection: duckdb.DuckDBPyConnection, table: str, source: str, written: int) -> None:
@@ -243,24 +247,54 @@ def check_written(connection: duckdb.DuckDBPyConnection, table: str, source: str
         )
 
 
-def _write_flows(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trace) -> Iterator[int]:
-    """Write the flows, after the slices that they bind to; yield their numbers."""
-    [loose] = [thread.tid for thread in trace.layout.threads if thread.source == "flow"]
-    events = flow_events(trace.shared, trace.sources["flow"], args=trace.args)
-    unbound = False
+class _FlowEnds:
+    """Writes flows with the threads of their ends: in the file's thread, which looks them up over `connection`."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trace, events: Events) -> None:
+        self._connection = connection
+        self._file = file.at_once
+        self._trace = trace
+        self._events = events
+        [self._loose] = [thread.tid for thread in trace.layout.threads if thread.source == "flow"]
+        self._unbound = False
+        self.count = 0
+
+    def look_up(self, where: str) -> None:
+        """Look up the ends of the flows that match a condition, before they are written."""
+        query = f"SELECT src_id, dst_id FROM {self._events.source} AS s WHERE {where}"
+        source, target = self._connection.sql(query).to_arrow_table().columns
+        self._source = EndThreads(self._connection, self._trace.sources, source)
+        self._target = EndThreads(self._connection, self._trace.sources, target)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write some of the flows."""
+        source_tid, has_source = self._source.of(batch.column("_src_id"))
+        target_tid, has_target = self._target.of(batch.column("_dst_id"))
+        places = np.arange(batch.num_rows)
+        if self._trace.filtered:
+            # If one device was selected, a flow to or from another device has an end that is not in the trace.
+            places = places[~((has_source & (source_tid == 0)) | (has_target & (target_tid == 0)))]
+        found = with_ends(batch, source_tid, target_tid, self._loose)
+        self.count += self._file.rows(self._events.template, found, places)
+        starts, finishes = (found.column(name).to_numpy()[places] for name in (START_TID, FINISH_TID))
+        is_finished = found.column("dst_ns").is_valid().to_numpy(zero_copy_only=False)[places]
+        self._unbound |= bool(((starts == self._loose) | (is_finished & (finishes == self._loose))).any())
+
+    def end(self) -> None:
+        """Write the metadata of the thread of unknown ends, if it has flows."""
+        if self._unbound:
+            metadata = metadata_events(self._trace.layout, unbound=True)
+            self._file.write("".join(f",\n{event}" for event in metadata).encode())
+
+
+def _write_flows(
+    connection: duckdb.DuckDBPyConnection, file: RecordFile, events: Events, ends: _FlowEnds
+) -> Iterator[int]:
+    """Write the flows, after the slices that they bind to; yield the numbers of those that were read."""
     for window in time_windows(connection, events.source, events.time, _FLOW_WINDOW_ROWS):
-        rows = connection.sql(events.query(condition(f"s.{events.time}", window))).to_arrow_table(BATCH_ROWS)
-        for batch in rows.combine_chunks().to_batches():
-            source_tid, has_source = end_threads(connection, trace.sources, batch.column("_src_id"))
-            target_tid, has_target = end_threads(connection, trace.sources, batch.column("_dst_id"))
-            places = np.arange(batch.num_rows)
-            if trace.filtered:
-                # If one device was selected, a flow to or from another device has an end that is not in the trace.
-                places = places[~((has_source & (source_tid == 0)) | (has_target & (target_tid == 0)))]
-            found = with_ends(batch, source_tid, target_tid, loose)
-            yield file.rows(events.template, found, places)
-            starts, finishes = (found.column(name).to_numpy()[places] for name in (START_TID, FINISH_TID))
-            is_finished = found.column("dst_ns").is_valid().to_numpy(zero_copy_only=False)[places]
-            unbound = unbound or bool(((starts == loose) | (is_finished & (finishes == loose))).any())
-    if unbound:
-        file.write("".join(f",\n{event}" for event in metadata_events(trace.layout, unbound=True)).encode())
+        where = condition(f"s.{events.time}", window)
+        file.later(partial(ends.look_up, where), 0)
+        for batch in connection.sql(events.query(where)).to_arrow_reader(BATCH_ROWS):
+            file.later(partial(ends.write, batch), batch.nbytes)
+            yield batch.num_rows
+    file.later(ends.end, 0)

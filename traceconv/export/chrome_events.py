@@ -20,7 +20,7 @@ from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import LoadCounter, allocations, in_batches, running_sums
 from traceconv.export.records import JSON_KINDS, Kind, Template
 from traceconv.export.row_arrays import selected_column
-from traceconv.export.row_lookup import look_up
+from traceconv.export.row_lookup import Rows
 from traceconv.export.timeline import device_memory
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY, TASK_TABLES
 from traceconv.schema import table
@@ -307,27 +307,33 @@ def with_ends(batch: pa.RecordBatch, source_tid: Int64, target_tid: Int64, loose
     return batch
 
 
-def end_threads(
-    connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], ids: pa.Array
-) -> tuple[Int64, NDArray[np.bool_]]:
-    """Return the thread of each slice or marker with these IDs, 0 if it isn't in the trace, and which IDs are known."""
-    known = ids.is_valid().to_numpy(zero_copy_only=False)
-    slices = " UNION ALL ".join(
-        f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}" for name in ("task", "api", "range", "marker")
-    )
+class EndThreads:
+    """The threads of slices and markers with some IDs."""
 
-    def select(condition: str) -> str:
-        return (
-            f"SELECT s.id, t.tid FROM (SELECT * FROM ({slices}) WHERE {condition}) AS s "
-            "LEFT JOIN export_lane AS l ON l.source = s.source AND l.id = s.id "
-            "JOIN export_thread AS t ON t.source = s.source AND t.track_id = s.track_id "
-            "AND t.lane = coalesce(l.lane, 0)"
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], ids: pa.Array | pa.ChunkedArray
+    ) -> None:
+        slices = " UNION ALL ".join(
+            f"SELECT '{name}' AS source, track_id, id FROM {sources[name]}"
+            for name in ("task", "api", "range", "marker")
         )
 
-    tids = np.zeros(len(known), np.int64)
-    if known.any():
-        _, [tids[known]] = look_up(connection, select, ids.drop_null().to_numpy())
-    return tids, known
+        def select(condition: str) -> str:
+            return (
+                f"SELECT s.id, t.tid FROM (SELECT * FROM ({slices}) WHERE {condition}) AS s "
+                "LEFT JOIN export_lane AS l ON l.source = s.source AND l.id = s.id "
+                "JOIN export_thread AS t ON t.source = s.source AND t.track_id = s.track_id "
+                "AND t.lane = coalesce(l.lane, 0)"
+            )
+
+        self._rows = Rows(connection, select, ids.drop_null().to_numpy())
+
+    def of(self, ids: pa.Array) -> tuple[Int64, NDArray[np.bool_]]:
+        """Return the thread of each of the IDs, or of some of them, 0 if not in the trace, and which are known."""
+        known = ids.is_valid().to_numpy(zero_copy_only=False)
+        tids = np.zeros(len(known), np.int64)
+        _, [tids[known]] = self._rows.of(ids.drop_null().to_numpy())
+        return tids, known
 
 
 #: Columns of `export_op` with the op's name, all its members, or those but the name.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOENT
 from pathlib import Path
+from time import perf_counter
 from typing import IO, TYPE_CHECKING
 
 from traceconv.base.errors import OutputError, printable, reason_of
@@ -29,21 +30,54 @@ _NAME_PART = 50
 _LEAST_RESERVED_BYTES, _RESERVED_BYTES = 16 << 20, 64 << 20
 #: From Linux's falloc.h: the file ends where it did.
 _KEEP_SIZE = 1
+#: From Linux's fs.h: what is written leaves the system's memory when it is on the disk. Not for smaller pieces.
+_DONTCACHE, _LEAST_PIECE_BYTES = 0x80, 64 << 10
+#: Bytes per second; a system that has memory writes several times as much to it.
+_SLOW_RATE = 1 << 30
 
 
-class _ReservingFile(io.FileIO):
-    """A new file that reserves space ahead of what is written: the system writes into it in half the time."""
+class _LargeFile(io.FileIO):
+    """A new file that, once it is large, reserves space ahead: the system writes into it in half the time.
+
+    Where new memory costs the system much time, as in virtual machines that get it from their host, what is written
+    doesn't stay in memory, unless the disk is slower.
+    """
 
     _reserved_bytes = 0
     _written_bytes = 0
+    #: Of the part that is being written.
+    _part_bytes, _part_seconds = 0, 0.0
+    #: The rate while what is written stays in memory, if that is slow.
+    _rate: float | None = None
+    _flags = 0
 
     def write(self, data: ReadableBuffer) -> int:
         """Write some of `data`; return how many bytes."""
-        written = super().write(data)
+        begin = perf_counter()
+        written = self._write(data)
+        self._part_seconds += perf_counter() - begin
+        self._part_bytes += written
         self._written_bytes += written
         if self._written_bytes > max(self._reserved_bytes, _LEAST_RESERVED_BYTES):
+            self._choose()
             self._reserve()
         return written
+
+    def _write(self, data: ReadableBuffer) -> int:
+        if self._flags and memoryview(data).nbytes >= _LEAST_PIECE_BYTES:
+            with suppress(AttributeError, NotImplementedError, OSError):
+                return os.pwritev(self.fileno(), [data], -1, self._flags)
+            self._flags = 0  # not supported
+        return super().write(data)
+
+    def _choose(self) -> None:
+        """Choose how to write the next part."""
+        rate = self._part_bytes / self._part_seconds
+        if self._rate is None and rate < _SLOW_RATE:
+            self._rate, self._flags = rate, _DONTCACHE
+        elif self._rate is not None and rate < self._rate:
+            self._flags = 0
+        self._part_bytes, self._part_seconds = 0, 0.0
 
     def _reserve(self) -> None:
         """Best effort, where the C library and the file system can: if not, files are written without."""
@@ -123,7 +157,7 @@ def _open_raw(target: Path | None, partial: Path | None) -> IO[bytes]:
         return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     if os.path.isdir(target):
         raise IsADirectoryError("it is a folder")
-    return target.open("wb") if partial is None else io.BufferedWriter(_ReservingFile(partial, "xb"))
+    return target.open("wb") if partial is None else io.BufferedWriter(_LargeFile(partial, "xb"))
 
 
 def _is_special(target: Path) -> bool:

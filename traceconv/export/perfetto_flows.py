@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
+from traceconv.base.integers import LARGEST
 from traceconv.export import perfetto_records as wire
 from traceconv.export.row_lookup import IdPlaces, look_up
 from traceconv.export.row_order import order_of
@@ -30,6 +31,8 @@ _TABLES = {
 #: Flows whose ends are looked up at a time.
 _PART_FLOWS = 250_000
 _BATCH_ROWS = 1 << 16
+#: IDs of events whose flows are read at once.
+_KEPT_IDS = 1 << 18
 #: A flow of an event: the field's tag, which has two bytes, and the ID.
 _FIELD = np.dtype([("tag", "V2"), ("flow", "<i8")])
 _TAGS = np.array([wire.tag(number, 1) for number in (wire.FLOWS, wire.FLOW_ENDS)], "V2")
@@ -49,6 +52,8 @@ class Flows:
         ]
         flows = sources["flow"]
         self.count = 0
+        self._kept_ids = 0, -1
+        self._kept: list[Int64] = []
         connection.execute("CREATE OR REPLACE TEMP TABLE export_flow_id (id BIGINT, flow_id BIGINT, ends BIGINT)")
         for part in time_windows(connection, f"{flows} AS f", "flow_id", _PART_FLOWS):
             self._add(f"SELECT flow_id, src_id, dst_id FROM {flows} AS f WHERE {condition('flow_id', part)}")
@@ -91,12 +96,9 @@ class Flows:
         """Return the ends of flows on events, by the event's ID; None if there are none."""
         if not self.count or not len(ids):
             return None
-        # IDs of a window are close together, so their bounds exclude most flows, and usually all that are not wanted.
         places = IdPlaces(ids)
-        query = f"SELECT id, flow_id, ends FROM export_flow_id WHERE {places.between}"
         parts: list[list[Int64]] = []
-        for batch in self._connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-            id_, *columns = (column.to_numpy() for column in batch.columns)
+        for id_, *columns in self._between(places.low, places.high):
             event = places.of(id_)
             rows = np.flatnonzero(event >= 0)
             parts.append([column[rows] for column in (event, *columns)])
@@ -107,6 +109,29 @@ class Flows:
         if order is not None:
             event, flow, ends = event[order], flow[order], ends[order]
         return EventFlows(places, len(ids), event, flow, ends)
+
+    def _between(self, low: int, high: int) -> Iterator[Sequence[Int64]]:
+        """Yield the columns of the ends of flows on events with IDs from `low` to `high`.
+
+        IDs of a window are close together, and those of the next ones follow: all are read at once, and kept.
+        """
+        if high - low >= _KEPT_IDS:
+            for batch in self._ends(low, high).to_arrow_reader(_BATCH_ROWS):
+                yield [column.to_numpy() for column in batch.columns]
+            return
+        first, last = self._kept_ids
+        if low < first or high > last:
+            self._kept_ids = low, min(low + _KEPT_IDS, LARGEST)
+            columns = [column.to_numpy() for column in self._ends(*self._kept_ids).to_arrow_table().columns]
+            order = order_of(columns[:1])
+            self._kept = columns if order is None else [column[order] for column in columns]
+        rows = slice(np.searchsorted(self._kept[0], low), np.searchsorted(self._kept[0], high, "right"))
+        yield [column[rows] for column in self._kept]
+
+    def _ends(self, low: int, high: int) -> duckdb.DuckDBPyRelation:
+        return self._connection.sql(
+            f"SELECT id, flow_id, ends FROM export_flow_id WHERE id BETWEEN ({low}) AND ({high})"
+        )
 
 
 class EventFlows:

@@ -19,43 +19,54 @@ class IdPlaces:
     """Numbers some IDs."""
 
     def __init__(self, ids: Int64) -> None:
-        self._low, high = (int(ids.min()), int(ids.max())) if len(ids) else (0, -1)
+        #: The lowest and the highest ID.
+        self.low, self.high = (int(ids.min()), int(ids.max())) if len(ids) else (0, -1)
         #: SQL condition that no other ID below the lowest or above the highest meets.
-        self.between = f"id BETWEEN {self._low} AND {high}"
+        self.between = f"id BETWEEN {self.low} AND {self.high}"
         self._sorted = self._numbers = None
-        if high - self._low < _MOST_PLACES * len(ids):
-            self._numbers = np.full(high - self._low + 1, -1, np.int32)
-            self._numbers[ids - self._low] = np.arange(len(ids), dtype=np.int32)
+        if self.high - self.low < _MOST_PLACES * len(ids):
+            self._numbers = np.full(self.high - self.low + 1, -1, np.int32)
+            self._numbers[ids - self.low] = np.arange(len(ids), dtype=np.int32)
         else:
             self._sorted = np.unique(ids)
 
     def of(self, ids: Int64) -> NDArray[np.signedinteger]:
         """Return the numbers of IDs that meet `between`, below the number of all IDs; -1 for others."""
         if self._numbers is not None:
-            found: NDArray[np.signedinteger] = self._numbers[ids - self._low]
+            found: NDArray[np.signedinteger] = self._numbers[ids - self.low]
             return found
         assert self._sorted is not None
         places = np.searchsorted(self._sorted, ids)
         return np.where(self._sorted[np.minimum(places, len(self._sorted) - 1)] == ids, places, -1)
 
 
-def look_up(
-    connection: duckdb.DuckDBPyConnection, select: Callable[[str], str], ids: Int64
-) -> tuple[NDArray[np.bool_], list[Int64]]:
-    """Return which IDs have a row, and the columns of their rows, 0 for the others.
+class Rows:
+    """The rows of a query with some IDs.
 
     `select` returns the SELECT of `id` and other integers that are not NULL, for a condition on `id`.
     """
-    places = IdPlaces(ids)
-    reader = connection.sql(select(places.between)).to_arrow_reader(_BATCH_ROWS)
-    known = np.zeros(len(ids), np.bool_)
-    columns = [np.zeros(len(ids), np.int64) for _ in reader.schema.names[1:]]
-    for batch in reader:
-        numbers = places.of(batch.column(0).to_numpy())
-        rows = np.flatnonzero(numbers >= 0)
-        numbers = numbers[rows]
-        known[numbers] = True
-        for column, values in zip(columns, batch.columns[1:], strict=True):
-            column[numbers] = values.to_numpy()[rows]
-    own = places.of(ids)
-    return known[own], [column[own] for column in columns]
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, select: Callable[[str], str], ids: Int64) -> None:
+        self._places = IdPlaces(ids)
+        reader = connection.sql(select(self._places.between)).to_arrow_reader(_BATCH_ROWS)
+        self._known = np.zeros(len(ids), np.bool_)
+        self._columns = [np.zeros(len(ids), np.int64) for _ in reader.schema.names[1:]]
+        for batch in reader:
+            numbers = self._places.of(batch.column(0).to_numpy())
+            rows = np.flatnonzero(numbers >= 0)
+            numbers = numbers[rows]
+            self._known[numbers] = True
+            for column, values in zip(self._columns, batch.columns[1:], strict=True):
+                column[numbers] = values.to_numpy()[rows]
+
+    def of(self, ids: Int64) -> tuple[NDArray[np.bool_], list[Int64]]:
+        """Return which of the IDs, or some of them, have a row, and the columns of their rows, 0 for the others."""
+        numbers = self._places.of(ids)
+        return self._known[numbers], [column[numbers] for column in self._columns]
+
+
+def look_up(
+    connection: duckdb.DuckDBPyConnection, select: Callable[[str], str], ids: Int64
+) -> tuple[NDArray[np.bool_], list[Int64]]:
+    """Return which IDs have a row, and the columns of their rows, as `Rows` does."""
+    return Rows(connection, select, ids).of(ids)
