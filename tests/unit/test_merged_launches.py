@@ -57,6 +57,16 @@ def test_ids_used_by_two_processes_are_not_launches(tmp_path: Path) -> None:
         assert len(query(store, "FROM launching_range")) == 2
 
 
+def test_flows_from_a_call_that_starts_with_the_launch_are_not_launches(tmp_path: Path) -> None:
+    """A flow that starts with two calls starts in the inner one, even if it lasts 0 µs. The IDs of flows are unique."""
+    wait: Event = {"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "pid": 1000, "tid": 1, "ts": 10,
+                   "dur": 0, "args": {"correlation": 30}}  # fmt: skip
+    other = [{**event, "id": f"2000/{event['id']}"} if event["ph"] in ("s", "f") else event for event in OTHER]
+    store = stored(tmp_path, [*ONE, wait, *other])
+    assert query(store, "SELECT correlation_id FROM task WHERE submit_ns IS NOT NULL ORDER BY ALL") == [(4,), (9,)]
+    assert query(store, "SELECT src_ns FROM flow WHERE kind = 'launch' ORDER BY ALL") == [(300_000,), (400_000,)]
+
+
 def test_a_task_in_the_process_of_its_call_has_a_launch(tmp_path: Path) -> None:
     one, other = (rank(host, host, {1: at, 2: at + 7}, 40) for host, at in ((1000, 10), (2000, 12)))
     store = stored(tmp_path, one + other)

@@ -51,7 +51,7 @@ def drop_unclear_launch_flows(target: RunSql) -> None:
     target.run_sql(
         "DELETE FROM flow WHERE run_id = $run AND kind = 'launch' AND (src_id, dst_id) IN ("
         "SELECT f.src_id, f.dst_id FROM flow AS f JOIN task AS t ON t.run_id = $run AND t.id = f.dst_id "
-        "JOIN api AS a ON a.run_id = $run AND a.id = f.src_id AND a.correlation_id = t.correlation_id "
+        "JOIN api AS a ON a.run_id = $run AND a.id = f.src_id "
         "JOIN track AS c ON c.run_id = $run AND c.track_id = a.track_id "
         "JOIN track AS k ON k.run_id = $run AND k.track_id = t.track_id "
         "JOIN (SELECT b.correlation_id, count(DISTINCT coalesce(o.process_id, -1)) AS processes FROM api AS b "
