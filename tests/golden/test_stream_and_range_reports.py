@@ -35,6 +35,20 @@ def test_gaps_are_classified_by_the_launch_of_the_next_task(make_store: MakeStor
     ]
 
 
+def test_gaps_before_tasks_with_the_same_times_are_of_the_one_launched_first(make_store: MakeStore) -> None:
+    """As in traces in whole µs. 3,000 gaps, more than are read from the tasks if there is no window."""
+    launches = (200, 1900)  # before their start; after the end of the previous tasks, and before it
+    tasks = [
+        task(2 * n + place, 1000 * n, 0, 1000 * n - launches[(n * n + place) % 2])
+        for n in range(3001)
+        for place in range(2)
+    ]
+    store = make_store(task=tasks)
+    for parameters in ("", "device := 0", "from_ns := 0"):
+        found = ask(store, f"SELECT {GAPS} FROM stream_utilisation({parameters})")
+        assert found == [(7, 6002, 3_000_000, 0, 3_000_000, 0, 3_000_000, 0)], parameters
+
+
 def test_overlapping_tasks_count_once_and_leave_no_gap(make_store: MakeStore) -> None:
     store = make_store(
         task=[

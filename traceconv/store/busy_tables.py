@@ -30,7 +30,7 @@ _TASKS = (
     "SELECT run_id, device_id, stream_id, (CASE kind {bits} ELSE 0 END)::BIGINT AS kinds, start_ns, "
     "start_ns + dur_ns AS end_ns, submit_ns FROM task "
     "WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync' AND start_ns IS NOT NULL AND dur_ns IS NOT NULL "
-    "ORDER BY run_id, device_id, start_ns, end_ns"
+    "ORDER BY run_id, device_id, start_ns, end_ns, submit_ns"
 )
 
 #: A run and a device, which may be unknown.

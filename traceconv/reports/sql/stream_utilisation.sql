@@ -24,7 +24,7 @@
 -- window_ns = { type = "BIGINT", unit = "ns", doc = "end_ns − start_ns." }
 -- busy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which at least one task ran (union of their intervals)." }
 -- idle_ns = { type = "BIGINT", unit = "ns", doc = "window_ns − busy_ns: the gaps between tasks, divided into the following three columns." }
--- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps before a task that was launched after all previous tasks had ended: the stream waited for the host." }
+-- host_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps before a task that was launched after all previous tasks had ended: the stream waited for the host. Of several with the same start and end, the one launched first counts." }
 -- start_wait_ns = { type = "BIGINT", unit = "ns", doc = "Gaps below 30 µs before tasks launched in time: their start delay (HTA's kernel_wait with its default)." }
 -- other_wait_ns = { type = "BIGINT", unit = "ns", doc = "All other gaps: longer ones before tasks launched in time, such as waits for another stream, those before tasks whose launch is unknown, and the time from from_ns to the first task and from the last one to to_ns." }
 WITH bound AS (
@@ -88,7 +88,7 @@ WITH bound AS (
 ), reached AS (
   SELECT t.run_id, t.device_id, t.stream_id, b.sign, b.at_ns, t.submit_ns, t.begin_ns,
          greatest(CASE WHEN t.begin_ns >= p.ts_ns THEN p.busy_until_ns END, max(t.finish_ns) OVER (
-           PARTITION BY t.run_id, t.device_id, t.stream_id, b.sign ORDER BY t.begin_ns, t.finish_ns
+           PARTITION BY t.run_id, t.device_id, t.stream_id, b.sign ORDER BY t.begin_ns, t.finish_ns, t.submit_ns
            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
          )) AS before_ns
   FROM chosen AS t
