@@ -144,6 +144,21 @@ def test_synchronisation_saves_at_most_the_time_of_the_wait(make_store: MakeStor
         assert opened.query(f"SELECT gap_ns, saving_ns FROM ({found.evidence})").fetchall() == [(400 * US, 30 * US)]
 
 
+@pytest.mark.parametrize("loads_on", [1, 2, 3])
+def test_data_may_be_loaded_by_a_thread_that_does_not_launch(make_store: MakeStore, loads_on: int) -> None:
+    """The launching thread, one that calls the runtime, or one that does not, which may load ahead."""
+    rows = two(3 * MS) | {"range": [call(5, "DataLoader.__next__", MS, 2 * MS, track_id=loads_on)]}
+    other = {"api": [call(6, "aclrtSynchronizeStream", MS - 10 * US, 5 * US, track_id=2)]}
+    with traceconv.open_store(make_store(**joined(rows, other))) as opened:
+        found = {one.rule: one for one in opened.advise(1).findings}
+        rule, other_rule = ("host-bound", "data-loading") if loads_on == 3 else ("data-loading", "host-bound")
+        assert found[rule].saving_ns == 3 * MS - 5 * US and other_rule not in found
+        assert found[rule].subjects == (() if loads_on == 3 else ("DataLoader.__next__",))
+        for name, count in ((rule, 1), (other_rule, 0)):
+            evidence = advice_rules()[name.replace("-", "_")].evidence.replace("$run", "1").replace("$device", "0")
+            assert len(opened.query(evidence).fetchall()) == count
+
+
 @pytest.mark.parametrize("rule", ["exposed-copies", "late-start", "low-occupancy", "missed-fusions"])
 def test_evidence_adds_up_to_the_saving(make_store: MakeStore, rule: str) -> None:
     """Two devices, of which one has overlapping copies, work at the same times as the copies, and chains of tasks."""

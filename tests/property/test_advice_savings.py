@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from onnx_models import ModelBuilder
 
 import traceconv
+from traceconv.runtime.zoo import find_model
 
 pytestmark = pytest.mark.long
 
@@ -122,8 +124,60 @@ def test_exposed_copies(measure: Callable[..., Measured]) -> None:
     assert is_near(savings["exposed-copies"], slow["window_ns"] - fast["window_ns"])
 
 
-def test_host_bound(tmp_path: Path) -> None:
-    """The host does something else before each inference. What it does besides is still found without that."""
+def test_low_occupancy(measure: Callable[..., Measured]) -> None:
+    """A convolution of one image is one tile, for one of 8 cores; of 8 images, one tile for each core."""
+    builder = ModelBuilder()
+    output = builder.node("Conv", ["x", builder.weight((16, 4096, 3, 3))], pads=[1, 1, 1, 1])
+    model = builder.model({"x": ["N", 4096, 4, 4]}, [output])
+    savings, slow = measure(model, iterations=8, batch=1)
+    _, fast = measure(model, iterations=1, batch=8)
+    assert is_near(savings["low-occupancy"], slow["compute_ns"] - fast["compute_ns"])
+
+
+def test_late_start(measure: Callable[..., Measured], tmp_path: Path) -> None:
+    """Launches need 2 ms to reach the device."""
+    spec = tmp_path.with_name(f"{tmp_path.name}.toml")
+    spec.write_text('[device]\nname = "Reference NPU 1"\nlaunch_latency_ns = 2_000_000\n')
+    model = find_model("mini_resnet").proto
+    savings, slow = measure(model, iterations=4, prefetch=False, device_spec=spec)
+    _, fast = measure(model, iterations=4, prefetch=False)
+    assert is_near(savings["late-start"], slow["idle_ns"] - fast["idle_ns"])
+
+
+def test_poor_overlap(tmp_path: Path) -> None:
+    """Gradients are exchanged after the backward pass, or each as soon as it is known. Devices and links are slow."""
+    builder, x = ModelBuilder(), "x"
+    for _ in range(16):
+        x = builder.node("Tanh", [builder.node("MatMul", [x, builder.weight((256, 256))])])
+    onnx.save(builder.model({"x": [64, 256]}, [x]), tmp_path / "model.onnx")
+    spec = tmp_path / "slow.toml"
+    spec.write_text("[device]\ncore_clock_hz = 20_000_000\n[links]\nbytes_per_s = 3_000_000_000\n")
+
+    def measured(bucket_bytes: int) -> dict[int, tuple[int, int]]:
+        folder = tmp_path / str(bucket_bytes)
+        options = traceconv.TrainOptions(bucket_bytes=bucket_bytes, optimizer=traceconv.Optimizer(lr=1e-9))
+        capture = traceconv.record(
+            tmp_path / "model.onnx", folder, deterministic=True, iterations=3, devices=2, streams=1, device_spec=spec,
+            train=options,
+        )  # fmt: skip
+        with traceconv.open_store(capture, cache=False) as store:
+            found = {one.device_id: one.saving_ns for one in store.advise().findings if one.rule == "poor-overlap"}
+            return {
+                row["device_id"]: (found.get(row["device_id"], 0), row["window_ns"])
+                for row in store.report("breakdown")
+            }
+
+    late, early = measured(1 << 40), measured(1)
+    assert late.keys() == {0, 1}
+    for device, (saving_ns, slow_ns) in late.items():
+        assert is_near(saving_ns, slow_ns - early[device][1])
+
+
+@pytest.mark.parametrize("rule", ["host-bound", "data-loading"])
+def test_host_bound_and_data_loading(tmp_path: Path, rule: str) -> None:
+    """The host does something else before each inference, or loads data on the thread that hands work to the launching
+    one. What it does besides is still found without that.
+    """
 
     def measured(seconds: float) -> tuple[int, int]:
         folder = tmp_path / str(seconds)
@@ -132,11 +186,14 @@ def test_host_bound(tmp_path: Path) -> None:
             session.run(inputs)
             with traceconv.profile(folder):
                 for _ in range(6):
-                    time.sleep(seconds)
+                    with traceconv.span("DataLoader.__next__") if rule == "data-loading" else nullcontext():
+                        time.sleep(seconds)
                     session.run(inputs)
         with traceconv.open_store(folder, cache=False) as store:
             (row,) = store.report("breakdown")
-            return sum(one.saving_ns for one in store.advise().findings if one.rule == "host-bound"), row["window_ns"]
+            found = store.advise().findings
+            assert seconds == 0 or found[0].rule == rule
+            return sum(one.saving_ns for one in found if one.rule in ("host-bound", rule)), row["window_ns"]
 
     saving_ns, slow_ns = measured(0.05)
     other_ns, fast_ns = measured(0)
