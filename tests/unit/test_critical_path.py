@@ -453,6 +453,19 @@ def test_a_prediction_is_what_the_device_does_with_the_faster_op(
             assert abs(answer.total_predicted_ns - total_ns) < abs(answer.total_measured_ns - total_ns)
 
 
+def test_faster_tasks_during_collectives(tmp_path: Path, command: Command) -> None:
+    """Gradients that ask for more of the memory while others are exchanged. The forward pass has no collectives."""
+    made = traceconv.record(
+        "mini_transformer", tmp_path, iterations=1, batch=64, deterministic=True, devices=2, train=True
+    )
+    with traceconv.open_store(made, cache=False) as store:
+        assert store.what_if(op_type="MulGrad", speed_up=10).during_collectives
+        assert not store.what_if(op_type="MulGrad", speed_up="0.1").during_collectives
+        assert not store.what_if(op_type="MatMulV2", speed_up=10).during_collectives
+    output = command("analyze", "what-if", made, "--op-type", "MulGrad", "--speed-up", "10").out
+    assert "steps may take longer than predicted" in output
+
+
 def test_the_commands(two_kernels: Path, tmp_path: Path, command: Command) -> None:
     db = ["--db", str(two_kernels)]
     assert "critical path of step 5: 900 ns" in command("analyze", "critical-path", *db).out

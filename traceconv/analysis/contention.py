@@ -152,6 +152,12 @@ class Contention:
         found = np.flatnonzero((self.tasks < 0) & (self.tasks != _NONE))
         return found[np.argsort(~self.tasks[found])]
 
+    @property
+    def needs_most_memory(self) -> Mask:
+        """[task] Whether it needs more than half of the bandwidth of its device's memory."""
+        most: Mask = self.demands[:, self.cores.shape[1]] > _CAPACITY // 2
+        return most
+
     def measured(self, times: Int64) -> Contention:
         """Return the tasks with the work and the demands that give these times.
 

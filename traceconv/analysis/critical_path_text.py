@@ -94,6 +94,9 @@ def what_if_lines(answer: WhatIf) -> Iterator[str]:
         yield "on the host is unknown, so gaps before them on their stream stay as measured"
     if answer.shares_device:
         yield "tasks that run at once share cores and memory bandwidth"
+    if answer.during_collectives:
+        yield "tasks that become faster compete for memory with collectives, whose needs are"
+        yield "unknown: steps may take longer than predicted"
     if len(answer.steps) > 1:
         yield ""
         columns = {"step": True, "device": True, "measured": True, "replayed": True, "predicted": True}
@@ -129,6 +132,7 @@ def what_if_dict(answer: WhatIf) -> dict[str, object]:
         "task_count": answer.task_count,
         "unlaunched_count": answer.unlaunched_count,
         "shares_device": answer.shares_device,
+        "during_collectives": answer.during_collectives,
         "steps": [
             {
                 **_step(one.step), "measured_ns": one.measured_ns, "replayed_ns": one.replayed_ns,

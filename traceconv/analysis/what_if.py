@@ -99,6 +99,8 @@ class WhatIf(TextDisplay):
                        of the same time
     task_count, unlaunched_count  tasks during the steps, and those whose launching call is unknown
     shares_device      whether tasks that run at once compete in the replay; False: none do, or their needs are unknown
+    during_collectives  whether tasks that become faster compete for memory with collectives of several devices, whose
+                       needs are unknown: steps may take longer than predicted
     """
 
     run_id: int
@@ -110,6 +112,7 @@ class WhatIf(TextDisplay):
     task_count: int
     unlaunched_count: int
     shares_device: bool
+    during_collectives: bool
 
     @property
     def measured_ns(self) -> int:
@@ -192,9 +195,11 @@ def what_if(
         with new_cursor(connection) as cursor:
             return Columns.read(cursor, sql)
 
-    def replay(graph: Graph, group: list[Step]) -> tuple[list[list[tuple[int, int]]], bool]:
-        """Return the starts and ends of the steps without and with the change, and whether tasks compete."""
-        shared = contention(read, run_id, graph)
+    def replay(graph: Graph, group: list[Step]) -> tuple[list[list[tuple[int, int]]], bool, bool]:
+        """Return the starts and ends of the steps without and with the change, whether tasks compete, and whether those
+        that become faster do so with collectives.
+        """
+        shared, asking = contention(read, run_id, graph), np.empty(0, np.int64)
         is_faster = _are_among(graph.ids, faster)
         delays = changed_delays(graph, change, is_faster)
         if shared is None:
@@ -202,25 +207,46 @@ def what_if(
         else:
             changed = shared
             if change.speed_up is not None:
-                changed = shared.faster(is_faster[graph.slices[shared.ends]], change.speed_up)
+                chosen = is_faster[graph.slices[shared.ends]]
+                changed = shared.faster(chosen, change.speed_up)
+                asking = shared.ends[chosen & changed.needs_most_memory]
             replays = replays_of(graph.times, (graph.delays, shared), (delays, changed))
-        return list(_spans(graph, group, replays)), shared is not None
+        return list(_spans(graph, group, replays)), shared is not None, _during_collectives(graph, asking)
 
-    found, totals, shares_device, done = [], [0, 0, 0], False, 0
-    for (replayed, predicted), shares in of_groups(connection, run_id, steps, replay):
+    found, totals, shares_device, during_collectives, done = [], [0, 0, 0], False, False, 0
+    for (replayed, predicted), shares, in_collectives in of_groups(connection, run_id, steps, replay):
         shares_device |= shares
+        during_collectives |= in_collectives
         group = steps[done : done + len(replayed)]
         done += len(group)
         for step, before, after in zip(group, replayed, predicted, strict=True):
             found.append(StepChange(step, step.dur_ns, before[1] - before[0], after[1] - after[0]))
         measured = [(step.start_ns, step.end_ns) for step in group]
         totals = [total + _total(spans) for total, spans in zip(totals, (measured, replayed, predicted), strict=True)]
-    during = {"start": min(step.start_ns for step in steps), "end": max(step.end_ns for step in steps)}
-    [[tasks, unlaunched]] = connection.execute(_LAUNCHED, {"run": run_id, "device": device, **during}).fetchall()
+    span = {"start": min(step.start_ns for step in steps), "end": max(step.end_ns for step in steps)}
+    [[tasks, unlaunched]] = connection.execute(_LAUNCHED, {"run": run_id, "device": device, **span}).fetchall()
     measured_ns, replayed_ns, predicted_ns = totals
     return WhatIf(
-        run_id, change, tuple(found), measured_ns, replayed_ns, predicted_ns, tasks, unlaunched, shares_device
+        run_id, change, tuple(found), measured_ns, replayed_ns, predicted_ns, tasks, unlaunched, shares_device,
+        during_collectives,
+    )  # fmt: skip
+
+
+def _during_collectives(graph: Graph, ends: Int64) -> bool:
+    """Return whether tasks ran while a collective of several devices moved data on theirs. ends: their vertices."""
+    times, begins_ns = graph.times, graph.times - graph.delays.delay_ns
+    collectives = np.unique(graph.delays.targets[graph.edge_kinds == MEET])
+    own_devices, of_collectives = (
+        graph.task_devices[graph.slices[one] - graph.host_count] for one in (ends, collectives)
     )
+    for device in np.unique(own_devices).tolist():
+        # In the order of their ends: the first that ends after the task starts.
+        moving, own = collectives[of_collectives == device], ends[own_devices == device]
+        at = np.searchsorted(times[moving], times[graph.delays.previous[own]], "right")
+        own, at = own[at < len(moving)], at[at < len(moving)]
+        if (np.minimum.accumulate(begins_ns[moving][::-1])[::-1][at] < times[own]).any():
+            return True
+    return False
 
 
 def _are_among(ids: Int64, wanted: Int64) -> Mask:
