@@ -13,9 +13,10 @@ from collections.abc import Iterator
 
 from traceconv import native
 from traceconv.base.diagnostics import Code, ImportLog
-from traceconv.events.trace import EventColumns, Segment, TraceBatch, join_columns
+from traceconv.events.trace import Segment, TraceBatch
 from traceconv.formats.chrome_json.compiled import scanned_columns
 from traceconv.formats.chrome_json.decode import BLANKS, Decoded
+from traceconv.formats.chrome_json.pieces import Pieces
 from traceconv.formats.chrome_json.recovery import MANY_FAILURES, Piece, Recovery, RecoveryState
 from traceconv.formats.chrome_json.scan import (
     end_of_bracketed,
@@ -24,7 +25,7 @@ from traceconv.formats.chrome_json.scan import (
     last_event_starts,
     skip_space,
 )
-from traceconv.formats.common.limits import LARGE_BYTES, Limits
+from traceconv.formats.common.limits import Limits
 
 #: Approximate sizes of the text decoded in one go, and of the text of a batch.
 CHUNK_BYTES = 4 << 20
@@ -36,10 +37,10 @@ _EVENTS_KEY = "traceEvents"
 _KEY_BYTES = 256
 #: Minimum size of text that is searched for the events of one array.
 _LEAST_REACH = 4 << 10
-#: Text of which all events are decoded at once, without a search for the last one.
+#: Arrays up to this size are decoded at once, without a search for the last event.
 _SHORT_BYTES = 64 << 10
 #: The end of the events, and what may follow it.
-_ARRAY_END = re.compile(rb"\][ \t\r\n]*(?:\}|,[ \t\r\n]*\"|\Z)")
+_ARRAY_END = re.compile(rb"\][ \t\r\n]*(?:[}\[]|,[ \t\r\n]*\"|\Z)")
 _BLANK_RUN = re.compile(rb"[ \t\r\n,]*")
 _NUL_RUN = re.compile(rb"[\0 \t\r\n]*")
 
@@ -64,15 +65,12 @@ class TraceParser:
         self._in_object = False
         self._arrays = 0
         self._open = False  # a bracket is still open
-        self._pending: list[Piece] = []
-        self._pending_bytes = 0
         self._recovery = RecoveryState()
+        self._pieces = Pieces(log, self._limits.large_events_bytes, self._recovery)
         self._reach = CHUNK_BYTES * 64
         self._padding: int | None = None  # where the current NUL padding began
         self._keys_bytes = 0
-        self._large_bytes = 0
         self.keys: dict[str, bytes] = {}
-        self.event_count = 0
         self.found_events = False
 
     def feed(self, chunk: bytes) -> Iterator[TraceBatch]:
@@ -118,10 +116,10 @@ class TraceParser:
         self._last = self._text[-64:] or self._last
         del text  # it is copied; the copy may be released before this returns
         while self._step(final):
-            if self._pending_bytes >= _BATCH_BYTES:
-                yield from self._emit()
-        if final or self._pending_bytes >= _BATCH_BYTES:
-            yield from self._emit()
+            if self._pieces.size_bytes >= _BATCH_BYTES:
+                yield from self._pieces.batches()
+        if final or self._pieces.size_bytes >= _BATCH_BYTES:
+            yield from self._pieces.batches()
         # If nothing was used, ask for more each time, so that the work stays linear.
         left = len(self._text) - self._at
         more = min(left, self._limits.event_bytes + CHUNK_BYTES - left) if left >= before else 0
@@ -308,7 +306,7 @@ class TraceParser:
             return True
         if not final and len(self._text) - self._at < CHUNK_BYTES // 2:
             return False
-        if final and self._take_short():
+        if self._take_short(final):
             return True
         while True:
             # Another document may follow a small one: look only at text that is likely to belong to this one.
@@ -321,21 +319,21 @@ class TraceParser:
             if is_all or taken or ended:
                 return went_on or not is_all
 
-    def _take_short(self) -> bool:
-        """Take all events of a short text at once, if they are sound and their array ends after them."""
-        state = self._recovery
-        if not native.AVAILABLE or len(self._text) - self._at > _SHORT_BYTES or state.failures or state.lines:
+    def _take_short(self, final: bool) -> bool:
+        """Take all events of a short array at once, if they are sound and it ends after them."""
+        state, at = self._recovery, self._at
+        begin, stop = self._text.rfind(b"[", 0, at), min(len(self._text), at + _SHORT_BYTES)
+        is_short = self._reach <= _SHORT_BYTES or (final and stop == len(self._text))
+        if not native.AVAILABLE or not is_short or begin < 0 or state.failures or state.lines:
             return False
-        end = self._text.rfind(b"]", self._at)
-        if end < self._at or _ARRAY_END.match(self._text, end) is None:
+        end = (end_of_bracketed(self._text, begin, stop) or 0) - 1
+        if end < at or _ARRAY_END.match(self._text, end) is None:
             return False
-        text = self._text[self._at : end].rstrip(b" \t\r\n")
-        if not text.isascii():
-            return False
-        columns = scanned_columns(text, lines=False)
+        text = self._text[at:end].rstrip(b" \t\r\n")
+        columns = scanned_columns(text, lines=False) if text.isascii() else None
         if columns is None:
             return False
-        self._put(Piece(Decoded(columns), Segment(self._base + self._at, text, columns.count)))
+        self._pieces.put(Piece(Decoded(columns), Segment(self._base + at, text, columns.count)))
         self._at = end
         return True
 
@@ -349,10 +347,10 @@ class TraceParser:
         if cut is not None:
             # If most events before were malformed, these are repaired before they are decoded.
             events = text[: _end_before(text, cut)]
-            decoded = self._decode(events) if self._recovery.failures <= MANY_FAILURES else None
+            decoded = self._recovery.decode_stretch(events) if self._recovery.failures <= MANY_FAILURES else None
             if decoded is not None:
                 self._recovery.failures = 0
-                self._put(Piece(decoded, Segment(base, events, decoded.columns.count)))
+                self._pieces.put(Piece(decoded, Segment(base, events, decoded.columns.count)))
                 self._at += cut
                 return True, False
         elif may_wait:
@@ -360,7 +358,7 @@ class TraceParser:
         recovery = Recovery(self._log, self._recovery, text, base, final=final, may_wait=may_wait, cut=cut)
         pieces, at, ended = recovery.run()
         for piece in pieces:
-            self._put(piece)
+            self._pieces.put(piece)
         self._at += at
         return ended or (bool(at) and not (final and self._at == len(self._text))), ended
 
@@ -372,11 +370,11 @@ class TraceParser:
         if cut is None:
             return False
         events = b"".join((memoryview(self._text)[self._at :], memoryview(chunk)[: _end_before(chunk, cut)]))
-        decoded = self._decode(events) if events.startswith(b"{") else None
+        decoded = self._recovery.decode_stretch(events) if events.startswith(b"{") else None
         if decoded is None:
             return False
         left = len(self._text) - self._at
-        self._put(Piece(decoded, Segment(self._base + self._at, events, decoded.columns.count)))
+        self._pieces.put(Piece(decoded, Segment(self._base + self._at, events, decoded.columns.count)))
         self._base += self._at + left + cut
         self._text, self._at = chunk[cut:], 0
         return True
@@ -385,43 +383,10 @@ class TraceParser:
         """Where the last event seems to begin: after another event, since objects in args may look like one."""
         starts = last_event_starts(text)
         for low, high in zip(starts[-2::-1], starts[:0:-1], strict=True):
-            decoded = self._decode(text[low:high])
+            decoded = self._recovery.decode_stretch(text[low:high])
             if decoded is not None and any(decoded.columns.label("ph")[:1]):
                 return high
         return starts[-1] if starts else None
-
-    def _decode(self, text: bytes) -> Decoded | None:
-        decoded = self._recovery.decode(text)
-        if decoded is not None and decoded.lines:
-            self._recovery.lines = True
-        return decoded
-
-    def _put(self, piece: Piece) -> None:
-        if len(piece.segment.text) > LARGE_BYTES:
-            self._large_bytes += len(piece.segment.text)
-            if self._large_bytes > self._limits.large_events_bytes:
-                self._put_without_large(piece.segment)
-                return
-        self._put_all(piece)
-
-    def _put_without_large(self, segment: Segment) -> None:
-        """Skip the large event at the beginning of a segment, and keep the rest."""
-        text = segment.text
-        end = end_of_bracketed(text, 0) or len(text)
-        rest = text[end:].lstrip(BLANKS) if end > LARGE_BYTES else b""
-        decoded = self._decode(rest) if rest else None
-        kept = 0 if decoded is None else decoded.columns.count
-        size = len(text) - len(rest) if kept else len(text)
-        limit = f"{self._limits.large_events_bytes >> 20} MB"
-        message = f"large events of this file take more than {limit}: one is skipped; raise --max-event-mb"
-        self._note(Code.TOO_LARGE, message, segment.byte_offset - self._base, size, segment.count - kept)
-        self._recovery.lost_events += segment.count - kept
-        if decoded is not None:
-            self._put_all(Piece(decoded, Segment(segment.byte_offset + size, rest, kept)))
-
-    def _put_all(self, piece: Piece) -> None:
-        self._pending.append(piece)
-        self._pending_bytes += len(piece.segment.text)
 
     def _end_of_events(self) -> None:
         self._at += 1
@@ -429,39 +394,6 @@ class TraceParser:
             self._state = "keys"
         else:
             self._open, self._state = False, "trailer"
-
-    def _emit(self) -> Iterator[TraceBatch]:
-        if not self._pending:
-            return
-        pieces, self._pending, self._pending_bytes = self._pending, [], 0
-        columns: list[EventColumns] = []
-        for piece in pieces:
-            columns.append(piece.decoded.columns)
-            self._report(piece)
-        joined = join_columns(columns)
-        if not joined.count:
-            return
-        first, last = pieces[0].segment, pieces[-1].segment
-        end = last.byte_offset + len(last.text)
-        yield TraceBatch(
-            self.event_count,
-            first.byte_offset,
-            end - first.byte_offset,
-            joined,
-            tuple(piece.segment for piece in pieces if piece.segment.count),
-        )
-        self.event_count += joined.count
-
-    def _report(self, piece: Piece) -> None:
-        for index in piece.decoded.repeated[: ImportLog.LIMIT]:
-            one = TraceBatch(0, 0, 0, piece.decoded.columns, (piece.segment,))
-            offset, size = one.place(index)
-            message = "an event with a duplicate key; the last value is used"
-            self._log.add(Code.REPEATED_KEY, message, source_id=1, byte_offset=offset, byte_count=size, event_count=1)
-        count = piece.decoded.non_objects
-        if count:
-            message = "elements among the events that are not objects"
-            self._note(Code.NOT_AN_EVENT, message, piece.segment.byte_offset - self._base, None, count)
 
 
 def _end_before(text: bytes, cut: int) -> int:

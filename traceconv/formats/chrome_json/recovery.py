@@ -66,6 +66,12 @@ class RecoveryState:
                 continue
         return None
 
+    def decode_stretch(self, text: bytes) -> Decoded | None:
+        """Decode events, and note whether line breaks separate them."""
+        decoded = self.decode(text)
+        self.lines = self.lines or (decoded is not None and decoded.lines)
+        return decoded
+
     def advance(self, size: int) -> None:
         """Count bytes that were taken or skipped."""
         self._ahead_bytes = min(_AHEAD_BYTES, self._ahead_bytes + _AHEAD_TIMES * size)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from traceconv import native
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import differences
-from traceconv.events.trace import TOO_LONG, Coded, coded
+from traceconv.events.trace import TOO_LONG, Coded, EventColumns, EventFlows, binary_column, coded
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -54,6 +54,21 @@ def durations(start: pa.Array, ends: Sequence[Any] | pa.Array) -> pa.Array:
         if type(ends[row]) is int and not _is_int64(ends[row]):
             beyond[row], unknown[row] = True, False
     return pa.array(np.where(beyond, TOO_LONG, found), mask=unknown)
+
+
+def slices(
+    names: Sequence[Any],
+    categories: Sequence[Any],
+    pids: Sequence[Any],
+    tids: Sequence[Any],
+    start: pa.Array,
+    dur: pa.Array,
+    args: Sequence[bytes],
+    flows: EventFlows | None = None,
+) -> EventColumns:
+    """Return complete events, with args as JSON and times in ns."""
+    labels = {"name": names, "ph": ["X"] * len(names), "cat": categories, "pid": pids, "tid": tids}
+    return EventColumns(len(names), labels, {"ts": start, "dur": dur, "args": binary_column(args)}, None, flows)
 
 
 def json_objects(keys: Sequence[str], columns: Sequence[Sequence[Any] | pa.Array], count: int) -> pa.Array:

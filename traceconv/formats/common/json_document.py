@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from traceconv.base.diagnostics import Account, Code, ImportLog
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
 from traceconv.formats.chrome_json.scan import end_of_string, end_of_value, skip_space
 from traceconv.formats.common.limits import Limits
@@ -69,15 +69,16 @@ class _Ended(Exception):
 class JsonDocument:
     """Reads one document. `shape` tells for each path whether to enter a value, stream its elements, or keep its text.
 
-    account  counts the lost elements
-    several  other documents may follow
+    accounts  gets the lost elements, as `damaged`
+    several   other documents may follow
     """
 
     chunks: Iterator[bytes]
     shape: Callable[[JsonPath], str]
     log: ImportLog
     limits: Limits
-    account: Account
+    accounts: Accounts
+    damaged: str
     several: bool = False
     _text: bytes = b""
     _at: int = 0
@@ -159,7 +160,8 @@ class JsonDocument:
     def _lose(self, code: Code, message: str, at: int, count: int, elements: int) -> None:
         start = self._base + at
         self.log.add(code, message, source_id=1, byte_offset=start, byte_count=count, event_count=elements or None)
-        self.account.add(lost=elements)
+        if elements:
+            self.accounts[self.damaged].add(lost=elements)
 
     # -- structure --
 

@@ -12,11 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from traceconv.base.diagnostics import Account, Code
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
-from traceconv.formats.common.columns import durations, integers
+from traceconv.formats.common.columns import durations, integers, slices
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.furiosa_csv.format import BEGINS, HEAD
@@ -128,20 +126,16 @@ class FuriosaCsvReader(FileReader):
     def _batch(self, offset: int, size: int, spans: Sequence[tuple[list[str], str | None]]) -> TraceBatch:
         times = integers([int(row[3]) for row, _ in spans])
         ends = [int(row[4]) for row, _ in spans]
-        args = [self._args(row, full) for row, full in spans]
-        labels: dict[str, Sequence[object]] = {
-            "name": [row[_NAME] for row, _ in spans],
-            "ph": ["X"] * len(spans),
-            "cat": [row[5] for row, _ in spans],
-            "pid": [1] * len(spans),
-            "tid": [self._tid(row) for row, _ in spans],
-        }
-        raw: dict[str, pa.Array] = {
-            "ts": times,
-            "dur": durations(times, ends),
-            "args": binary_column([json.dumps(one, ensure_ascii=False).encode() for one in args]),
-        }
-        return self._made(offset, size, EventColumns(len(spans), labels, raw, None))
+        columns = slices(
+            [row[_NAME] for row, _ in spans],
+            [row[5] for row, _ in spans],
+            [1] * len(spans),
+            [self._tid(row) for row, _ in spans],
+            times,
+            durations(times, ends),
+            [json.dumps(self._args(row, full), ensure_ascii=False).encode() for row, full in spans],
+        )
+        return self._made(offset, size, columns)
 
     def _tid(self, row: Sequence[str]) -> int | str:
         cells = dict(zip(self._right, row[len(HEAD) :], strict=True))

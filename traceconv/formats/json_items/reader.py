@@ -15,9 +15,9 @@ from traceconv.base.diagnostics import Account, Code
 from traceconv.base.errors import InputError, UsageError, option, printable
 from traceconv.events.items import ITEMS_KEY, Items
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import EventColumns, TraceBatch, TrackName, binary_column
+from traceconv.events.trace import TraceBatch, TrackName
 from traceconv.formats.chrome_json.patch import SURROGATE, patch
-from traceconv.formats.common.columns import exact_decimal
+from traceconv.formats.common.columns import exact_decimal, slices
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.common.json_document import ENTER, KEEP, STREAM, Elements, JsonDocument, JsonPath
@@ -161,9 +161,8 @@ class JsonItemsReader(FileReader):
 
     def _continued(self) -> Iterator[_Found]:
         """The items that ijson didn't reach, from the reader that continues after damage."""
-        account = self._accounts["damaged items"]
-        chunks = self._second_pass().chunks()
-        document = JsonDocument(chunks, self._shape, self._log, self._limits, account, several=True)
+        chunks, damaged = self._second_pass().chunks(), "damaged items"
+        document = JsonDocument(chunks, self._shape, self._log, self._limits, self._accounts, damaged, several=True)
         seen = dict.fromkeys(self._tables, 0)
         for item in document.items():
             if isinstance(item, Elements):
@@ -179,8 +178,6 @@ class JsonItemsReader(FileReader):
                 table.note((), damaged=decoded.count(_DAMAGED))
                 if decoded:
                     yield table, [one for one in decoded if one is not _DAMAGED], place
-        if not account.records:
-            del self._accounts.by_record["damaged items"]
 
     def _shape(self, path: JsonPath) -> str:
         here, element = _joined(path), _joined((*path, 0))
@@ -251,12 +248,10 @@ class JsonItemsReader(FileReader):
         if self._place is None or len(self._rows) < at_least:
             return
         names, categories, processes, threads, starts, durs, args = zip(*self._rows, strict=True)
-        count = len(self._rows)
-        labels = {"name": names, "ph": ["X"] * count, "cat": categories, "pid": processes, "tid": threads}
-        raw = {"ts": pa.array(starts, pa.int64()), "dur": pa.array(durs, pa.int64()), "args": binary_column(args)}
-        columns = EventColumns(count, labels, raw, None)
+        times, lengths = pa.array(starts, pa.int64()), pa.array(durs, pa.int64())
+        columns = slices(names, categories, processes, threads, times, lengths, args)
         yield TraceBatch(self._ordinal, *self._place, columns, (), tuple(self._names))
-        self._ordinal += count
+        self._ordinal += columns.count
         self._rows, self._names, self._place = [], [], None
 
     def _report(self) -> None:

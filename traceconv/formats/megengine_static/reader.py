@@ -18,7 +18,7 @@ from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, option, printable
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
 from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
-from traceconv.formats.common.columns import exact_decimal
+from traceconv.formats.common.columns import exact_decimal, slices
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.format import ReadRequest
 
@@ -104,19 +104,16 @@ class MegEngineStaticReader(FileReader):
 
     def _batch(self, events: Sequence[tuple[str, str, str, int, int, dict[str, object]]]) -> TraceBatch:
         sides, nodes, names, starts, durs, args = zip(*events, strict=True)
-        labels = {
-            "name": list(names),
-            "ph": ["X"] * len(events),
-            "cat": [f"static_{side}" for side in sides],
-            "pid": [_SIDES.index(side) for side in sides],
-            "tid": list(nodes),
-        }
-        raw = {
-            "ts": pa.array(starts, pa.int64()),
-            "dur": pa.array(durs, pa.int64()),
-            "args": binary_column([_json(one) for one in args]),
-        }
-        return self._made(EventColumns(len(events), labels, raw, None))
+        columns = slices(
+            names,
+            [f"static_{side}" for side in sides],
+            [_SIDES.index(side) for side in sides],
+            nodes,
+            pa.array(starts, pa.int64()),
+            pa.array(durs, pa.int64()),
+            [_json(one) for one in args],
+        )
+        return self._made(columns)
 
     def _processes(self, names: Sequence[str]) -> TraceBatch:
         labels: dict[str, Sequence[object]] = {

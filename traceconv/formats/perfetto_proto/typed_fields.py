@@ -104,18 +104,15 @@ def _short(name: str) -> str:
 @lru_cache(1)
 def _known() -> Schema:
     schema = Schema()
-    members: dict[int, Field] = {}
-    values: dict[int, str] = {}
-    for line in TABLE.strip().splitlines():
-        words = line.split()
-        if line.endswith(" ="):
-            values = schema.enums[words[0]] = {}
-        elif len(words) == 1:
-            members = schema.messages[words[0]] = {}
-        elif len(words) == 2:
-            values[int(words[0])] = words[1]
+    for line in TABLE.strip().replace("\n    ", " ").splitlines():
+        name, _, listed = line.partition(" ")
+        entries = [entry.split() for entry in listed.removeprefix("= ").split(", ")]
+        if name.endswith(":"):
+            schema.messages[name[:-1]] = {
+                int(number): Field(field, kind.rstrip("*"), kind.endswith("*")) for number, field, kind in entries
+            }
         else:
-            members[int(words[0])] = Field(words[1], words[2].rstrip("*"), words[2].endswith("*"))
+            schema.enums[name] = {int(number): value for number, value in entries}
     return schema
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from traceconv.base.diagnostics import Account, Code, ImportLog
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError
-from traceconv.events.trace import EventColumns, EventFlows, Label, NamedTrack, TraceBatch, TrackName, binary_column
-from traceconv.formats.common.columns import durations, integers
+from traceconv.events.trace import EventFlows, Label, NamedTrack, TraceBatch, TrackName
+from traceconv.formats.common.columns import durations, integers, slices
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN
@@ -64,8 +64,8 @@ class Rocprofv3Reader(FileReader):
 
     def batches(self) -> Iterator[TraceBatch]:
         """All records, in the order of the text. Raises InputError if the file can't be read."""
-        account = self._accounts["damaged records"]
-        document = JsonDocument(self._source.chunks(), _shape, self._log, self._limits, account)
+        chunks, damaged = self._source.chunks(), "damaged records"
+        document = JsonDocument(chunks, _shape, self._log, self._limits, self._accounts, damaged)
         process = _Process(-1)
         described: set[str] = set()
         is_known = False
@@ -86,8 +86,6 @@ class Rocprofv3Reader(FileReader):
                     self._read_ahead(process)
                 is_known = True
                 yield from self._records(process, str(item.path[3]), item)
-        if not account.records:
-            del self._accounts.by_record["damaged records"]
 
     # -- descriptions --
 
@@ -103,7 +101,7 @@ class Rocprofv3Reader(FileReader):
         """Read what describes records and comes after them, as in files whose keys a program has sorted."""
         if self._path == STDIN:  # an error once anything comes after them
             return
-        document = JsonDocument(self._second_pass().chunks(), _shape, ImportLog(), self._limits, Account())
+        document = JsonDocument(self._second_pass().chunks(), _shape, ImportLog(), self._limits, Accounts(), "")
         for item in document.items():
             if len(item.path) < 3 or item.path[:2] != (_ROOT, process.index):
                 continue
@@ -239,7 +237,6 @@ class Rocprofv3Reader(FileReader):
         return track
 
     def _batch(self, process: _Process, what: str, rows: Sequence[_Row], item: Elements) -> TraceBatch:
-        count = len(rows)
         starts = integers([row.start for row in rows])
         tied = what.endswith("_api") or what in ("kernel_dispatch", "memory_copy", "counter_collection")
         usable = [(place, row.correlation) for place, row in enumerate(rows) if tied and row.correlation]
@@ -251,19 +248,16 @@ class Rocprofv3Reader(FileReader):
             _FLOWS,
             [str(number) for _, number in usable],
         )
-        labels: dict[str, Sequence[Any]] = {
-            "ph": ["X"] * count,
-            "name": [row.name for row in rows],
-            "cat": [row.category for row in rows],
-            "pid": [row.track[0] for row in rows],
-            "tid": [row.track[1] for row in rows],
-        }
-        raw = {
-            "ts": starts,
-            "dur": durations(starts, [row.end for row in rows]),
-            "args": binary_column([row.args for row in rows]),
-        }
-        columns = EventColumns(count, labels, raw, None, flows if usable else None)
+        columns = slices(
+            [row.name for row in rows],
+            [row.category for row in rows],
+            [row.track[0] for row in rows],
+            [row.track[1] for row in rows],
+            starts,
+            durations(starts, [row.end for row in rows]),
+            [row.args for row in rows],
+            flows if usable else None,
+        )
         return self._next_batch(columns, item.byte_offset, item.byte_count)
 
 

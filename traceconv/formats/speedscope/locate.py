@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traceconv.base.diagnostics import Account, ImportLog
+from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.formats.common.elements import elements_of, locate_element
 from traceconv.formats.common.json_document import Elements, JsonDocument, Value
 from traceconv.formats.format import ReadRequest
@@ -50,5 +50,5 @@ def _lists(source: SourceFile, profile: int, name: str) -> Iterator[Elements]:
 
 def _parts(source: SourceFile, profile: int) -> Iterator[Value | Elements]:
     """Yield the values and the portions of lists of one profile."""
-    document = JsonDocument(source.chunks(), document_shape, ImportLog(), NO_LIMITS, Account())
+    document = JsonDocument(source.chunks(), document_shape, ImportLog(), NO_LIMITS, Accounts(), "")
     return (one for one in document.items() if len(one.path) == 3 and one.path[:2] == ("profiles", profile))

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
-from traceconv.base.diagnostics import Account, Code, ImportLog
+from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.base.integers import LARGEST, is_time
 from traceconv.events.trace import TOO_LONG, EventColumns, TraceBatch, TrackName, binary_column
@@ -80,8 +80,8 @@ class SpeedscopeReader(FileReader):
         if not self._profiles:
             raise InputError(f"{printable(str(self._path))} is a speedscope file without profiles")
         self._name_tracks()
-        account = self._accounts["damaged elements"]
-        document = JsonDocument(self._source.chunks(), document_shape, self._log, self._limits, account)
+        chunks, damaged = self._source.chunks(), "damaged elements"
+        document = JsonDocument(chunks, document_shape, self._log, self._limits, self._accounts, damaged)
         number, stacks = -1, SampledStacks()
         for item in document.items():
             if not isinstance(item, Elements) or item.path[0] != "profiles" or not isinstance(item.path[1], int):
@@ -97,11 +97,6 @@ class SpeedscopeReader(FileReader):
             else:
                 self._take_weights(number, stacks, item.texts)
         yield from self._rest(number, stacks)
-        self._report(account)
-
-    def _report(self, account: Account) -> None:
-        if not account.records:
-            del self._accounts.by_record["damaged elements"]
         self._log.count(Code.FINE_TIME, "times finer than a nanosecond", self._rounded, SOURCE_ID)
         message = "frames without an end; they end with their profile (endValue)"
         self._log.count(Code.UNFINISHED, message, self._closed, SOURCE_ID)
@@ -112,7 +107,7 @@ class SpeedscopeReader(FileReader):
 
     def _read_names(self) -> None:
         """Read the frames and everything but the profiles' lists. Damage is reported when the lists are read."""
-        document = JsonDocument(self._second_pass().chunks(), document_shape, ImportLog(), self._limits, Account())
+        document = JsonDocument(self._second_pass().chunks(), document_shape, ImportLog(), self._limits, Accounts(), "")
         for item in document.items():
             if isinstance(item, Elements):
                 if item.path == ("shared", "frames"):

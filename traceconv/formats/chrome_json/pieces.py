@@ -1,0 +1,85 @@
+"""Decoded pieces of text → batches of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.events.trace import Segment, TraceBatch, join_columns
+from traceconv.formats.chrome_json.decode import BLANKS
+from traceconv.formats.chrome_json.recovery import Piece, RecoveryState
+from traceconv.formats.chrome_json.scan import end_of_bracketed
+from traceconv.formats.common.limits import LARGE_BYTES
+
+
+class Pieces:
+    """Collects pieces until their batch is made.
+
+    most_large_bytes  limit of all large events together; further ones are lost
+    """
+
+    def __init__(self, log: ImportLog, most_large_bytes: int, state: RecoveryState) -> None:
+        self._log = log
+        self._most_large_bytes = most_large_bytes
+        self._state = state
+        self._pieces: list[Piece] = []
+        self._large_bytes = 0
+        self._ordinal = 0
+        self.size_bytes = 0
+
+    def put(self, piece: Piece) -> None:
+        """Add a piece, without an event that exceeds the limit."""
+        size = len(piece.segment.text)
+        if size > LARGE_BYTES:
+            self._large_bytes += size
+            if self._large_bytes > self._most_large_bytes:
+                self._put_without_large(piece.segment)
+                return
+        self._put(piece)
+
+    def _put(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self.size_bytes += len(piece.segment.text)
+
+    def _put_without_large(self, segment: Segment) -> None:
+        """Skip the large event at the beginning of a segment, and keep the rest."""
+        text = segment.text
+        end = end_of_bracketed(text, 0) or len(text)
+        rest = text[end:].lstrip(BLANKS) if end > LARGE_BYTES else b""
+        decoded = self._state.decode_stretch(rest) if rest else None
+        kept = 0 if decoded is None else decoded.columns.count
+        size = len(text) - len(rest) if kept else len(text)
+        limit = f"{self._most_large_bytes >> 20} MB"
+        message = f"large events of this file take more than {limit}: one is skipped; raise --max-event-mb"
+        self._note(Code.TOO_LARGE, message, segment.byte_offset, size, segment.count - kept)
+        self._state.lost_events += segment.count - kept
+        if decoded is not None:
+            self._put(Piece(decoded, Segment(segment.byte_offset + size, rest, kept)))
+
+    def batches(self) -> Iterator[TraceBatch]:
+        """Yield a batch of the pieces, unless they have no events."""
+        pieces, self._pieces, self.size_bytes = self._pieces, [], 0
+        if not pieces:
+            return
+        for piece in pieces:
+            self._report(piece)
+        columns = join_columns([piece.decoded.columns for piece in pieces])
+        if not columns.count:
+            return
+        first, last = pieces[0].segment, pieces[-1].segment
+        size = last.byte_offset + len(last.text) - first.byte_offset
+        segments = tuple(piece.segment for piece in pieces if piece.segment.count)
+        yield TraceBatch(self._ordinal, first.byte_offset, size, columns, segments)
+        self._ordinal += columns.count
+
+    def _report(self, piece: Piece) -> None:
+        decoded, segment = piece.decoded, piece.segment
+        for index in decoded.repeated[: ImportLog.LIMIT]:
+            offset, size = TraceBatch(0, 0, 0, decoded.columns, (segment,)).place(index)
+            self._note(Code.REPEATED_KEY, "an event with a duplicate key; the last value is used", offset, size, 1)
+        if decoded.non_objects:
+            message = "elements among the events that are not objects"
+            self._note(Code.NOT_AN_EVENT, message, segment.byte_offset, None, decoded.non_objects)
+
+    def _note(self, code: Code, message: str, offset: int | None, size: int | None, count: int) -> None:
+        self._log.add(code, message, source_id=1, byte_offset=offset, byte_count=size, event_count=count)
