@@ -17,6 +17,7 @@ from traceconv.runtime import op_cache
 from traceconv.runtime.graph import DTYPES, Tensor
 from traceconv.runtime.op_functions import Value, model_of_function
 from traceconv.runtime.op_profile import (
+    Measurement,
     OpInput,
     OpProfile,
     check_repeat,
@@ -37,8 +38,8 @@ _KEY_VERSION = 1
 _MAX_CACHED_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ExpressionProfile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpressionProfile(Measurement):
     """A measured expression. Shapes and types are written as in `OpProfile`.
 
     ops              its ops as the device runs them (fused), in order; `op_type` is the type on the device
@@ -49,22 +50,7 @@ class ExpressionProfile:
     """
 
     name: str
-    device_name: str
     ops: tuple[OpProfile, ...]
-    input_shapes: str
-    input_dtypes: str
-    output_shapes: str
-    output_dtypes: str
-    latencies_ns: tuple[int, ...]
-    workspace_bytes: int
-    flops: int
-    memory_bytes: int
-    cached: bool = False
-
-    @property
-    def latencies_us(self) -> list[float]:
-        """The latencies in microseconds; latencies_ns is exact."""
-        return [latency / 1000 for latency in self.latencies_ns]
 
 
 def profile_expression(
@@ -121,18 +107,18 @@ def profile_expression(
     model = compile_model(found, inputs=given or None, spec=spec)
     measured, latencies = measure(model, repeat, given)
     graph = model.program.graph
-    ends = [[graph.tensors[name] for name in names] for names in (graph.inputs, graph.outputs)]
-    weights = [graph.tensors[name] for name in graph.constants]
+    reads, results, weights = (
+        [graph.tensors[name] for name in names] for names in (graph.inputs, graph.outputs, graph.constants)
+    )
     profile = ExpressionProfile(
-        found.name,
-        spec.name,
-        tuple(measured),
-        *tensor_texts(ends[0]),
-        *tensor_texts(ends[1]),
-        latencies,
-        max((op.cost.workspace_bytes for op in model.program.ops), default=0),
-        sum(op.flops for op in measured),
-        sum(tensor.size_bytes for tensor in (*ends[0], *ends[1], *weights)),
+        name=found.name,
+        ops=tuple(measured),
+        device_name=spec.name,
+        **tensor_texts(reads, results),
+        latencies_ns=latencies,
+        workspace_bytes=max((op.cost.workspace_bytes for op in model.program.ops), default=0),
+        flops=sum(op.flops for op in measured),
+        memory_bytes=sum(tensor.size_bytes for tensor in (*reads, *results, *weights)),
     )
     if key is not None:
         values = {name: value for name, value in asdict(profile).items() if name != "cached"}

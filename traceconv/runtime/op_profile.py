@@ -45,21 +45,11 @@ _DTYPES = {name.lower(): number for number, (name, _) in DTYPES.items()} | {
 _KEY_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True)
-class OpProfile:
-    """A measured op. Shapes and types are written as in the log: extents separated by ',', tensors by ';'.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What was measured of an op or an expression."""
 
-    op_name          name of the op, if it is part of an expression; else its type
-    latencies_ns     durations of its task on the device, one per run
-    workspace_bytes  scratch memory while it runs
-    core_type        kind of core that computed it; None for an op without work, such as Reshape, which takes 0 ns
-    cached           whether the result is from the cache
-    """
-
-    op_name: str
-    op_type: str
     device_name: str
-    core_type: str | None
     input_shapes: str
     input_dtypes: str
     output_shapes: str
@@ -74,6 +64,22 @@ class OpProfile:
     def latencies_us(self) -> list[float]:
         """The latencies in microseconds, as RAF's op profiler reports them; latencies_ns is exact."""
         return [latency / 1000 for latency in self.latencies_ns]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpProfile(Measurement):
+    """A measured op. Shapes and types are written as in the log: extents separated by ',', tensors by ';'.
+
+    op_name          name of the op, if it is part of an expression; else its type
+    core_type        kind of core that computed it; None for an op without work, such as Reshape, which takes 0 ns
+    latencies_ns     durations of its task on the device, one per run
+    workspace_bytes  scratch memory while it runs
+    cached           whether the result is from the cache
+    """
+
+    op_name: str
+    op_type: str
+    core_type: str | None
 
 
 def profile_op(
@@ -244,17 +250,17 @@ def _run(model: CompiledModel, op_type: str, repeat: int) -> OpProfile:
     _, latencies = measure(model, repeat)
     graph = program.graph
     operands = [tensor for op in program.ops for tensor in op.operands]
+    inputs, outputs = ([graph.tensors[name] for name in names] for names in (graph.inputs, graph.outputs))
     return OpProfile(
-        op_type,
-        op_type,
-        spec.name,
-        program.ops[0].core if program.ops else None,
-        *tensor_texts(operands or [graph.tensors[name] for name in graph.inputs]),
-        *tensor_texts([graph.tensors[name] for name in graph.outputs]),
-        latencies,
-        max((op.cost.workspace_bytes for op in program.ops), default=0),
-        sum(op.flops for op in program.ops),
-        sum(tensor.size_bytes for op in program.ops for tensor in (*op.operands, *op.writes)),
+        op_name=op_type,
+        op_type=op_type,
+        core_type=program.ops[0].core if program.ops else None,
+        device_name=spec.name,
+        **tensor_texts(operands or inputs, outputs),
+        latencies_ns=latencies,
+        workspace_bytes=max((op.cost.workspace_bytes for op in program.ops), default=0),
+        flops=sum(op.flops for op in program.ops),
+        memory_bytes=sum(tensor.size_bytes for op in program.ops for tensor in (*op.operands, *op.writes)),
     )
 
 
@@ -286,25 +292,28 @@ def measure(
         totals.append(ticks * 1_000_000_000 // spec.clock_hz)
     profiles = [
         OpProfile(
-            op.name,
-            op.op_type,
-            spec.name,
-            op.core,
-            *tensor_texts(op.operands),
-            *tensor_texts(op.writes),
-            tuple(mine),
-            op.cost.workspace_bytes,
-            op.flops,
-            op.repeats * sum(tensor.size_bytes for tensor in (*op.operands, *op.writes)),
+            op_name=op.name,
+            op_type=op.op_type,
+            core_type=op.core,
+            device_name=spec.name,
+            **tensor_texts(op.operands, op.writes),
+            latencies_ns=tuple(mine),
+            workspace_bytes=op.cost.workspace_bytes,
+            flops=op.flops,
+            memory_bytes=op.repeats * sum(tensor.size_bytes for tensor in (*op.operands, *op.writes)),
         )
         for op, mine in zip(ops, latencies, strict=True)
     ]
     return profiles, tuple(totals)
 
 
-def tensor_texts(tensors: Sequence[Tensor]) -> tuple[str, str]:
-    """Return the shapes and the types of tensors, as logged."""
-    return ";".join(",".join(map(str, one.shape)) for one in tensors), ";".join(one.dtype for one in tensors)
+def tensor_texts(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> dict[str, Any]:
+    """Return the shapes and the types of inputs and outputs, as logged."""
+    texts = {}
+    for what, tensors in (("input", inputs), ("output", outputs)):
+        texts[f"{what}_shapes"] = ";".join(",".join(map(str, one.shape)) for one in tensors)
+        texts[f"{what}_dtypes"] = ";".join(one.dtype for one in tensors)
+    return texts
 
 
 # The cache
