@@ -287,6 +287,14 @@ class Store:
     def _cursor(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         return self._shared.cursor()
 
+    @contextmanager
+    def _on_run(self, run: int | str | None, what: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, int]]:
+        """A connection, and the number of the run for `what`."""
+        from traceconv.reports.run_choice import one_run
+
+        with self._cursor() as cursor:
+            yield cursor, one_run(cursor, _text(run), what)[0]
+
     @checked
     def advise(
         self,
@@ -307,12 +315,10 @@ class Store:
         overlap, so they don't add up. Raises UsageError for an unknown run, or a device without tasks.
         """
         from traceconv.analysis.advice import advise
-        from traceconv.reports.run_choice import one_run
 
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
-        with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _text(run), "advice")
+        with self._on_run(run, "advice") as (cursor, run_id):
             return advise(cursor, run_id, device=device, top=top, least_percent=least_percent)
 
     @checked
@@ -356,11 +362,9 @@ class Store:
         """
         from traceconv.analysis.critical_path import critical_path, find_steps, save_critical_path
         from traceconv.reports.question import given_steps, given_times
-        from traceconv.reports.run_choice import one_run
 
         window = given_steps(_text(steps))
-        with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _text(run), "a critical path")
+        with self._on_run(run, "a critical path") as (cursor, run_id):
             times = given_times(cursor, [run_id], _text(from_ns), _text(to_ns))
             chosen = find_steps(cursor, run_id, device=device, **window, **times)
             if not save or self._is_made:
@@ -381,8 +385,7 @@ class Store:
         from traceconv.analysis.graph_replays import align_replays, graph_replays
         from traceconv.reports.run_choice import one_run
 
-        with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _text(run), "an alignment of graph replays")
+        with self._on_run(run, "an alignment of graph replays") as (cursor, run_id):
             name = run_id if reference is None else reference
             reference_id, _ = one_run(cursor, _text(name), "a reference")
             graph_replays(cursor, run_id, reference_id)
@@ -429,7 +432,6 @@ class Store:
         """
         from traceconv.analysis.what_if import Change, parse_speed_up, what_if
         from traceconv.reports.question import given_steps, given_times
-        from traceconv.reports.run_choice import one_run
 
         factor = None if speed_up is None else parse_speed_up(speed_up)
         change = Change(
@@ -438,8 +440,7 @@ class Store:
         )  # fmt: skip
         change.check()
         window = given_steps(_text(steps))
-        with self._cursor() as cursor:
-            run_id, _ = one_run(cursor, _text(run), "a prediction")
+        with self._on_run(run, "a prediction") as (cursor, run_id):
             times = given_times(cursor, [run_id], _text(from_ns), _text(to_ns))
             return what_if(cursor, run_id, change, device=device, **window, **times)
 

@@ -23,7 +23,7 @@ def advise(
     ),
     db: Path | None = options.DB,
     cache: bool = options.CACHE,
-    device: int | None = typer.Option(None, "--device", help="Only this device."),
+    device: int | None = options.DEVICE,
     top: int | None = typer.Option(None, "--top", min=1, help="Only the N findings with the largest savings."),
     least_percent: float | None = typer.Option(
         None,

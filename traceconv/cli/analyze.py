@@ -17,7 +17,6 @@ app = typer.Typer(
     context_settings=options.HELP_NAMES,
 )
 
-_STEPS = typer.Option(None, "--steps", metavar="A-B", help="Only these steps: 3-5, 3- or -5.")
 _FROM = typer.Option(
     None,
     "--from",
@@ -25,8 +24,6 @@ _FROM = typer.Option(
     help="Start of a time window to analyse instead of steps: since the start of the run (1.5ms), or absolute ns "
     "without a unit.",
 )
-_TO = typer.Option(None, "--to", metavar="TIME", help="End of the time window.")
-_DEVICE = typer.Option(None, "--device", help="Only the steps of this device. Default: all.")
 
 
 @app.callback()
@@ -39,10 +36,10 @@ def critical_path(
     db: Path | None = options.DB,
     cache: bool = options.CACHE,
     run: str | None = options.ONE_RUN,
-    device: int | None = _DEVICE,
-    steps: str | None = _STEPS,
+    device: int | None = options.DEVICE,
+    steps: str | None = options.STEPS,
     start: str | None = _FROM,
-    end: str | None = _TO,
+    end: str | None = options.TO,
     save: bool = typer.Option(
         True, "--save/--no-save", help="Write the paths to the table critical_path of the store."
     ),
@@ -173,10 +170,10 @@ def what_if(
     db: Path | None = options.DB,
     cache: bool = options.CACHE,
     run: str | None = options.ONE_RUN,
-    device: int | None = _DEVICE,
-    steps: str | None = _STEPS,
+    device: int | None = options.DEVICE,
+    steps: str | None = options.STEPS,
     start: str | None = _FROM,
-    end: str | None = _TO,
+    end: str | None = options.TO,
     form: str | None = options.format_option(("table", "json")),
     output: Path | None = options.OUTPUT,
 ) -> None:

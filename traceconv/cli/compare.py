@@ -23,7 +23,7 @@ def compare(
     db: Path | None = options.DB,
     cache: bool = options.CACHE,
     device: int | None = typer.Option(None, "--device", help="Only this device. Default: the mean over all."),
-    steps: str | None = typer.Option(None, "--steps", metavar="A-B", help="Only these steps: 3-5, 3- or -5."),
+    steps: str | None = options.STEPS,
     warmup: int | None = typer.Option(
         None, "--warmup", min=0, help="Leading steps to leave out. Default: 1 of 3 or more, 0 with --steps from A on."
     ),

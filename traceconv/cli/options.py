@@ -99,6 +99,10 @@ COLUMNS = typer.Option(
 FORMAT = format_option(FORMATS)
 TEXT_FORMAT = format_option(TEXT_ONLY)
 
+DEVICE = typer.Option(None, "--device", metavar="N", help="Only this device. Default: all.")
+STEPS = typer.Option(None, "--steps", metavar="A-B", help="Only these steps: 3-5, 3- or -5.")
+TO = typer.Option(None, "--to", metavar="TIME", help="End of the time window.")
+
 MODEL = typer.Argument(
     ...,
     metavar="MODEL",

@@ -33,9 +33,9 @@ def report(
     cache: bool = options.CACHE,
     run: str | None = options.RUN,
     rank: str | None = options.RANK,
-    device: int | None = typer.Option(None, "--device", metavar="N", help="Only this device."),
+    device: int | None = options.DEVICE,
     step: int | None = typer.Option(None, "--step", metavar="N", help="Only this step (step.step_id)."),
-    steps: str | None = typer.Option(None, "--steps", metavar="N-M", help="Only these steps: 3-5, 3- or -5."),
+    steps: str | None = options.STEPS,
     start: str | None = typer.Option(
         None,
         "--from",
@@ -43,7 +43,7 @@ def report(
         help="Start of a time window: since the start of the run (1.5ms), or absolute ns without a unit. What counts "
         "at its borders: NAME --help.",
     ),
-    end: str | None = typer.Option(None, "--to", metavar="TIME", help="End of the time window."),
+    end: str | None = options.TO,
     peak_tflops: float | None = typer.Option(
         None, "--peak-tflops", metavar="X", help="For roofline: the devices' peak in 10^12 operations per second."
     ),
