@@ -65,7 +65,9 @@ class CsvRecords:
 
     def __post_init__(self) -> None:
         csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))
-        self._records = self._split(_lines(self.chunks))
+        self._lines = _lines(self.chunks)
+        self._pending: deque[_Line] = deque()
+        self._records = self._split()
 
     def open(self) -> tuple[str, ...]:
         """Read the header and return its cells without padding; none for an empty file."""
@@ -83,64 +85,69 @@ class CsvRecords:
             yield RecordBatch(ordinal, offsets[0], self._end - offsets[0], rows, offsets, lines)
             ordinal += len(rows)
 
-    def _split(self, lines: Iterator[_Line]) -> Iterator[tuple[int, int, list[str]]]:
-        """Yield (offset, line, cells) of each record. An open quote continues it on the next line."""
-        pending: deque[_Line] = deque()
+    def _split(self) -> Iterator[tuple[int, int, list[str]]]:
+        """Yield (offset, line, cells) of each record."""
         self._end = 0
-        # NUL bytes replaced records if more lines follow; otherwise they are padding.
+        while (line := self._next_start()) is not None:
+            if line[2].count(b'"') % 2 == 0:
+                yield from self._parsed(line, line[2])
+            else:
+                yield from self._quoted(line)
+
+    def _next_line(self) -> _Line | None:
+        return self._pending.popleft() if self._pending else next(self._lines, None)
+
+    def _next_start(self) -> _Line | None:
+        """The next line that is not blank.
+
+        NUL bytes before it replaced records; if there is no such line, they are padding.
+        """
         hole: _Line | None = None
         hole_bytes = 0
         while True:
-            first = pending.popleft() if pending else next(lines, None)
-            if first is not None and first[2].startswith(b"\0"):
-                hole = hole or first
-                first, size = _after_nul(first)
+            line = self._next_line()
+            if line is not None and line[2].startswith(b"\0"):
+                hole = hole or line
+                line, size = _after_nul(line)
                 hole_bytes += size
-            if first is not None and not first[2].strip():
-                continue
-            if hole is not None and first is not None:
-                self._lose(hole, hole_bytes, "NUL bytes instead of records")
-                hole, hole_bytes = None, 0
-            elif hole is not None:
-                message = f"{self.name}: NUL bytes at the end"
-                self.log.add(Code.PADDING, message, byte_offset=hole[0], byte_count=hole_bytes)
-            if first is None:
-                return
-            offset, number, text = first
-            if text.count(b'"') % 2 == 0:
-                yield from self._parsed(first, text)
-                continue
-            parts = [first]
-            size, closed = len(text), False
-            while size <= MAX_RECORD_BYTES:
-                line = pending.popleft() if pending else next(lines, None)
-                if line is None:
-                    break
-                if self.ragged and self.ragged.match(line[2]):  # the quote was part of a name
-                    pending.appendleft(line)
-                    break
-                parts.append(line)
-                size += len(line[2])
-                if line[2].count(b'"') % 2:
-                    closed = True
-                    break
-            joined = b"".join(part[2] for part in parts)
-            row = _cells(self._decoded(joined, offset)) if closed else None
-            if row is not None and (self._width is None or self._fits(row)):
-                self._keep(offset, joined)
-                yield offset, number, self._trimmed(row)
-                continue
-            single: list[str] | None
-            if self.ragged:
-                single = self._decoded(text, offset).rstrip("\r\n").split(",")
-            else:
-                single = _cells(self._decoded(text, offset)) if self._width is not None else None
-            if single is not None and (self._width is None or self._fits(single)):  # a quote within a cell
-                self._keep(offset, text)
-                yield offset, number, self._trimmed(single)
-            else:
-                self._lose(first, len(text), "unclosed quote")
-            pending.extendleft(reversed(parts[1:]))
+            if line is None or line[2].strip():
+                break
+        if hole is not None and line is not None:
+            self._lose(hole, hole_bytes, "NUL bytes instead of records")
+        elif hole is not None:
+            message = f"{self.name}: NUL bytes at the end"
+            self.log.add(Code.PADDING, message, byte_offset=hole[0], byte_count=hole_bytes)
+        return line
+
+    def _quoted(self, first: _Line) -> Iterator[tuple[int, int, list[str]]]:
+        """Yield the record that a line with an open quote begins. The quote continues it on the next line."""
+        offset, number, text = first
+        parts = [first]
+        size, closed = len(text), False
+        while size <= MAX_RECORD_BYTES and not closed and (line := self._next_line()) is not None:
+            if self.ragged and self.ragged.match(line[2]):  # the quote was part of a name
+                self._pending.appendleft(line)
+                break
+            parts.append(line)
+            size += len(line[2])
+            closed = line[2].count(b'"') % 2 == 1
+        joined = b"".join(part[2] for part in parts)
+        row = _cells(self._decoded(joined, offset)) if closed else None
+        if row is not None and (self._width is None or self._fits(row)):
+            self._keep(offset, joined)
+            yield offset, number, self._trimmed(row)
+            return
+        single: list[str] | None
+        if self.ragged:
+            single = self._decoded(text, offset).rstrip("\r\n").split(",")
+        else:
+            single = _cells(self._decoded(text, offset)) if self._width is not None else None
+        if single is not None and (self._width is None or self._fits(single)):  # a quote within a cell
+            self._keep(offset, text)
+            yield offset, number, self._trimmed(single)
+        else:
+            self._lose(first, len(text), "unclosed quote")
+        self._pending.extendleft(reversed(parts[1:]))
 
     def _parsed(self, line: _Line, text: bytes) -> Iterator[tuple[int, int, list[str]]]:
         offset, number, _ = line
