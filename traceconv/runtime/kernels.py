@@ -111,35 +111,9 @@ class KernelCompiler:
         dynamic: Collection[str],
     ) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
         """Return the session of a kernel, its inputs in the graph, and their names in the session."""
-        # A node with a subgraph keeps all names, since those in the subgraph can't be changed.
         keep = any(node.has_subgraph for node in nodes)
-        new_names: dict[str, str] = {"": ""}
-        inputs: list[str] = []
-        embedded: list[onnx.TensorProto] = []
-        made = {name for node in nodes for name in node.outputs}
-        fixed = _fixed_inputs(nodes)
-        protos = []
-        for node in nodes:
-            for name in node.inputs:
-                if name in new_names or name in made:
-                    continue
-                constant = constants.get(name)
-                if constant is not None and (name in fixed or _is_embedded(constant)):
-                    new_names[name] = name if keep else f"c{len(embedded)}"
-                    values = np.ascontiguousarray(constant).reshape(constant.shape)
-                    embedded.append(tensor_of(values, new_names[name]))
-                else:
-                    new_names[name] = name if keep else f"i{len(inputs)}"
-                    inputs.append(name)
-            for name in node.outputs:
-                if name:
-                    new_names[name] = name if keep else f"v{len(new_names)}"
-            proto = onnx.NodeProto()
-            proto.CopyFrom(node.proto)
-            proto.name = proto.doc_string = ""
-            proto.input[:] = [new_names[name] for name in proto.input]
-            proto.output[:] = [new_names[name] for name in node.outputs]
-            protos.append(proto)
+        new_names, inputs, embedded = _new_names(nodes, constants, keep=keep)
+        protos = [_renamed(node, new_names) for node in nodes]
         graph = helper.make_graph(
             protos,
             "kernel",
@@ -190,6 +164,45 @@ class KernelCompiler:
         known = all(isinstance(extent, int) for extent in entry.shape)
         # A scalar and a tensor of unknown rank both have the shape [] here.
         return OutputType(name, tuple(entry.shape) if known and entry.shape else None, elem_type)
+
+
+def _new_names(
+    nodes: Sequence[Node], constants: Mapping[str, Array], *, keep: bool
+) -> tuple[dict[str, str], list[str], list[onnx.TensorProto]]:
+    """Return the names of tensors in the kernel, its inputs in the graph, and the constants that are part of it.
+
+    keep  whether names stay: those in a subgraph can't be changed
+    """
+    new_names: dict[str, str] = {"": ""}
+    inputs: list[str] = []
+    embedded: list[onnx.TensorProto] = []
+    made = {name for node in nodes for name in node.outputs}
+    fixed = _fixed_inputs(nodes)
+    for node in nodes:
+        for name in node.inputs:
+            if name in new_names or name in made:
+                continue
+            constant = constants.get(name)
+            if constant is not None and (name in fixed or _is_embedded(constant)):
+                new_names[name] = name if keep else f"c{len(embedded)}"
+                values = np.ascontiguousarray(constant).reshape(constant.shape)
+                embedded.append(tensor_of(values, new_names[name]))
+            else:
+                new_names[name] = name if keep else f"i{len(inputs)}"
+                inputs.append(name)
+        for name in node.outputs:
+            if name:
+                new_names[name] = name if keep else f"v{len(new_names)}"
+    return new_names, inputs, embedded
+
+
+def _renamed(node: Node, new_names: Mapping[str, str]) -> onnx.NodeProto:
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    proto.name = proto.doc_string = ""
+    proto.input[:] = [new_names[name] for name in proto.input]
+    proto.output[:] = [new_names[name] for name in node.outputs]
+    return proto
 
 
 def _is_embedded(constant: Array) -> bool:
