@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import duckdb
 import numpy as np
@@ -13,6 +14,7 @@ from traceconv.base.integers import LARGEST
 from traceconv.normalize.enclosing_slices import OpenSlices, Probes, Slices
 from traceconv.normalize.sort.spool import Spool
 from traceconv.store.arrow_rows import GroupedInserts, execute_with, fetch_with
+from traceconv.store.sections import section
 from traceconv.store.time_chunks import time_chunks
 
 #: A gap of a device; `known`: whether the device is.
@@ -21,92 +23,9 @@ GAP = np.dtype([("run_id", "<i8"), ("device_id", "<i8"), ("start_ns", "<i8"), ("
 _CHUNK_ROWS = 100_000
 #: Shorter ranges and calls are not looked at.
 _SLICE_NS = 2500
-_LOADS, _SYNCS = "(?i)data_?loader|get_?next", "(?i)synchroni[sz]e"
+_sql = partial(section, __name__, slice_ns=_SLICE_NS, loads="(?i)data_?loader|get_?next", syncs="(?i)synchroni[sz]e")
 
-# The next task is the first in the source of those that start when the gap ends. Its call's thread is looked at if the
-# gap is launched late.
-_NEXT = """
-SELECT g.rowid AS number, g.run_id, g.device_id, g.start_ns, g.end_ns, t.id AS task_id, t.name AS task_name,
-       t.stream_id, t.submit_ns, t.stream_wait_ns, {thread} AS thread_id, {track} AS track,
-       t.submit_ns::HUGEINT - g.start_ns >= g.end_ns::HUGEINT - t.submit_ns AS is_late
-FROM temp.gap AS g
-JOIN task AS t ON t.run_id = g.run_id AND t.start_ns = g.end_ns AND t.device_id IS NOT DISTINCT FROM g.device_id
-{calls}
-WHERE g.start_ns BETWEEN {start} AND {last} AND t.start_ns BETWEEN {start} AND {last_ns}
-  AND t.kind IS DISTINCT FROM 'sync' AND t.dur_ns IS NOT NULL
-"""
-# DuckDB reads only the row groups of a table that these bounds allow.
-_LAST_TASK = "SELECT max(end_ns) FROM temp.gap WHERE start_ns BETWEEN {start} AND {last}"
-_CALL_BOUNDS = """
-SELECT coalesce(min(api_id), 0), coalesce(max(api_id), 0) FROM task WHERE start_ns BETWEEN {start} AND {last_ns}
-"""
-_CALLS = """
-LEFT JOIN (FROM api WHERE id BETWEEN {first_id} AND {last_id}) AS a ON a.run_id = t.run_id AND a.id = t.api_id
-LEFT JOIN temp.gap_thread AS h ON h.run_id = a.run_id AND h.track_id = a.track_id
-"""
-_THREADS = """
-CREATE OR REPLACE TEMP TABLE gap_thread AS
-SELECT run_id, track_id, row_number() OVER (ORDER BY run_id, track_id) AS track
-FROM (SELECT DISTINCT run_id, track_id FROM api WHERE run_id IN ({runs}) AND track_id IS NOT NULL)
-WHERE EXISTS (FROM task WHERE run_id IN ({runs}) AND api_id IS NOT NULL)
-"""
-# A pattern takes longer than everything else here: once per name. In a CTE, DuckDB would move the
-# condition to where the names are not distinct yet.
-_NAMES = f"""
-CREATE OR REPLACE TEMP TABLE gap_name AS
-SELECT name, regexp_matches(name, '{_LOADS}') AS loads, regexp_matches(name, '{_SYNCS}') AS syncs
-FROM (
-  SELECT DISTINCT name
-  FROM (
-    SELECT DISTINCT name FROM "range" WHERE run_id IN ({{runs}})
-    UNION ALL SELECT DISTINCT name FROM api WHERE run_id IN ({{runs}})
-  )
-)
-WHERE loads OR syncs
-"""  # noqa: S608 - our own words
-_HOST = f"""
-SELECT r.run_id, r.track_id, r.id, r.name, r.start_ns, r.start_ns + r.dur_ns AS end_ns
-FROM (SELECT run_id, track_id, id, name, start_ns, dur_ns FROM "range"
-      UNION ALL SELECT run_id, track_id, id, name, start_ns, dur_ns FROM api) AS r
-WHERE r.run_id IN ({{runs}}) AND r.dur_ns >= {_SLICE_NS} AND TRY(r.start_ns + r.dur_ns) IS NOT NULL
-"""  # noqa: S608 - our own words
-_TIMES = """
-SELECT h.start_ns AS ts_ns
-FROM ({host}) AS h
-SEMI JOIN temp.gap_thread AS t ON t.run_id = h.run_id AND t.track_id = h.track_id
-UNION ALL
-"""
 _GAP_TIMES = "SELECT start_ns AS ts_ns FROM temp.gap"
-_SLICES = """
-SELECT t.track, h.start_ns, h.end_ns, h.id, coalesce(n.loads, false) AS loads, coalesce(n.syncs, false) AS syncs
-FROM ({host}) AS h
-JOIN temp.gap_thread AS t ON t.run_id = h.run_id AND t.track_id = h.track_id
-LEFT JOIN temp.gap_name AS n ON n.name = h.name
-WHERE h.start_ns BETWEEN {start} AND {last}
-"""
-_HOST_NAMES = """
-SELECT h.number, r.name
-FROM host_rows AS h
-JOIN (SELECT run_id, id, name FROM "range" UNION ALL SELECT run_id, id, name FROM api) AS r
-  ON r.run_id = h.run_id AND r.id = h.host_id
-WHERE r.id BETWEEN {first_id} AND {last_id}
-"""
-_INSERT = """
-INSERT INTO device_gap BY NAME
-SELECT run_id, device_id, start_ns, end_ns,
-       CASE WHEN submit_ns IS NULL THEN NULL
-            WHEN submit_ns <= start_ns AND stream_wait_ns <> TRY(end_ns - start_ns) THEN 'dependency'
-            WHEN NOT is_late THEN 'launch'
-            WHEN loads THEN 'data_loading'
-            WHEN syncs THEN 'synchronisation'
-            ELSE 'host' END AS cause,
-       CASE WHEN submit_ns IS NOT NULL
-            THEN TRY_CAST(greatest(0, least(submit_ns, end_ns)::HUGEINT - start_ns) AS BIGINT)
-       END AS host_wait_ns,
-       TRY_CAST(end_ns::HUGEINT - submit_ns AS BIGINT) AS launch_delay_ns,
-       host_id, host_name, task_id, task_name, stream_id, thread_id
-FROM gap_rows
-"""
 _TEMPORARY = ("gap", "gap_thread", "gap_name")
 
 
@@ -116,11 +35,11 @@ def fill_gaps(connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: 
         return
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     execute_with(connection, "CREATE OR REPLACE TEMP TABLE gap AS FROM gap_rows", "gap_rows", _gap_rows(gaps))
-    connection.execute(_THREADS.format(runs=chosen))
+    connection.execute(_sql("threads", runs=chosen))
     has_threads = bool(connection.execute("FROM temp.gap_thread LIMIT 1").fetchall())
     threads = _Threads(connection, chosen) if has_threads else None
-    times = (_TIMES.format(host=threads.host) if threads else "") + _GAP_TIMES
-    inserts = GroupedInserts(connection, _INSERT, "gap_rows")
+    times = (_sql("times", host=threads.host) + "\n" if threads else "") + _GAP_TIMES
+    inserts = GroupedInserts(connection, _sql("insert"), "gap_rows")
     for start, end in time_chunks(connection, times, _CHUNK_ROWS):
         rows = _next_tasks(connection, start, end, has_threads=has_threads)
         inserts.add(threads.look(rows, start, end) if threads else _with_hosts(rows))
@@ -144,13 +63,13 @@ def _gap_rows(gaps: Spool) -> pa.RecordBatchReader:
 def _next_tasks(connection: duckdb.DuckDBPyConnection, start: int, end: int, *, has_threads: bool) -> pa.Table:
     """Return the gaps that begin in a range of time, each with its next task and the thread that launched it."""
     within = {"start": start, "last": end - 1}
-    [(last_ns,)] = connection.execute(_LAST_TASK.format(**within)).fetchall()
+    [(last_ns,)] = connection.execute(_sql("last_task", **within)).fetchall()
     within["last_ns"] = start if last_ns is None else last_ns
     thread, track, calls = "NULL::BIGINT", "NULL::BIGINT", ""
     if has_threads:
-        [(first_id, last_id)] = connection.execute(_CALL_BOUNDS.format(**within)).fetchall()
-        thread, track, calls = "a.track_id", "h.track", _CALLS.format(first_id=first_id, last_id=last_id)
-    statement = _NEXT.format(**within, thread=thread, track=track, calls=calls)
+        [(first_id, last_id)] = connection.execute(_sql("call_bounds", **within)).fetchall()
+        thread, track, calls = "a.track_id", "h.track", _sql("calls", first_id=first_id, last_id=last_id)
+    statement = _sql("next_tasks", **within, thread=thread, track=track, calls=calls)
     rows = connection.sql(statement).to_arrow_table()
     number = rows.column("number").to_numpy()
     order = np.lexsort((rows.column("task_id").to_numpy(), number))
@@ -168,10 +87,10 @@ class _Threads:
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, runs: str) -> None:
-        self.host = _HOST.format(runs=runs)
+        self.host = _sql("host", runs=runs)
         self._connection = connection
         #: Creates the table of names; None: was executed.
-        self._create_names: str | None = _NAMES.format(runs=runs)
+        self._create_names: str | None = _sql("names", runs=runs)
         self._open = OpenSlices()
         #: Gaps that are halfway to their launches in a later range of time, and whether their threads synchronised when
         #: they began.
@@ -216,7 +135,7 @@ class _Threads:
         if self._create_names is not None:
             self._connection.execute(self._create_names)
             self._create_names = None
-        table = self._connection.sql(_SLICES.format(host=self.host, start=start, last=end - 1)).to_arrow_table()
+        table = self._connection.sql(_sql("slices", host=self.host, start=start, last=end - 1)).to_arrow_table()
         track, start_ns, end_ns, ids = (_numbers(table, name) for name in ("track", "start_ns", "end_ns", "id"))
         return Slices(track, start_ns, end_ns, ids, _flags(table, "loads"), _flags(table, "syncs"))
 
@@ -226,7 +145,7 @@ class _Threads:
         if not len(numbers):
             return pa.nulls(len(hosts), pa.string())
         known = hosts[numbers]
-        query = _HOST_NAMES.format(first_id=known.min(), last_id=known.max())
+        query = _sql("host_names", first_id=known.min(), last_id=known.max())
         columns = {
             "number": pa.array(numbers),
             "run_id": pa.array(run_ids[numbers]),

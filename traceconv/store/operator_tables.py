@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import duckdb
@@ -19,6 +20,7 @@ from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.store.arrow_rows import GroupedInserts, execute_with
 from traceconv.store.catalogue import define
 from traceconv.store.path_tables import link_tasks
+from traceconv.store.sections import section
 
 #: Keys of the arguments in an event's args; older versions of PyTorch write the second.
 _KEYS = """['$."Input Dims"', '$."Input dims"', '$."Input type"', '$."Concrete Inputs"']"""
@@ -27,195 +29,12 @@ _MAX_LEVELS = 512
 #: Levels after which slices are dropped that no operator encloses. Few traces have more, and all are read for each.
 _FEW_LEVELS = 4
 
-# A join of all rows would exceed the memory limit. Of one run, the first row is enough. Most args have no inputs, for
-# which one search takes half as long as two.
-_RUNS = """
-WITH with_shapes AS MATERIALIZED (
-  SELECT {distinct} run_id FROM "range"
-  WHERE run_id IN ({runs}) AND kind = 'host_op'
-    AND contains(args, '"Input ') AND (contains(args, '"Input Dims"') OR contains(args, '"Input dims"'))
-  {limit}
-), with_tasks AS MATERIALIZED (
-  SELECT DISTINCT run_id FROM task WHERE run_id IN ({runs})
-)
-SELECT run_id FROM with_shapes SEMI JOIN with_tasks USING (run_id) ORDER BY run_id
-"""
-# With capture_overload_names, PyTorch's profiler adds the overload: aten::add.Tensor.
-_OVERLOADS = """
-INSERT INTO temp.formula_name
-SELECT name
-FROM (SELECT DISTINCT name FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op' AND contains(name, '.'))
-WHERE split_part(name, '.', 1) IN (FROM temp.formula_name)
-"""
-_LAUNCHED = """
-CREATE OR REPLACE TEMP TABLE launched AS
-SELECT t.run_id, t.id, t.api_id, f.range_id AS slice_id
-FROM task AS t
-LEFT JOIN temp.linked AS f ON f.run_id = t.run_id AND f.id = t.id
-WHERE t.run_id IN ({runs}) AND t.kind IS DISTINCT FROM 'sync' AND coalesce(t.api_id, f.range_id) IS NOT NULL
-"""
-_FRONTIER = """
-CREATE OR REPLACE TEMP TABLE frontier AS
-SELECT run_id, slice_id, slice_id AS at_id, NULL::BIGINT AS first_id, true AS by_formula
-FROM (SELECT run_id, api_id AS slice_id FROM temp.launched UNION SELECT run_id, slice_id FROM temp.launched)
-WHERE slice_id IS NOT NULL
-"""
-# first_id: the innermost operator, which counts if none around it has a formula. by_formula: whether one may have.
-_STEP_UP = """
-CREATE OR REPLACE TEMP TABLE reached AS
-SELECT f.run_id, f.slice_id, f.by_formula, n.id, n.parent_id, n.has_formula,
-       coalesce(f.first_id, CASE WHEN n.is_op THEN n.id END) AS first_id
-FROM temp.frontier AS f
-JOIN (
-  SELECT run_id, id, parent_id, kind = 'host_op' AS is_op,
-         kind = 'host_op' AND name IN (FROM temp.formula_name) AS has_formula
-  FROM "range" WHERE run_id IN ({runs})
-  UNION ALL
-  SELECT run_id, id, parent_id, false, false FROM api WHERE run_id IN ({runs})
-) AS n ON n.run_id = f.run_id AND n.id = f.at_id
-"""
-_FOUND = """
-INSERT INTO temp.found
-SELECT run_id, slice_id, CASE WHEN has_formula THEN id ELSE first_id END
-FROM temp.reached
-WHERE has_formula OR (first_id IS NOT NULL AND (parent_id IS NULL OR NOT by_formula))
-"""
-_NEXT = """
-CREATE OR REPLACE TEMP TABLE frontier AS
-SELECT run_id, slice_id, parent_id AS at_id, first_id, by_formula
-FROM temp.reached
-WHERE NOT has_formula AND parent_id IS NOT NULL AND (first_id IS NULL OR by_formula)
-"""
-# How far the operators reach that started until then: one encloses a slice if it reaches the slice's end.
-_REACH = """
-CREATE OR REPLACE TEMP TABLE reach AS
-SELECT run_id, track_id, start_ns, max(end_ns) OVER until AS op_end_ns,
-       max(CASE WHEN has_formula THEN end_ns END) OVER until AS formula_end_ns
-FROM (
-  SELECT run_id, track_id, start_ns, coalesce(TRY(start_ns + dur_ns), 9223372036854775807) AS end_ns,
-         name IN (FROM temp.formula_name) AS has_formula
-  FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'
-)
-WINDOW until AS (PARTITION BY run_id, track_id ORDER BY start_ns)
-"""
-_ENCLOSED = """
-CREATE OR REPLACE TEMP TABLE enclosed AS
-SELECT f.* EXCLUDE (by_formula), coalesce(r.op_end_ns >= s.end_ns, false) AS by_op,
-       coalesce(r.formula_end_ns >= s.end_ns, false) AS by_formula
-FROM temp.frontier AS f
-JOIN (
-  SELECT n.run_id, n.id, n.track_id, n.start_ns, coalesce(TRY(n.start_ns + n.dur_ns), n.start_ns) AS end_ns
-  FROM (
-    SELECT run_id, id, track_id, start_ns, dur_ns FROM "range" WHERE run_id IN ({runs})
-    UNION ALL
-    SELECT run_id, id, track_id, start_ns, dur_ns FROM api WHERE run_id IN ({runs})
-  ) AS n
-  SEMI JOIN temp.frontier AS f ON f.run_id = n.run_id AND f.slice_id = n.id
-) AS s ON s.run_id = f.run_id AND s.id = f.slice_id
-ASOF LEFT JOIN temp.reach AS r ON r.run_id = s.run_id AND r.track_id = s.track_id AND r.start_ns <= s.start_ns
-"""
-_ALONE = """
-INSERT INTO temp.found
-SELECT run_id, slice_id, first_id FROM temp.enclosed WHERE first_id IS NOT NULL AND NOT by_formula
-"""
-_ENCLOSED_NEXT = """
-CREATE OR REPLACE TEMP TABLE frontier AS
-SELECT run_id, slice_id, at_id, first_id, by_formula FROM temp.enclosed
-WHERE CASE WHEN first_id IS NULL THEN by_op ELSE by_formula END
-"""
-# In the order of names.
-_NAMES = """
-CREATE OR REPLACE TEMP TABLE operator_name AS
-SELECT name, row_number() OVER (ORDER BY name) AS number, name IN (FROM temp.formula_name) AS has_formula
-FROM (SELECT DISTINCT name FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op')
-"""
-# Only formulas need the values, of which some calls have a new one each.
-_CALLS = f"""
-SELECT run_id, id, number AS name, coalesce(given[1], given[2])::VARCHAR AS dims, given[3]::VARCHAR AS types,
-       CASE WHEN has_formula THEN given[4]::VARCHAR END AS "values"
-FROM (
-  SELECT r.run_id, r.id, n.number, n.has_formula, json_extract(r.args, {_KEYS}) AS given
-  FROM "range" AS r
-  SEMI JOIN (FROM (SELECT run_id, range_id AS id FROM temp.found) WHERE {{part}}) AS f
-    ON f.run_id = r.run_id AND f.id = r.id
-  JOIN temp.operator_name AS n ON n.name IS NOT DISTINCT FROM r.name
-  WHERE r.run_id IN ({{runs}}) AND r.{{part}}
-)
-"""  # noqa: S608 - our own words
-_SORTED = """
-SELECT run_id, id, name, dims, types, "values" FROM temp.operator_call
-ORDER BY run_id, name, dims, types, "values"
-"""
-# Of operators inside each other, the inner one does the work: the next product that starts does so before the end. A
-# join of each operator with those inside takes time quadratic in their number.
-_OUTER = """
-CREATE OR REPLACE TEMP TABLE outer_call AS
-SELECT run_id, id
-FROM (
-  SELECT r.run_id, r.id, k.is_composite, coalesce(TRY(r.start_ns + r.dur_ns), 9223372036854775807) AS end_ns,
-         min(CASE WHEN k.is_matrix THEN r.start_ns END) OVER later AS next_ns
-  FROM (FROM temp.known_call WHERE is_composite OR is_matrix) AS k
-  JOIN "range" AS r ON r.run_id = k.run_id AND r.id = k.id
-  WHERE r.run_id IN ({runs})
-  WINDOW later AS (
-    PARTITION BY r.run_id, r.track_id ORDER BY r.start_ns, r.depth, r.id
-    ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
-)
-WHERE is_composite AND next_ns < end_ns
-"""
 #: Place of the call_kind that a task `t` gives its call.
 TASK_RANK = """
 CASE WHEN coalesce(t.kind, 'compute') = 'compute' THEN 0 WHEN t.kind = 'collective' THEN 1
      WHEN regexp_matches(t.name, '(?i)DtoD|device.to.device|memset') THEN 2 ELSE 3 END
 """
-# Operators around the call before those that a flow links.
-_BY_CALL = """
-SELECT l.run_id, l.task_id, f.range_id
-FROM (FROM (SELECT run_id, id AS task_id, api_id AS id FROM temp.launched) WHERE {part}) AS l
-JOIN (FROM (SELECT run_id, slice_id AS id, range_id FROM temp.found) WHERE {part}) AS f
-  ON f.run_id = l.run_id AND f.id = l.id
-"""
-_BY_FLOW = """
-INSERT INTO temp.placed
-SELECT l.run_id, l.id, f.range_id
-FROM (FROM temp.launched WHERE slice_id IS NOT NULL) AS l
-JOIN temp.found AS f ON f.run_id = l.run_id AND f.slice_id = l.slice_id
-ANTI JOIN temp.placed AS p ON p.run_id = l.run_id AND p.task_id = l.id
-"""
-_TASKS = """
-SELECT c.run_id, c.id, c.operator_id, c.range_id, t.device_id, t.step_id, t.op_id, t.kind, t.start_ns, t.dur_ns,
-       {rank} AS rank
-FROM (
-  SELECT p.run_id, p.task_id AS id, k.id AS range_id,
-         CASE WHEN o.id IS NULL THEN k.operator_id ELSE k.bare_id END AS operator_id
-  FROM (FROM (SELECT run_id, task_id, range_id AS id FROM temp.placed) WHERE {part}) AS p
-  JOIN (FROM temp.known_call WHERE {part}) AS k ON k.run_id = p.run_id AND k.id = p.id
-  LEFT JOIN (FROM temp.outer_call WHERE {part}) AS o ON o.run_id = p.run_id AND o.id = p.id
-) AS c
-JOIN task AS t ON t.run_id = c.run_id AND t.id = c.id
-WHERE t.run_id IN ({runs})
-"""
-_INSERT_TASKS = """
-INSERT INTO task_operator BY NAME
-SELECT * EXCLUDE (rank), ['compute', 'collective', 'copy', 'transfer'][1 + rank] AS call_kind,
-       'recorded' AS attribution
-FROM task_rows
-"""
-# It takes longer than everything else here: once per name, and only where no formula has one.
-_CATEGORIES = """
-CREATE OR REPLACE TEMP TABLE operator_category AS
-SELECT n.number, kernel_category(n.name) AS category
-FROM temp.operator_name AS n
-SEMI JOIN name_rows AS r ON r.name = n.number
-"""
-# Numbers of names are consecutive.
-_NAMED = """
-SELECT n.name, c.category
-FROM temp.operator_name AS n
-LEFT JOIN temp.operator_category AS c USING (number)
-WHERE n.number BETWEEN {min} AND {max}
-ORDER BY n.number
-"""
+_sql = partial(section, __name__, keys=_KEYS, rank=TASK_RANK)
 #: Calls whose work is computed at once.
 _PART_ROWS = 1 << 14
 #: Rows that are joined at once. A join of all may exceed the memory limit, although DuckDB spills.
@@ -244,33 +63,32 @@ def fill_operators(
         return
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     distinct, limit = ("", "LIMIT 1") if len(runs) == 1 else ("DISTINCT", "")
-    with_shapes = connection.execute(_RUNS.format(runs=chosen, distinct=distinct, limit=limit)).fetchall()
+    with_shapes = connection.execute(_sql("runs", runs=chosen, distinct=distinct, limit=limit)).fetchall()
     if not with_shapes:
         return
     if not linked:
         link_tasks(connection, runs)
-    within = {"runs": ", ".join(f"{run_id:d}" for (run_id,) in with_shapes), "rank": TASK_RANK}
+    chosen = ", ".join(f"{run_id:d}" for (run_id,) in with_shapes)
     # DuckDB would compare the texts of a list with each name, one after another.
     formulas = pa.table({"name": pa.array(names_with_formula(), pa.string())})
     execute_with(connection, "CREATE OR REPLACE TEMP TABLE formula_name AS FROM formula_rows", "formula_rows", formulas)
-    connection.execute(_OVERLOADS.format(**within))
-    connection.execute(_LAUNCHED.format(**within))
-    _find_calls(connection, within["runs"])
+    connection.execute(_sql("overloads", runs=chosen))
+    _find_calls(connection, chosen)
     step_done()
-    connection.execute(_NAMES.format(**within))
-    calls = _CALLS.format(**within, part="{part}")
+    connection.execute(_sql("names", runs=chosen))
+    calls = _sql("calls", runs=chosen, part="{part}")
     _create_in_parts(connection, "operator_call", calls, _parts(connection, "range_id", "found"))
     operators = SpilledRows(OPERATOR_SCHEMA)
     try:
         count = _number_calls(connection, operators)
         step_done()
-        connection.execute(_OUTER.format(**within))
-        _create_in_parts(connection, "placed", _BY_CALL, _parts(connection, "api_id", "launched"))
-        connection.execute(_BY_FLOW)
+        connection.execute(_sql("outer_calls", runs=chosen))
+        _create_in_parts(connection, "placed", _sql("by_call", part="{part}"), _parts(connection, "api_id", "launched"))
+        connection.execute(_sql("by_flow"))
         used = np.zeros(count + 1, np.bool_)
-        inserts = GroupedInserts(connection, _INSERT_TASKS, "task_rows")
+        inserts = GroupedInserts(connection, _sql("insert_tasks"), "task_rows")
         for part in _parts(connection, "range_id", "placed"):
-            tasks = _tasks(connection, _TASKS.format(**within, part=part))
+            tasks = _tasks(connection, _sql("tasks", runs=chosen, part=part))
             used[tasks.column("operator_id").to_numpy()] = True
             inserts.add(tasks)
         inserts.end()
@@ -308,14 +126,11 @@ def _create_in_parts(connection: duckdb.DuckDBPyConnection, table: str, query: s
 
 def _find_calls(connection: duckdb.DuckDBPyConnection, runs: str) -> None:
     """Fill `found` with the operator of each slice that launches tasks: the slice itself or one around it."""
-    connection.execute(_FRONTIER)
-    connection.execute("CREATE OR REPLACE TEMP TABLE found (run_id BIGINT, slice_id BIGINT, range_id BIGINT)")
+    connection.execute(_sql("launched", runs=runs))
     for level in range(_MAX_LEVELS):
         if level == _FEW_LEVELS:
-            for statement in (_REACH, _ENCLOSED, _ALONE, _ENCLOSED_NEXT):
-                connection.execute(statement.format(runs=runs))
-        for statement in (_STEP_UP, _FOUND, _NEXT):
-            connection.execute(statement.format(runs=runs))
+            connection.execute(_sql("enclosed", runs=runs))
+        connection.execute(_sql("step_up", runs=runs))
         [(rest,)] = connection.execute("SELECT count(*) FROM temp.frontier").fetchall()
         if not rest:
             break
@@ -327,7 +142,7 @@ def _number_calls(connection: duckdb.DuckDBPyConnection, operators: SpilledRows)
     distinct = DistinctOperators(dict(with_formula))
     calls = Spool(CALL)
     try:
-        for batch in connection.sql(_SORTED).to_arrow_reader(_PART_ROWS):
+        for batch in connection.sql(_sql("sorted_calls")).to_arrow_reader(_PART_ROWS):
             for first in range(0, batch.num_rows, _PART_ROWS):
                 rows, added = distinct.take(batch.slice(first, _PART_ROWS))
                 calls.append(rows)
@@ -346,7 +161,7 @@ def _number_calls(connection: duckdb.DuckDBPyConnection, operators: SpilledRows)
 
 
 def _tasks(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """Return rows for _INSERT_TASKS, of which all tasks of a call are in one part."""
+    """Return rows for the section insert_tasks, of which all tasks of a call are in one part."""
     rows = connection.sql(query).to_arrow_table()
     ranks, is_first = _within_calls(rows)
     return (
@@ -391,7 +206,7 @@ def _insert_operators(connection: duckdb.DuckDBPyConnection, operators: SpilledR
         wanted = used[batch.column("operator_id").to_numpy()] & batch.column("category").is_null().to_numpy(False)
         names.append(np.unique(batch.column("name").to_numpy()[wanted]))
     name_rows = pa.table({"name": pa.array(np.unique(np.concatenate(names)))})
-    execute_with(connection, _CATEGORIES, "name_rows", name_rows)
+    execute_with(connection, _sql("categories"), "name_rows", name_rows)
     inserts = GroupedInserts(connection, "INSERT INTO operator BY NAME FROM operator_rows", "operator_rows")
     for _, batch in operators.batches():
         batch = batch.filter(pa.array(used[batch.column("operator_id").to_numpy()]))
@@ -404,7 +219,7 @@ def _named(connection: duckdb.DuckDBPyConnection, rows: pa.RecordBatch) -> pa.Re
     """Return operators with their names and categories; so far, names are numbers."""
     numbers = rows.column("name")
     bounds = pc.min_max(numbers).as_py()
-    names = connection.sql(_NAMED.format(**bounds)).to_arrow_table().combine_chunks()
+    names = connection.sql(_sql("named", **bounds)).to_arrow_table().combine_chunks()
     places = pc.subtract(numbers, bounds["min"]).cast(pa.int32())
     texts = [
         pa.DictionaryArray.from_arrays(places, names.column(column).chunk(0)).cast(pa.string())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 
 import duckdb
 import numpy as np
@@ -26,7 +27,7 @@ from traceconv.normalize.range_paths import (
 from traceconv.normalize.sort.spool import Spool
 from traceconv.schema.ddl import quote_text
 from traceconv.store.arrow_rows import execute_with
-from traceconv.store.sections import sections
+from traceconv.store.sections import section
 from traceconv.store.time_chunks import time_chunks
 
 #: Slices and tasks that are read at once.
@@ -46,15 +47,10 @@ PATH_NAME = (
     "CASE WHEN starts_with(r.name, 'ProfilerStep#') "
     "THEN regexp_replace(r.name, '^ProfilerStep#[0-9]+$', 'ProfilerStep*') ELSE coalesce(r.name, '') END"
 )
-_VALUES = {
-    "path_name": PATH_NAME,
-    "null": "(-9223372036854775807 - 1)",
-    "operator": OPERATOR,
-    "other_range": OTHER_RANGE,
-    "host": HOST,
-    "call": CALL,
-    "other_names": OTHER_NAMES,
-}
+_sql = partial(
+    section, __name__, path_name=PATH_NAME, null="(-9223372036854775807 - 1)", operator=OPERATOR,
+    other_range=OTHER_RANGE, host=HOST, call=CALL, other_names=OTHER_NAMES,
+)  # fmt: skip
 _NONE_LINKED = "CREATE OR REPLACE TEMP TABLE linked (run_id BIGINT, id BIGINT, range_id BIGINT)"
 _PLACE_NAMES = ["run_id", "id", "path", "class"]
 _TEMPORARY = ("range_place", "call_place", "path_name")
@@ -79,10 +75,6 @@ def fill_paths(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> No
             _Pass(connection, chosen, with_ranges).insert(at_once=True)
         for name in _TEMPORARY:
             connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
-
-
-def _sql(section: str, **values: object) -> str:
-    return sections(__name__)[section].format(**_VALUES, **values)
 
 
 def _groups(connection: duckdb.DuckDBPyConnection, runs: list[int]) -> Iterator[list[tuple[int, int]]]:

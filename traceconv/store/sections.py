@@ -13,9 +13,13 @@ from importlib import resources
 _SECTION = re.compile(r"^--- (\w+)\n", re.MULTILINE)
 
 
+def section(module: str, name: str, /, **values: object) -> str:
+    """Return a section of a module's file with these values in it."""
+    return _sections(module)[name].format(**values)
+
+
 @cache
-def sections(module: str) -> Mapping[str, str]:
-    """Return the sections of a module's file, given the module's name, by their names."""
+def _sections(module: str) -> Mapping[str, str]:
     package, _, name = module.rpartition(".")
     text = (resources.files(package) / f"{name}.sql").read_text("utf-8")
     _, *parts = _SECTION.split(text)
