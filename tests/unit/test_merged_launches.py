@@ -137,6 +137,17 @@ def test_trust_names_devices_of_several_ranks_with_one_number(tmp_path: Path) ->
     assert query(stored(tmp_path, merged((1000, 0), (2000, 1))), sql) == []
 
 
+def test_trust_names_threads_with_the_numbers_of_a_stream(tmp_path: Path) -> None:
+    """The process of a container has number 1, like a device."""
+    events = [{**event, "tid": 7} for event in rank(1, 1, {1: 10}, 50)]
+    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 7, "ts": 9, "dur": 60}
+    sql = "SELECT count, total_count, affected_ns FROM trust WHERE finding = 'shared_threads'"
+    store = stored(tmp_path, [*events, operator])
+    assert query(store, sql) == [(2, None, 62_000)]
+    store.unlink()
+    assert query(stored(tmp_path, [*rank(1, 1, {1: 10}, 50), operator | {"tid": 1}]), sql) == []
+
+
 def test_equal_ids_in_two_files_are_independent(tmp_path: Path) -> None:
     paths = []
     for name, events in (("rank0", ONE), ("rank1", OTHER)):
