@@ -401,6 +401,18 @@ def host_steps(run_id: int, draw: random.Random, factor: float = 1.0, interrupte
     }
 
 
+def device_steps(run_id: int, draw: random.Random, factor: float = 1.0, interrupted: float = 0.0) -> dict[str, Any]:
+    """The same, with tasks of 1 µs that the host launches."""
+    rows = host_steps(run_id, draw, factor, interrupted)
+    rows["task"] = [
+        {"run_id": run_id, "id": row["id"], "kind": "compute", "name": row["name"], "start_ns": row["start_ns"],
+         "dur_ns": 1_000}
+        for row in rows["range"] if row["kind"] == "host_op"
+    ]  # fmt: skip
+    del rows["range"]
+    return rows
+
+
 def test_fail_over_of_a_host_finds_changes_and_not_a_busy_machine(make_store: MakeStore, command: Command) -> None:
     draw = random.Random(8)
     kinds = {"quiet": (1, 0), "slower": (1.08, 0), "busy": (1, 0.1), "lost": (1.08, 0.1), "slow": (2, 0.1)}
@@ -421,6 +433,20 @@ def test_fail_over_of_a_host_finds_changes_and_not_a_busy_machine(make_store: Ma
     )
     assert re.search(r"limit 5 %, raised to \d\d\.\d\d % as steps of the new run are disturbed: not exceeded", shown)
     assert "busy time" not in shown
+
+
+def test_fail_over_of_devices_that_wait_for_a_busy_host(make_store: MakeStore, command: Command) -> None:
+    """Some steps of both are interrupted, so that nine tenths of them overlap."""
+    draw = random.Random(8)
+    made = [device_steps(run, draw, 1 if run < 4 else 1.3, 0.02) for run in range(1, 7)]
+    store = make_store(**{table: [row for one in made for row in one[table]] for table in made[0]})
+    pairs = [traceconv.compare(a, b, db=store, fail_over="5%") for a in (1, 2, 3) for b in range(1, 7)]
+    assert [one.failed for one in pairs] == 3 * [False, False, False, True, True, True]
+    assert not any(one.slower_percent > 5 for one in pairs)
+    shown = command("compare", "1", "4", "--db", store, "--fail-over", "5%", code=4).out
+    assert "busy time" in shown and "undisturbed step: +2" in shown
+    few = traceconv.compare(1, 4, db=store, steps="0-18", fail_over="5%")
+    assert few.undisturbed_percent is None and not few.failed
 
 
 def test_output_is_the_same_each_time_and_that_of_python(

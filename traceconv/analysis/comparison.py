@@ -29,8 +29,10 @@ VERSION = 1
 _LEAST_COMMON = 0.5
 #: Steps of one run are slower than those of another if these quantiles are: nine tenths against nine tenths.
 _FAST, _SLOW = 0.1, 0.9
-#: Median step of a host, in undisturbed steps, up to which the limit isn't raised.
-_DISTURBED = 1.25
+#: Median step, in undisturbed steps, up to which the limit isn't raised: of a host, and of devices that wait for one.
+_DISTURBED = {True: 1.25, False: 1.05}
+#: Fewer steps of a device are seldom undisturbed.
+_LEAST_STEPS = 20
 #: Kernels that a row names.
 _NAMED_KERNELS = 3
 
@@ -130,8 +132,10 @@ class Comparison:
     p50_percent        change of the median step in percent, and its 95 % interval; no interval if a run has one step
     busy_percent       change of the mean busy time, in percent of the base's mean step, and its interval
     slower_percent     by how much nine tenths of the new steps are slower than nine tenths of the base's
-    undisturbed_percent  change of the step that no other process disturbs; None: a run on a device, or one step
+    undisturbed_percent  change of the step that no other process disturbs; None: a run on a device that is busy for
+                       half of the time or has fewer than 20 steps, or one step
     disturbance        median step of the new run, in its undisturbed steps
+    on_host            whether the runs are without a device
     not_comparable     reasons against the comparison, which was made anyway
     limit_percent      limit for the median step; None: no limit
     """
@@ -148,24 +152,29 @@ class Comparison:
     slower_percent: float
     undisturbed_percent: float | None
     disturbance: float | None
+    on_host: bool
     not_comparable: tuple[str, ...]
     limit_percent: float | None
 
     def raised_limit(self, percent: float) -> float:
         """Return the limit for the undisturbed step: the more the steps of the new run are disturbed, the higher."""
-        excess = max(1.0, (self.disturbance or 1.0) / _DISTURBED)
+        excess = max(1.0, (self.disturbance or 1.0) / _DISTURBED[self.on_host])
         return (100 + percent) * sqrt(excess) - 100
 
     def exceeds(self, percent: float) -> bool:
         """Whether the new run's steps are slower by more than `percent`, and not only by noise.
 
         With one step, or without, the change decides. On a host, the undisturbed step must be slower by more than the
-        raised limit, and the median step slower at all. On devices, the median step must be slower by more, and
-        the interval of the change of busy time must begin above the limit, or nine tenths of the new steps must be
-        slower, by more than the limit, than nine tenths of the base's.
+        raised limit, and the median step slower at all. That suffices on devices that wait for their host, too. On
+        all devices, it suffices that the median step is slower by more than the limit, and the interval of the change
+        of busy time begins above the limit, or nine tenths of the new steps are slower, by more than the limit, than
+        nine tenths of the base's.
         """
         if self.undisturbed_percent is not None:
-            return self.p50_percent > 0 and self.undisturbed_percent > self.raised_limit(percent)
+            if self.p50_percent > 0 and self.undisturbed_percent > self.raised_limit(percent):
+                return True
+            if self.on_host:
+                return False
         if self.p50_percent <= percent:
             return False
         return self.busy_interval is None or self.busy_interval[0] > percent or self.slower_percent > percent
@@ -333,8 +342,10 @@ def _compared(sides: _Sides, pairs: Sequence[Pair], reasons: Sequence[str], limi
         one.windows.sum()
     )
     interval = drawn.relative_median_change(medians[0], medians[1])
-    undisturbed = [times.undisturbed_ns() if one.on_host else 0 for times in (one, other)]
+    undisturbed = [times.undisturbed_ns() for times in (one, other)]
     judged = interval is not None and min(undisturbed) > 0
+    if not one.on_host:
+        judged = judged and all(times.waits_for_host and times.steps >= _LEAST_STEPS for times in (one, other))
     slow, fast = float(np.quantile(medians[0], _SLOW)), float(np.quantile(medians[1], _FAST))
     return Comparison(
         base=_summary(sides.base, one), new=_summary(sides.new, other), step=step, parts=parts,
@@ -346,7 +357,7 @@ def _compared(sides: _Sides, pairs: Sequence[Pair], reasons: Sequence[str], limi
         slower_percent=100 * (fast / slow - 1),
         undisturbed_percent=100 * (undisturbed[1] / undisturbed[0] - 1) if judged else None,
         disturbance=float(np.median(medians[1])) / undisturbed[1] if judged else None,
-        not_comparable=tuple(reasons), limit_percent=limit_percent,
+        on_host=one.on_host, not_comparable=tuple(reasons), limit_percent=limit_percent,
     )  # fmt: skip
 
 

@@ -71,6 +71,7 @@ def as_dict(comparison: Comparison) -> dict[str, object]:
             "slower_percent": comparison.slower_percent,
             "undisturbed_percent": comparison.undisturbed_percent,
             "disturbance": comparison.disturbance,
+            "on_host": comparison.on_host,
         },
         "fail_over": {"limit_percent": comparison.limit_percent, "failed": comparison.failed},
         "parts": {name: _change(change) for name, change in comparison.parts.items()},
@@ -127,7 +128,7 @@ def heading(comparison: Comparison) -> Iterator[str]:
             f"undisturbed step: {comparison.undisturbed_percent:+.2f} %; the median step of the new run takes "
             f"{comparison.disturbance:.2f} × as long"
         )
-    elif comparison.busy_interval is not None:
+    if comparison.busy_interval is not None and not comparison.on_host:
         yield f"busy time: {_interval(comparison.busy_percent, comparison.busy_interval)} of the step"
     for reason in comparison.not_comparable:
         yield f"compared anyway: {reason}"

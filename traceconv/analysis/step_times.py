@@ -182,6 +182,7 @@ class StepTimes:
     windows   [sample] number of windows; span_ns, busy_ns: [sample] sums of their durations and busy times
     ops       in the order of their first launch, with count: [op] tasks that started inside the windows
     op_ns     [op, sample] durations inside the windows
+    idle_ns   [op, sample] idle times of devices inside the windows that ended with a task of the op
     """
 
     unit: str
@@ -196,16 +197,23 @@ class StepTimes:
     ops: tuple[Op, ...]
     count: Int64
     op_ns: Int64
+    idle_ns: Int64
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether the devices are idle for most of the time."""
+        return 2 * int(self.busy_ns.sum()) < int(self.span_ns.sum())
 
     def undisturbed_ns(self) -> int:
-        """Return the time of a window that nothing interrupts: the shortest one of each op and of idle time, − overlap.
+        """Return the time of a window that nothing interrupts: the shortest one of each op and of idle time, before
+        each op if there is a device, − overlap.
 
         Other processes interrupt or slow down some of the steps, but seldom the same op in each.
         """
-        ops, busy_ns = (self.op_ns // self.windows).min(axis=1), self.busy_ns
-        idle = (self.span_ns - busy_ns) // self.windows
-        overlap = (self.op_ns.sum(axis=0) - busy_ns) // self.windows
-        return int(ops.sum() + idle.min() - overlap.min())
+        ops, idle = ((ns // self.windows).min(axis=1) for ns in (self.op_ns, self.idle_ns))
+        rest = (self.span_ns - self.busy_ns - self.idle_ns.sum(axis=0)) // self.windows
+        overlap = (self.op_ns.sum(axis=0) - self.busy_ns) // self.windows
+        return int(ops.sum() + idle.sum() + rest.min() - overlap.min())
 
 
 def measure_steps(
@@ -294,10 +302,11 @@ def _measured(
     placed = np.array([order[key] for key in sorted(order)], np.int64)
     samples = min(steps, MAX_SAMPLES)
     lanes = _lanes(windows, windows[:, 3] * samples // steps)
-    count, op_ns, busy_ns = _sums(_pieces(connection, tasks, on_host), lanes, placed, len(devices), samples)
+    count, op_ns, busy_ns, idle_ns = _sums(_pieces(connection, tasks, on_host), lanes, placed, len(devices), samples)
     if on_host:
         first = _pieces(connection, f"{tasks} AND t.is_first", on_host)
-        count, _, _ = _sums(first, lanes, placed, len(devices), samples)
+        count, *_ = _sums(first, lanes, placed, len(devices), samples)
+        idle_ns[:] = 0
     span_ns, window_count = np.zeros((2, samples), np.int64)
     np.add.at(span_ns, windows[:, 3] * samples // steps, windows[:, 2] - windows[:, 1])
     np.add.at(window_count, windows[:, 3] * samples // steps, 1)
@@ -306,6 +315,7 @@ def _measured(
         unit=unit, on_host=on_host, devices=tuple(devices), model_name=_model_name(connection, run_id), steps=steps,
         left_out=left_out, windows=window_count, span_ns=span_ns, busy_ns=busy_ns,
         ops=tuple(ops[place] for place in used.tolist()), count=count[used], op_ns=op_ns[used],
+        idle_ns=idle_ns[used],
     )  # fmt: skip
 
 
@@ -394,13 +404,14 @@ def _sums(
     placed: Int64,
     devices: int,
     samples: int,
-) -> tuple[Int64, Int64, Int64]:
-    """Return [op] started tasks, [op, sample] durations inside the windows, and [sample] busy time.
+) -> tuple[Int64, Int64, Int64, Int64]:
+    """Return [op] started tasks, [op, sample] durations inside the windows, [sample] busy time, and [op, sample] idle
+    times inside the windows that ended with a task of the op.
 
     placed  [key] index of the op
     """
     count = np.zeros(len(placed), np.int64)
-    op_ns = np.zeros((len(placed), samples), np.int64)
+    op_ns, idle_ns = np.zeros((2, len(placed), samples), np.int64)
     busy_ns = np.zeros(samples, np.int64)
     # Where the tasks seen so far end, by device: what comes after it is busy time that isn't counted yet.
     reached = np.full(devices, np.iinfo(np.int64).min, np.int64)
@@ -423,9 +434,11 @@ def _sums(
                 total += float(ns.astype(np.float64).sum())
                 _, sample, ns = lane.inside(free, ends)
                 np.add.at(busy_ns, sample, ns)
+                found, sample, ns = lane.inside(before[:-1], free)
+                np.add.at(idle_ns, (of[found], sample), ns)
     if total > _LARGEST_SUM:
         raise IncomparableError(["the durations add up to more than 64 bits of ns"])
-    return count, op_ns, busy_ns
+    return count, op_ns, busy_ns, idle_ns
 
 
 class _Lane:
