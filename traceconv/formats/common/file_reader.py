@@ -72,7 +72,7 @@ class FileReader:
         return self._source.size_bytes
 
     @property
-    def digest(self) -> str:
+    def digest(self) -> str | None:
         """CRC-32 of the bytes that were read."""
         return f"{self._source.crc:08x}"
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
-from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import (
     Coded,
     EventColumns,
@@ -25,7 +24,7 @@ from traceconv.events.trace import (
     coded,
 )
 from traceconv.formats.common.columns import durations, integers
-from traceconv.formats.common.file_reader import SOURCE_ID, keys_object
+from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import SQLITE_MAGIC, STDIN, container_of, opened
 from traceconv.formats.common.sqlite_database import Damage, Database
 from traceconv.formats.common.sqlite_pages import Values
@@ -48,29 +47,19 @@ class Events:
     args: pa.Array
 
 
-class SqliteReader(ABC):
+class SqliteReader(FileReader, ABC):
     """Reads one file, as `TraceSource` describes."""
-
-    keeps_all = False
 
     def __init__(self, request: ReadRequest, what: str, export: str) -> None:
         """`what`: the kind of file; `export`: how to make one. Raises InputError for other files."""
         _check_file(request.path, what, export)
-        self._path = request.path
-        self._log = request.log
-        self._accounts = request.accounts
+        super().__init__(request)
         self._advance = request.advance
-        self._ordinal = 0
-        self.blocks: list[tuple[int, int, int | None, int | None]] = []
-        self.size_bytes = self._path.stat().st_size
-        self.digest = None
-        self.container = "plain"
-        self.found_events = False
-        self.keys: dict[str, bytes] = {}
+        self._source.size_bytes = request.path.stat().st_size
 
-    def options(self) -> str | None:
-        """The metadata of the file, as one JSON object."""
-        return keys_object(self.keys)
+    @property
+    def digest(self) -> None:
+        """Not computed: a database is not read from start to end."""
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, table by table. Raises InputError if the file is of another kind."""
@@ -96,8 +85,6 @@ class SqliteReader(ABC):
             return
         done, share, total = 0, shares.get(table, 0), self._db.row_count(table) or 1
         for batch in batches:
-            self.blocks.append(((SOURCE_ID << ORDINAL_BITS) + batch.first_ordinal, batch.columns.count, None, None))
-            self._ordinal += batch.columns.count
             step = min(share - done, share * batch.columns.count // total)
             done += step
             self._advance(step)
@@ -135,14 +122,15 @@ class SqliteReader(ABC):
         category: str | Coded,
         events: Events,
         flows: EventFlows | None = None,
-        track_names: tuple[TrackName, ...] = (),
+        track_names: Sequence[TrackName] = (),
     ) -> TraceBatch:
+        self._track_names += track_names
         count = len(events.names)
         cat = category if isinstance(category, Coded) else same(category, count)
         labels = {"ph": events.phases, "name": events.names, "cat": cat, "pid": events.pids, "tid": events.tids}
         start = integers(events.starts)
         raw = {"ts": start, "dur": durations(start, events.ends), "args": events.args}
-        return TraceBatch(self._ordinal, None, None, EventColumns(count, labels, raw, None, flows), (), track_names)
+        return self._next_batch(EventColumns(count, labels, raw, None, flows), None, None)
 
 
 def same(value: str | None, count: int) -> Coded:

@@ -116,7 +116,6 @@ class RocpdReader(SqliteReader):
         super().__init__(request, "a rocpd database", "rocpd databases are written by rocprofv3 --output-format rocpd")
         self._named_tracks: set[object] = set()
         self._pids: dict[tuple[int, object], Label] = {}
-        self._track_names: list[TrackName] = []
         self._last_event: object = None
         self.place: tuple[str, list[int]] = ("", [])
 
@@ -357,10 +356,9 @@ class RocpdReader(SqliteReader):
             steps = np.full(len(places), shown.step, np.int32)
             flows = EventFlows(places, correlations[places], steps, _FLOWS, pa.array(calls[places]).cast(pa.string()))
         self.place = (rows.table, rows.rowids)
-        track_names, self._track_names = tuple(self._track_names), []
         starts, ends = rows["start"], rows["end"]
         events = Events(same(shown.phase, count), shown.names, *shown.track, starts, ends, texts)
-        return self._batch(shown.categories, events, flows, track_names)
+        return self._batch(shown.categories, events, flows)
 
 
 def _category(text: str | None) -> str:
