@@ -8,6 +8,7 @@ Packets that viewers skip have the other rows, so that ingest restores the run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -84,8 +85,7 @@ def export_perfetto(
                 found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}))
                 find_lanes(connection, sources)
                 plan = make_plan(connection, run_id, sources)
-                shown = found.result()
-                export = _Export(connection, run_id, sources, timeless, plan, shown, records, args, device is not None)
+                export = _Export(connection, run_id, sources, timeless, plan, found, records, args, device is not None)
                 export.write()
             return Written(export.rows, counted.size_bytes, export.omitted)
 
@@ -95,7 +95,7 @@ class _Export:
     """One export: the file, the interned texts, the tracks and the flows.
 
     timeless  markers without a time
-    flows     those that viewers show; those of `sources` are the rows
+    flows     those that viewers show, found meanwhile; those of `sources` are the rows
     filtered  whether a device was selected
 
     The file's thread makes the events, so that texts are interned in the order written.
@@ -106,7 +106,7 @@ class _Export:
     sources: Mapping[str, str]
     timeless: str
     plan: TrackPlan
-    flows: Flows
+    flows: Future[Flows]
     file: RecordFile
     with_args: bool
     filtered: bool
@@ -129,12 +129,12 @@ class _Export:
         self._clock()
         for descriptor in self.plan.descriptors:
             self.file.write(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
-        self.rows["flow"] = self.flows.count
         for name in SLICE_TABLES:
             self._check(name)
             self.rows[name] = sum(self._slices(name))
         self.rows["step"] = self._steps()
         self.rows["marker"] = self._markers()
+        self.rows["flow"] = self.flows.result().count
         # The first are quickly read and slowly written, the others the other way round.
         in_turn(self._stored(another(self.connection)), self._computed())
         if self.with_args:
@@ -142,7 +142,7 @@ class _Export:
         [(timeless,)] = self.connection.execute(f"SELECT count(*) FROM {self.timeless}").fetchall()
         self.omitted = {
             "instants of markers without a time": int(timeless),
-            "arrows with an end outside the trace": self.flows.loose,
+            "arrows with an end outside the trace": self.flows.result().loose,
         }
 
     def _check(self, name: str) -> None:
@@ -215,7 +215,7 @@ class _Export:
 
         def order_of_slices(found: pa.Table) -> Places | None:
             nonlocal flow_ends
-            flow_ends = self.flows.of_events(found.column("id").to_numpy())
+            flow_ends = self.flows.result().of_events(found.column("id").to_numpy())
             return slice_order(*(found.column(name) for name in ("start_ns", "dur_ns", "depth", "id")))
 
         for batch, order in time_ordered(
@@ -356,7 +356,7 @@ class _Export:
         args = ", args" if self.with_args else ""
         query = f"SELECT id, track_id, name, category, ts_ns, scope{args} FROM {source} AS s"
         ids = self.connection.sql(f"SELECT id FROM {source}").to_arrow_table().column(0)
-        flow_ends = self.flows.of_events(ids.to_numpy())
+        flow_ends = self.flows.result().of_events(ids.to_numpy())
         written = 0
         for batch in _batches(self.connection, query):
             self.file.later(partial(self._put_markers, batch, flow_ends), batch.nbytes)
