@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from capture_builder import CaptureBuilder
 from duckdb_versions import OLDEST_PACKAGE, ROOT, python_of
-
-from tests.conformance.shared_data import shared
+from shared_data import shared
 
 SMALL = ("torch/triton_example.json.gz",)
 LARGE = (

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_data import SHARED, shared
 from stores import query
 
 import traceconv
-from tests.conformance.shared_data import SHARED
 from traceconv.reports.catalog import reports
 from traceconv.store.database import open_store
 
@@ -324,8 +324,7 @@ def test_parts_of_single_steps_without_events_are_found(make_store: MakeStore) -
 
 
 def test_renamed_collectives_are_found(tmp_path: Path) -> None:
-    if not REAL.exists():
-        pytest.skip("no shared/conformance here; set TRACECONV_SHARED")
+    shared("real")
     planted = Planted(REAL / "torch/nccl_metadata.json.gz")
     collectives = [task for task in planted.tasks if "nccl" in task["name"]]
     for task in collectives:
@@ -356,8 +355,7 @@ def test_clean_traces_have_no_finding(sample: str) -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_real_traces_have_only_explained_findings(name: str) -> None:
-    if not REAL.exists():
-        pytest.skip("no shared/conformance here; set TRACECONV_SHARED")
+    shared("real")
     assert findings(REAL / name) == EXPECTED[name]
 
 

@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ingest_checks import all_rows
 from references import dangling
+from shared_data import shared
 from stores import query
 from trace_files import write_trace
 
-from tests.conformance.shared_data import shared
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.runs import merge_stores
 from traceconv.store.database import open_store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace as changed
 from pathlib import Path
 
 from traceconv.base.diagnostics import Account, Accounts, Code, LogEntry
@@ -39,8 +40,8 @@ def import_lake(
     #: Those of the copied runs in `results`.
     places: list[int] = []
     for entry in lake.entries:
-        digest = entry.run["source_digest"]
-        known = writer.run_of(str(digest)) if digest is not None else None
+        digest = None if entry.run["source_digest"] is None else str(entry.run["source_digest"])
+        known = writer.run_of(digest)
         label, source_path = str(entry.run["label"]), str(entry.run["source_path"])
         if known is not None and (not replace or known[0] in new_ids):
             lossy = writer.lossy(known[0])
@@ -51,7 +52,7 @@ def import_lake(
             continue
         if known is not None:
             writer.delete_run(known[0])
-        run_id = writer.reserve_run(label, None if digest is None else str(digest), known[0] if known else None)
+        run_id = writer.reserve_run(label, digest, known[0] if known else None)
         new_ids.append(run_id)
         copied.entries.append(entry)
         places.append(len(results))
@@ -74,8 +75,7 @@ def import_lake(
 
 def _imported(writer: StoreWriter, run: IngestedRun, entry: Entry, seconds: float) -> IngestedRun:
     """The result for a copied run, with its accounting and losses."""
-    run_id = run.run_id
-    of = {"run": run_id}
+    of = {"run": run.run_id}
     accounts = Accounts()
     for record, *counts in writer.fetch(
         "SELECT record, record_count, row_count, paired_count, used_count, lost_count FROM import_account "
@@ -93,18 +93,15 @@ def _imported(writer: StoreWriter, run: IngestedRun, entry: Entry, seconds: floa
     ]
     names = dict(writer.fetch("SELECT source_id, path FROM source WHERE run_id = $run", of))
     rank, host, group = (entry.run[name] for name in ("rank", "host", "group_label"))
-    return IngestedRun(
-        run_id,
-        run.label,
-        run.source_path,
-        run.action,
-        seconds,
-        sum(file.size_bytes for file in entry.files),
-        bool(entry.run["complete"]),
-        accounts,
-        tuple(log),
-        names,
-        was_lossy=writer.lossy(run_id),
+    return changed(
+        run,
+        seconds=seconds,
+        size_bytes=sum(file.size_bytes for file in entry.files),
+        complete=bool(entry.run["complete"]),
+        accounts=accounts,
+        log=tuple(log),
+        source_names=names,
+        was_lossy=writer.lossy(run.run_id),
         rank=None if rank is None else int(rank),
         host=None if host is None else str(host),
         group_label=None if group is None else str(group),

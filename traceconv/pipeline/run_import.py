@@ -109,7 +109,7 @@ def import_run(
     started = time.perf_counter()
     source_path = path_text(recording.path)
     digest = recording.digest()
-    known = writer.run_of(digest) if digest is not None else None
+    known = writer.run_of(digest)
     if known is not None and not replace:
         lossy, label = writer.lossy(known[0]), names.label
         return IngestedRun(known[0], known[1], source_path, "kept", was_lossy=lossy, given_label=label)

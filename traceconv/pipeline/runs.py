@@ -232,7 +232,7 @@ def _numbered(writer: StoreWriter, other: Path, name: str, *, replace: bool) -> 
     found: list[MergedRun] = []
     rows = writer.fetch(f"SELECT run_id, label, source_digest FROM {name}.main.run ORDER BY run_id")  # noqa: S608 - our name
     for other_id, label, digest in rows:
-        known = writer.run_of(digest) if digest is not None else None
+        known = writer.run_of(digest)
         if known is not None and (not replace or known[0] in {run.run_id for run in found}):
             found.append(MergedRun(other, other_id, known[0], str(label), "kept"))
             continue

@@ -55,8 +55,8 @@ def derived_rows(
     [(has_tasks, has_ranges, has_memory, has_flows, with_op)] = connection.execute(filled).fetchall()
     paths, totals, linked = Lock(), Lock(), False  # whoever acquires one fills these tables
     has_totals = with_op >= _FEWEST_TOTALLED
-    beside = partial(_fill_in_thread, runs=runs, has_totals=has_totals, paths=paths, totals=totals)
-    with in_thread(connection, beside) if at_once and has_tasks else nullcontext() as found:
+    in_second = partial(_fill_in_thread, runs=runs, has_totals=has_totals, paths=paths, totals=totals)
+    with in_thread(connection, in_second) if at_once and has_tasks else nullcontext() as found:
         if found is None and has_tasks:
             yield from _points(connection, runs)
             step_done()

@@ -23,6 +23,6 @@ class RunIndex:
         """Return the ID of the next run."""
         return self.runs[-1][0] + 1 if self.runs else 1
 
-    def of(self, digest: str) -> tuple[int, str] | None:
-        """Return (run_id, label) of the first run with this digest; None if there is none."""
-        return self._first_of.get(digest)
+    def of(self, digest: str | None) -> tuple[int, str] | None:
+        """Return (run_id, label) of the first run with this digest; None if there is none, or it is unknown."""
+        return None if digest is None else self._first_of.get(digest)

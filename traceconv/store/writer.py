@@ -143,8 +143,8 @@ class StoreWriter:
         """Return (run_id, label, digest) of all runs, in order."""
         return self._runs.runs
 
-    def run_of(self, digest: str) -> tuple[int, str] | None:
-        """Return (run_id, label) of the run with this source digest; None if there is none."""
+    def run_of(self, digest: str | None) -> tuple[int, str] | None:
+        """Return (run_id, label) of the run with this source digest; None if there is none, or it is unknown."""
         return self._runs.of(digest)
 
     def lossy(self, run_id: int) -> bool:

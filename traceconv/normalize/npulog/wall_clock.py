@@ -1,4 +1,4 @@
-"""The wall clock of a capture: the host clock and the stops of it that the log tells of."""
+"""The wall clock of a capture: the host clock and when it stopped, which the log records."""
 
 from __future__ import annotations
 

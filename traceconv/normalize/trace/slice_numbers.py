@@ -27,9 +27,9 @@ class SliceNumbers:
         """Add the next events."""
         gap = np.zeros(first_ordinal - self._event_count, np.bool_)
         bits = np.concatenate([self._rest, gap, is_slice])
-        whole = len(bits) - len(bits) % _WORD_BITS
-        self._words.append(np.packbits(bits[:whole], bitorder="little").view("<u2"))
-        self._rest = bits[whole:]
+        end = len(bits) - len(bits) % _WORD_BITS
+        self._words.append(np.packbits(bits[:end], bitorder="little").view("<u2"))
+        self._rest = bits[end:]
         self._event_count = first_ordinal + len(is_slice)
         self.count += int(np.count_nonzero(is_slice))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(os.environ.get("TRACECONV_SHARED") or Path(__file__).resolve().parents[3] / "shared") / "conformance"
+SHARED = Path(os.environ.get("TRACECONV_SHARED") or Path(__file__).resolve().parents[2] / "shared") / "conformance"
 REAL = SHARED / "real"
 ROCPROFV3 = REAL / "rocm" / "rocprofv3_908_results.json.gz"
 TORCH_NPU = REAL / "ascend" / "torch_npu_level1_rank1"
