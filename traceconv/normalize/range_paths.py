@@ -25,7 +25,7 @@ SUM_DTYPE = np.dtype([(name, "<i8") for name in (
 
 @dataclass(slots=True)
 class _Slice:
-    """A slice; `path`: None until it is placed, and if a slice around it is unknown. `end_ns` is LARGEST if unknown."""
+    """A slice. path: None until it is placed, and if a slice around it is unknown."""
 
     run_id: int
     id: int
@@ -36,10 +36,13 @@ class _Slice:
     start_ns: int
     dur_ns: int
     self_ns: int
-    end_ns: int = LARGEST
     is_seen: bool = False
     path: int | None = None
     bits: int = 0
+
+    @property
+    def end_ns(self) -> int:
+        return LARGEST if NULL in (self.start_ns, self.dur_ns) else self.start_ns + self.dur_ns
 
 
 class Paths:
@@ -52,7 +55,7 @@ class Paths:
         #: Values of PATH_DTYPE. The kind of a run's root, whose parent is -1, is the number of paths of the run.
         self._paths: list[list[int]] = []
         self._place_of: dict[tuple[int, int], int] = {}
-        #: Values of SUM_DTYPE. A sum of more than 64 bits continues in another row.
+        #: Values of SUM_DTYPE by path, device and step. A sum of more than 64 bits continues in another row.
         self._sums: dict[tuple[int, int, int], list[list[int]]] = {}
         self._missing: list[tuple[int, int]] = []
 
@@ -65,11 +68,7 @@ class Paths:
         self._most_paths = count
 
     def feed(self, *columns: Int64) -> None:
-        for values in zip(*(column.tolist() for column in columns), strict=True):
-            one = _Slice(*values)
-            if NULL not in (one.start_ns, one.dur_ns) and one.start_ns + one.dur_ns <= LARGEST:
-                one.end_ns = one.start_ns + one.dur_ns
-            self._new.append(one)
+        self._new += [_Slice(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
 
     def place(self, start_ns: int) -> None:
         new, self._new = sorted(self._new, key=lambda one: (one.start_ns, one.id)), []
@@ -77,24 +76,23 @@ class Paths:
         self._open |= {(one.run_id, one.id): one for one in new}
         for one in new:
             self._place_with_parents(one)
-            if one.path is not None and one.kind >= 0 and one.kind & HOST:
-                is_ended = one.dur_ns != NULL
-                times = one.dur_ns * is_ended, one.self_ns if one.self_ns != NULL else 0
-                self._add((one.path, NULL, one.step_id), (1, int(is_ended), *times, 0, 0))
+            if one.path is not None and one.kind != CALL and one.kind & HOST:
+                dur_ns, self_ns = (0 if ns == NULL else ns for ns in (one.dur_ns, one.self_ns))
+                self._add((one.path, NULL, one.step_id), 1, int(one.dur_ns != NULL), dur_ns, self_ns, 0, 0)
 
     def look_up(self, run_ids: Int64, ids: Int64) -> bytes:
-        found: list[tuple[int, int]] = []
+        paths, bits = [], []
         for run_id, id_ in zip(run_ids.tolist(), ids.tolist(), strict=True):
-            one = self._slice(run_id, id_)
-            root = self._root(run_id)
+            one, root = self._find(run_id, id_), self._path(-1, run_id, run_id)
             path = root if one is None or one.path is None else one.path
-            found.append((path, -1 if one is None or path == root else one.bits))
-        paths, classes = zip(*found, strict=True) if found else ((), ())
-        return np.array([*paths, *classes], np.int64).tobytes()
+            paths.append(path)
+            bits.append(-1 if one is None or path == root else one.bits)
+        return np.array([paths, bits], np.int64).tobytes()
 
     def add(self, paths: Int64, device_ids: Int64, step_ids: Int64, durs: Int64) -> None:
-        for *key, dur_ns in zip(*(column.tolist() for column in (paths, device_ids, step_ids, durs)), strict=True):
-            self._add((key[0], key[1], key[2]), (0, 0, 0, 0, 1, dur_ns if dur_ns != NULL else 0))
+        columns = (column.tolist() for column in (paths, device_ids, step_ids, durs))
+        for path, device_id, step_id, dur_ns in zip(*columns, strict=True):
+            self._add((path, device_id, step_id), 0, 0, 0, 0, 1, 0 if dur_ns == NULL else dur_ns)
 
     def sums(self) -> bytes:
         rows = [(*key, *row) for key, some in self._sums.items() for row in some]
@@ -107,7 +105,7 @@ class Paths:
     def missing(self) -> bytes:
         return np.array(self._missing, np.int64).tobytes()
 
-    def _slice(self, run_id: int, id_: int) -> _Slice | None:
+    def _find(self, run_id: int, id_: int) -> _Slice | None:
         """Return an open slice; note an unknown one as missing."""
         one = self._open.get((run_id, id_))
         if one is None and id_ != NULL:
@@ -115,34 +113,26 @@ class Paths:
         return one
 
     def _place_with_parents(self, one: _Slice) -> None:
-        waiting: list[tuple[_Slice, _Slice | None]] = []
+        waiting: list[_Slice] = []
         at: _Slice | None = one
         while at is not None and not at.is_seen:
             at.is_seen = True
-            parent = self._slice(at.run_id, at.parent_id)
-            waiting.append((at, parent))
-            at = parent
-        for inner, around in reversed(waiting):
-            if inner.parent_id != NULL and (around is None or around.path is None):
+            waiting.append(at)
+            at = self._find(at.run_id, at.parent_id)
+        for inner in reversed(waiting):
+            around = self._open.get((inner.run_id, inner.parent_id))
+            if inner.parent_id == NULL:
+                inner.path = self._path(-1, inner.run_id, inner.run_id)
+            elif around is not None:
+                inner.path, inner.bits = around.path, around.bits
+            if inner.path is None or inner.kind == CALL:
                 continue
-            inner.path = self._root(inner.run_id) if around is None or around.path is None else around.path
-            inner.bits = 0 if around is None else around.bits
-            if inner.kind != CALL:
-                inner.bits |= inner.kind & (OPERATOR | OTHER_RANGE | HOST)
-                inner.path = self._path(inner.path, inner.name, inner.run_id)
-                self._note(self._paths[inner.path], inner)
-
-    @staticmethod
-    def _note(path: list[int], one: _Slice) -> None:
-        """Note a slice of the host in its path, which has the least ID and kind of these."""
-        if one.kind & HOST:
-            path[4] = one.id if path[4] == NULL else min(path[4], one.id)
-            kind = one.kind >> KIND_SHIFT
-            if kind:
-                path[5] = kind if path[5] == NULL else min(path[5], kind)
-
-    def _root(self, run_id: int) -> int:
-        return self._path(-1, run_id, run_id)
+            inner.bits |= inner.kind & (OPERATOR | OTHER_RANGE)
+            inner.path = self._path(inner.path, inner.name, inner.run_id)
+            if inner.kind & HOST:  # a path has the least ID and kind of the host's slices
+                of = self._paths[inner.path]
+                for place, value in ((4, inner.id), (5, inner.kind >> KIND_SHIFT or NULL)):
+                    of[place] = max(of[place], value) if NULL in (of[place], value) else min(of[place], value)
 
     def _path(self, parent: int, name: int, run_id: int) -> int:
         found = self._place_of.get((parent, name))
@@ -150,7 +140,7 @@ class Paths:
             return found
         depth, kind = -1, 0
         if parent >= 0:
-            root = self._paths[self._root(run_id)]
+            root = self._paths[self._path(-1, run_id, run_id)]
             if name != OTHER_NAMES and root[5] >= self._most_paths:
                 return self._path(parent, OTHER_NAMES, run_id)
             root[5] += 1
@@ -158,7 +148,7 @@ class Paths:
         self._paths.append([parent, name, run_id, depth, NULL, kind])
         return self._place_of.setdefault((parent, name), len(self._paths) - 1)
 
-    def _add(self, key: tuple[int, int, int], values: tuple[int, ...]) -> None:
+    def _add(self, key: tuple[int, int, int], *values: int) -> None:
         rows = self._sums.setdefault(key, [])
         for row in rows:
             more = [one + other for one, other in zip(row, values, strict=True)]
