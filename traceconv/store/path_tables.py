@@ -31,7 +31,7 @@ from traceconv.store.sections import section
 from traceconv.store.time_chunks import time_chunks
 
 #: Slices and tasks that are read at once.
-_CHUNK_ROWS, _BATCH_ROWS = 240_000, 1 << 15
+_CHUNK_ROWS, _BATCH_ROWS = 120_000, 1 << 15
 #: Sums that are kept in memory, and slices that are open at once or whose parent is not found.
 _MOST_SUMS, _MOST_OPEN, _MOST_MISSING = 1 << 18, 1 << 20, 1 << 18
 #: Chains of names of a run, from which on new names inside the same chain are summed as one.
