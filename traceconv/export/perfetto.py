@@ -30,6 +30,7 @@ from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import TrackPlan, make_plan
 from traceconv.export.records import Kind, RecordFile, Template, in_turn, record_file
 from traceconv.export.registry import Written
+from traceconv.export.row_arrays import used_columns
 from traceconv.export.row_order import Places, rows_of_window, slice_order, small_batches, time_ordered
 from traceconv.export.sorted_runs import another, copied_tables
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
@@ -176,7 +177,7 @@ class _Export:
         sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
-            columns = (quote_identifier(column.name) for column in table(name).columns if column.name != "run_id")
+            columns = map(quote_identifier, used_columns(connection, name, source))
             query = f"SELECT {', '.join(columns)} FROM {source}"
             for batch in _batches(connection, query, 1 if name == TIMELESS else _BATCH_ROWS):
                 self.file.write_later(partial(columns_packet, name, batch), batch.nbytes)
