@@ -431,3 +431,107 @@ def test_unitrace(tmp_path: Path) -> None:
             ("communication", "MPI_Send"),
         ]
         assert store.execute("SELECT name FROM range").fetchall() == [("my task",)]
+
+
+def test_paddle(tmp_path: Path) -> None:
+    """Names end in durations, quotes in names have no backslash, and copies have no device in their args."""
+    span = '"args": {{ "start_time": "{:.3f} us", "end_time": "{:.3f} us"{} }}\n  }},\n  '
+
+    def slice_of(name: str, category: str, ts: int, dur: float, track: str, more: str = "") -> str:
+        shown = f"{dur / 1000:.3f} ms" if dur > 1000 else f"{dur:.3f} us"
+        return (
+            f'\n  {{ \n    "name": "{name}[{shown}]", {track},\n    "ts": {ts}, "dur": {dur:.3f},\n    "ph": "X", '
+            f'"cat": "{category}", \n    "cname": "thread_state_runnable",\n    {span.format(ts, ts + dur, more)}'
+        )
+
+    python, cpp, gpu = '"pid": 5, "tid": "5(Python)"', '"pid": 5, "tid": "5(C++)"', '"pid": 0, "tid": 7'
+    on_gpu = ',\n "device": 0, "context": 1, "stream": 7, "correlation id": {}'
+    kernel = on_gpu + ', "registers per thread": 32, "grid": [1, 1, 1], "theoretical achieved occupancy %": 50.000'
+    operator = ', "input_shapes": {"X":[[8,16]]}, "input_dtypes": {"X":["float"]}, "callstack": ""'
+    memory = (
+        '\n  { \n    "name": "[memory]", %s,\n    "ts": 113, \n    "ph": "i", "cat": "Allocate", \n    "args": {%s}},\n'
+    )
+    flow = '\n  {{ \n    "name": "launch", "id": {}, {},\n    "ts": {}, \n    "ph": "{}", "cat": "async"{}\n  }},\n  '
+    named = (
+        '\n  {\n "name": "process_name", "pid": 0, "tid": 7,\n "ph": "M", \n "args": { "name": "Deivce 0 (GPU)" }\n  },'
+    )
+    path = tmp_path / "host_a_pid_5_time_2026.paddle_trace.json"
+    path.write_text(
+        '\n  { \n    "displayTimeUnit": "ms",\n    "schemaVersion": "1.0.1",\n    "span_indx": "0",\n    '
+        '"deviceProperties": [\n    {\n "id": 0, "name": "A100"\n    }],\n    "traceEvents": [\n  '
+        + slice_of("ProfileStep#4", "ProfileStep", 100, 1500.25, python)
+        + slice_of('my "range"', "PythonUserDefined", 110, 300, python)
+        + slice_of("relu", "Operator", 112, 30, cpp, operator)
+        + memory % (cpp, '"place": "Place(gpu:0)", "addr": "139", "increase_bytes": 512')
+        + slice_of("cudaLaunchKernel", "CudaRuntime", 120, 4, cpp, ',\n "correlation id": 11')
+        + flow.format(11, cpp, 122, "s", "")
+        + slice_of("void relu[4]<float>", "Kernel", 130, 2.5, gpu, kernel.format(11))
+        + flow.format(11, gpu, 131, "f", ', "bp": "e"')
+        + slice_of("ncclKernel_AllReduce_RING", "Kernel", 140, 1200.125, gpu, kernel.format(12))
+        + slice_of("MEMCPY_HtoD", "Memcpy", 1400, 0.5, gpu, ',\n "stream": 7, "correlation id": 13, "bytes": 64')
+        + slice_of("MEMSET", "Memset", 1402, 1, gpu, on_gpu.format(14) + ', "bytes": 32, "value": 0')
+        + named
+        + '\n  {}\n  ],\n  \n  "ExtraInfo": {\n     "5": "MainThread"\n   \n  }\n  }\n  '
+    )
+    db = tmp_path / "trace.duckdb"
+    assert not ingest([path], db).lossy
+    with duckdb.connect(str(db), read_only=True) as store:
+        assert writer(store) == "Paddle profiler"
+        assert store.execute(
+            "SELECT name, kind, kind_source, task_type, device_id, stream_id, correlation_id, size_bytes, start_ns, "
+            "dur_ns FROM task ORDER BY start_ns"
+        ).fetchall() == [
+            ("void relu[4]<float>", "compute", "recorded", "KERNEL", 0, 7, 11, None, 130000, 2500),
+            ("ncclKernel_AllReduce_RING", "collective", "name", "KERNEL", 0, 7, 12, None, 140000, 1200125),
+            ("MEMCPY_HtoD", "copy", "recorded", "MEMCPY", 0, 7, 13, 64, 1400000, 500),
+            ("MEMSET", "copy", "recorded", "MEMSET", 0, 7, 14, 32, 1402000, 1000),
+        ]
+        assert store.execute("SELECT name, level, correlation_id FROM api").fetchall() == [
+            ("cudaLaunchKernel", "runtime", 11)
+        ]
+        assert store.execute("SELECT name, kind FROM range ORDER BY start_ns").fetchall() == [
+            ("ProfileStep#4", "annotation"), ('my "range"', "annotation"), ("relu", "host_op"),
+        ]  # fmt: skip
+        assert store.execute("SELECT step_id, start_ns, end_ns FROM step").fetchall() == [(4, 100000, 1600250)]
+        assert store.execute("SELECT t.name, a.name FROM task AS t JOIN api AS a ON a.id = t.api_id").fetchall() == [
+            ("void relu[4]<float>", "cudaLaunchKernel")
+        ]
+
+
+def test_hpus_in_kineto(tmp_path: Path) -> None:
+    """Gaudi's events that are no kernels, copies or fills share one category, on the host and on the device."""
+    recipe = {"recipeId": 1, "recipeName": "r"}
+    events = [
+        {"ph": "X", "cat": "hpu_op", "name": "synLaunch", "pid": 50, "tid": 3, "ts": 1, "dur": 2},
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "relu_fwd",
+            "pid": 0,
+            "tid": 7001,
+            "ts": 5,
+            "dur": 2,
+            "args": {"device": 0},
+        },
+        {"ph": "X", "cat": "hpu_op", "name": "read", "pid": 0, "tid": 1, "ts": 7, "dur": 1, "args": recipe},
+        {"ph": "X", "cat": "hpu_op", "name": "send", "pid": 0, "tid": 2, "ts": 8, "dur": 1, "args": recipe},
+        {"ph": "X", "cat": "hpu_op", "name": "monitor", "pid": 0, "tid": 3, "ts": 9, "dur": 1, "args": recipe},
+        {"ph": "X", "cat": "hpu_op", "name": "relu_fwd", "pid": 0, "tid": 7001, "ts": 5, "dur": 0},
+        {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "/device:HPU:0"}},
+        {"ph": "M", "name": "process_name", "pid": 50, "tid": 0, "args": {"name": "Synapse Logger"}},
+        *(
+            {"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": {"name": name}}
+            for tid, name in ((1, "PDMA 0"), (2, "NIC 4"), (3, "SM 0"), (7001, "TPC 1"))
+        ),
+    ]
+    path = tmp_path / "gaudi.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    db = tmp_path / "trace.duckdb"
+    ingest([path], db)
+    with duckdb.connect(str(db), read_only=True) as store:
+        assert store.execute("SELECT name, kind, device_id FROM task ORDER BY start_ns, dur_ns").fetchall() == [
+            ("relu_fwd", "sync", 0), ("relu_fwd", "compute", 0), ("read", "copy", 0), ("send", "collective", 0),
+            ("monitor", None, 0),
+        ]  # fmt: skip
+        assert store.execute("SELECT name, level FROM api").fetchall() == [("synLaunch", "runtime")]
+        assert store.execute("SELECT count(*) FROM range").fetchall() == [(0,)]

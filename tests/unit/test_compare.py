@@ -235,6 +235,25 @@ def test_kernels_of_a_region_pair_one_by_one() -> None:
     assert paired(base, base[1:])[-1] == (["triton_0"], [], None)
 
 
+@pytest.mark.parametrize("path", ["", "aten::to>aten::copy_"])
+def test_copies_of_different_directions_do_not_pair(path: str) -> None:
+    base = [op("a", path), *(op(name, path, "copy") for name in ("Memcpy HtoD (Pageable -> Device)", "Memcpy DtoD"))]
+    new = [op("a", path), op("Memcpy DtoD (Device -> Device)", path, "copy")]
+    other = [
+        op("a", path),
+        *(op(name, path, "copy") for name in ("DEVICE_TO_DEVICE", "CopyHostToDevice", "memcpy d2h")),
+    ]
+    names = [one.name for one in base]
+    by_operator = "operator" if path else "sequence"
+    assert paired(base, new)[1:] == [
+        (["Memcpy DtoD"], ["Memcpy DtoD (Device -> Device)"], by_operator), ([names[1]], [], None),
+    ]  # fmt: skip
+    assert paired(base, other)[1:] == [
+        ([names[1]], ["CopyHostToDevice"], by_operator), (["Memcpy DtoD"], ["DEVICE_TO_DEVICE"], by_operator),
+        ([], ["memcpy d2h"], None),
+    ]  # fmt: skip
+
+
 def test_renamed_and_fused_ops_pair_by_their_place() -> None:
     base = [op("a"), op("old_1"), op("b"), op("old_2"), op("old_3"), op("c")]
     new = [op("a"), op("new_1"), op("b"), op("fused"), op("c"), op("tail")]

@@ -63,6 +63,79 @@ def test_malformed_text_is_read_and_reported(text: str, names: list[str], logged
     assert codes(text, tmp_path) == (names, logged)
 
 
+#: As torch 2.14.1 writes it: keys added by the program, whose backslashes became slashes, and names of source files.
+KINETO = """{
+    "schemaVersion": 1,
+      "quoted": "say /"hi/" {/"a/": [1, /"b/"]}, /", ",
+      "json": {"a": "b /"q/" x", "path": "C://dir//"},
+      "event": "a/", /"b/": {/"ph/": /"X/", /"ts/": 1}, /"c/": /"",
+      "slash": "/tmp/",
+    "baseTimeNanoseconds": 0,
+    "traceEvents": [
+  {
+    "ph": "X",
+    "name": "{"device": "cpu", "dtype": "f32"}(12): run",
+    "pid": 1, "tid": 1, "ts": 1.5, "dur": 2
+    ,
+    "args": {
+      "CallFrom": "{"a": "b", "c": "d"}:4", "Python id": 306, "Call stack": "{"a": "b"}(2): f;We"ird(1): g", "Ev Idx": 7
+    }
+  },
+  {
+    "ph": "X",
+    "name": "odd"",
+    "pid": 1, "tid": 1, "ts": 4, "dur": 2
+    ,
+    "args": {
+      "Ev Idx": 8, "Call stack": "We"ird(1): g"
+    }
+  },
+  {
+    "ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 9
+  }
+  ],"traceName": "a.json" }"""
+QUOTED = '{"device": "cpu", "dtype": "f32"}(12): run'
+
+
+def test_quotes_that_kineto_does_not_escape_are_repaired(tmp_path: Path) -> None:
+    run, store = taken(KINETO, tmp_path)
+    rows = query(store, "SELECT name, start_ns, dur_ns, args::VARCHAR FROM range ORDER BY start_ns")
+    assert [row[:3] for row in rows] == [(QUOTED, 1500, 2000), ('odd"', 4000, 2000)]
+    assert [json.loads(row[3]) for row in rows] == [
+        {
+            "CallFrom": '{"a": "b", "c": "d"}:4',
+            "Python id": 306,
+            "Call stack": '{"a": "b"}(2): f;We"ird(1): g',
+            "Ev Idx": 7,
+        },
+        {"Ev Idx": 8, "Call stack": 'We"ird(1): g'},
+    ]
+    options = json.loads(query(store, "SELECT options::VARCHAR FROM run")[0][0])
+    assert {key: options[key] for key in ("quoted", "json", "event", "slash")} == {
+        "quoted": 'say "hi" {"a": [1, "b"]}, ", ',
+        "json": {"a": 'b "q" x', "path": "C://dir//"},
+        "event": 'a", "b": {"ph": "X", "ts": 1}, "c": "',
+        "slash": "/tmp/",
+    }
+    assert [entry.code for entry in run.log] == [Code.ODD_JSON] * 5
+    assert {entry.message for entry in run.log} == {"quote in a string without a backslash"}
+
+
+@pytest.mark.parametrize(
+    ("sound", "damaged", "names", "code"),
+    [
+        ('"slash": "/tmp/"', '"slash": "tmp"x"', [QUOTED, 'odd"'], Code.DAMAGED_TEXT),
+        ('1.5, "dur": 2', '1.5, "dur" 2', ['odd"'], Code.DAMAGED_EVENT),
+    ],
+)
+def test_other_damage_next_to_quotes_without_a_backslash_is_reported(
+    sound: str, damaged: str, names: list[str], code: Code, tmp_path: Path
+) -> None:
+    run, store = taken(KINETO.replace(sound, damaged), tmp_path)
+    assert [row[0] for row in query(store, "SELECT name FROM slice ORDER BY start_ns")] == names
+    assert code in [entry.code for entry in run.log]
+
+
 def test_counter_events_with_bad_values_only_are_lost(tmp_path: Path) -> None:
     """An event with several bad values counts once; one without values is used, as it says nothing."""
     args = ['{"v":null,"w":"x","n":7}', '{"v":NaN,"w":[]}', "{}", '{"v":8}']

@@ -18,6 +18,11 @@ _MOST_JOINED = 8
 _VENDOR = re.compile(
     r"autograd::engine::evaluate_function: |^aten::|^_+|(?<![a-z])(cudnn|miopen|mkldnn|native|cuda)_?|\d+$"
 )
+#: Source and destination in the name of a copy: HtoD, H2D, Host-to-Device, HOST_TO_DEVICE, CopyHostToDevice.
+_DIRECTION = re.compile(
+    r"(?i:(host|device|peer|array)[-_ ]?(?:to|2)[-_ ]?(host|device|peer|array))"
+    r"|([A-Z])(?:to|To|TO|2)([A-Z])(?![A-Za-z])|(?<![a-z])([a-z])2([a-z])(?![a-z])"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,12 @@ class Pair:
 _Signature = Callable[[Unit], Hashable]
 
 
+def _kind_of(op: Op) -> tuple[str | None, str | None]:
+    """Return what ops of one pair have in common: the kind, and for copies the direction, if the name has it."""
+    found = _DIRECTION.search(op.name) if op.kind == "copy" and op.name is not None else None
+    return op.kind, "".join(end[0].upper() for end in found.groups() if end) if found else None
+
+
 def _family(name: str) -> str:
     return _VENDOR.sub("", name.lower())
 
@@ -60,7 +71,7 @@ def _operator(*parts: str) -> _Signature:
             "family": _family(op.path[0]), "inner": _family(op.path[-1]),
             "kernel": None if unit.by_operator else op.name,
         }  # fmt: skip
-        return (op.kind, *(values[part] for part in parts))
+        return (_kind_of(op), *(values[part] for part in parts))
 
     return signature
 
@@ -75,13 +86,13 @@ def _name(*parts: str) -> _Signature:
             "type": op.op_type, "shapes": op.shapes,
         }  # fmt: skip
         found = tuple(values[part] for part in parts)
-        return None if found[-1] is None else (op.kind, *found)
+        return None if found[-1] is None else (_kind_of(op), *found)
 
     return signature
 
 
 def _kind(unit: Unit) -> Hashable:
-    return (unit.op.kind,)
+    return _kind_of(unit.op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +168,7 @@ def _units(ops: Sequence[Op], regions: set[tuple[str, ...]]) -> Iterator[Unit]:
     groups: dict[tuple[bool, Hashable], list[int]] = {}
     for place, op in enumerate(ops):
         by_operator = bool(op.path) and op.path not in regions
-        key = (op.kind, op.scope, op.path, op.shapes) if by_operator else replace(op, task_count=1)
+        key = (_kind_of(op), op.scope, op.path, op.shapes) if by_operator else replace(op, task_count=1)
         groups.setdefault((by_operator, key), []).append(place)
     for (by_operator, _), places in groups.items():
         yield Unit(ops[places[0]], by_operator, tuple(places))

@@ -16,6 +16,7 @@ from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.events.trace import Segment, TraceBatch
 from traceconv.formats.chrome_json.compiled import scanned_columns
 from traceconv.formats.chrome_json.decode import BLANKS, Decoded
+from traceconv.formats.chrome_json.patch import restore_backslashes
 from traceconv.formats.chrome_json.pieces import Pieces
 from traceconv.formats.chrome_json.recovery import MANY_FAILURES, Piece, Recovery, RecoveryState
 from traceconv.formats.chrome_json.scan import (
@@ -35,6 +36,8 @@ _EVENT_KEYS = ("ph",)
 _EVENTS_KEY = "traceEvents"
 #: Memory of a key outside the events, without its value.
 _KEY_BYTES = 256
+#: A longer line is not searched for a key that Kineto wrote.
+_LONGEST_LINE = 64 << 10
 #: Minimum size of text that is searched for the events of one array.
 _LEAST_REACH = 4 << 10
 #: Arrays up to this size are decoded at once, without a search for the last event.
@@ -239,10 +242,17 @@ class TraceParser:
             self._begin_events(in_object=True)
             self._at = value + 1
             return True
-        value_end = end_of_value(text, value, final)
+        line_end = text.find(b"\n", value, value + _LONGEST_LINE)
+        if line_end < 0 and waits and len(text) < value + _LONGEST_LINE:
+            return False
+        restored = restore_backslashes(text[value:line_end].rstrip(b" \r,")) if line_end >= 0 else None
+        value_end = end_of_value(text, value, final) if restored is None else line_end
         if value_end is None:
             return False if waits else self._bad_key(at)
         self._keep_key(key, at, value, value_end)
+        if restored is not None:
+            restored.log_to(self._log, self._base + value)
+            self.keys[key] = restored.text
         return True
 
     def _keep_key(self, key: str, at: int, value: int, end: int) -> None:

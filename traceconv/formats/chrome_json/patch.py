@@ -2,6 +2,9 @@
 
 Handles raw control characters in strings, unknown escapes, lone surrogates, bytes that are not UTF-8, bare NaN and the
 like, commas before a closing bracket, and values nested too deep (kept as text).
+
+Kineto writes quotes in strings without a backslash. In the keys before the events, each of which has a line, it turns
+all backslashes into slashes; in names and call stacks it adds none: these strings end where its next key begins.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ _WORD = "number that JSON does not allow"
 _CONTROL = "control character in a string"
 _BAD_ESCAPE = "escape that JSON does not allow"
 _KINDS = (_DEEP, _COMMA, _WORD, _CONTROL, _BAD_ESCAPE)
+_QUOTE = "quote in a string without a backslash"
 
 #: An escaped half of a surrogate pair, perhaps without the other.
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -50,6 +54,12 @@ _LONGEST_BARE = 10
 _WRONG_NUMBER = re.compile(rb"\+[0-9]|-?0[0-9]|-?\.[0-9]")
 _POINTED = re.compile(rb"-?[0-9]+\.")
 _BARE_END = re.compile(rb"[\s,\]}\"]|\Z")
+#: In Kineto's events: strings from the program, their ends, and quotes without a backslash.
+_PROGRAM_STRING = re.compile(rb'"(?:name|CallFrom|Call stack|Module Hierarchy)": "')
+_PROGRAM_STRING_END = re.compile(rb'"(?=,\s*"(?:pid|[A-Z][A-Za-z ]*)":|\s*\n)')
+_BARE_QUOTE = re.compile(rb'(?<!\\)"')
+#: In Kineto's keys: quotes whose backslash became a slash; the second pattern leaves strings that end in a slash.
+_SLASHED_QUOTES = (re.compile(rb'/"(?!\Z)'), re.compile(rb'/"(?!\s*(?:[,:\]}]|\Z))'))
 #: Larger texts are only repaired in C.
 _MOST_BYTES = 4 << 20
 
@@ -102,6 +112,37 @@ def patch(text: bytes) -> Patched:
     if lost:
         wrong["bytes that are not UTF-8"] = bad_at
     return Patched(made, min(wrong.values(), default=None), tuple(wrong), lost, count + lost)
+
+
+def escape_quotes(text: bytes) -> Patched:
+    """Escape the quotes in strings of the program in Kineto's events."""
+    edits: list[_Edit] = []
+    at = 0
+    while (begin := _PROGRAM_STRING.search(text, at)) and (end := _PROGRAM_STRING_END.search(text, begin.end())):
+        quotes = _BARE_QUOTE.finditer(text, begin.end(), end.start())
+        edits += [(quote.start(), 0, b"\\", _QUOTE) for quote in quotes]
+        at = end.end()
+    first = edits[0][0] if edits else None
+    return Patched(_edited(text, edits), first, (_QUOTE,) if edits else (), 0, len(edits))
+
+
+def restore_backslashes(value: bytes) -> Patched | None:
+    """Return the value of a key of Kineto's as it is meant; None if it is sound, or can't be read so either."""
+    if b'/"' not in value or _is_json(value):
+        return None
+    for quotes in _SLASHED_QUOTES:
+        made, count = quotes.subn(rb'\\"', value)
+        if _is_json(made):
+            return Patched(made, value.index(b'/"'), (_QUOTE,), 0, count)
+    return None
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def is_utf8(text: bytes) -> bool:

@@ -15,7 +15,7 @@ from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.events.trace import Segment
 from traceconv.formats.chrome_json.compiled import scanned_prefix
 from traceconv.formats.chrome_json.decode import BLANKS, Decoded, MalformedText, decode_events, is_beginning
-from traceconv.formats.chrome_json.patch import SURROGATE, first_bad_byte, patch
+from traceconv.formats.chrome_json.patch import SURROGATE, Patched, escape_quotes, first_bad_byte, patch
 from traceconv.formats.chrome_json.scan import end_of_bracketed, event_starts, next_event_start, skip_space
 from traceconv.formats.common.limits import LARGE_BYTES
 
@@ -173,13 +173,18 @@ class Recovery:
         self.state.in_large = False
 
     def _take_repaired(self, start: int, end: int) -> bool:
-        patched = patch(self.text[start:end])
-        decoded = self.state.decode(patched.text)
+        text = self.text[start:end]
+        repairs: tuple[Patched, ...] = (patch(text),)
+        decoded = self.state.decode(repairs[-1].text)
+        if decoded is None and (quotes := escape_quotes(text)).count:
+            repairs = (quotes, patch(quotes.text))
+            decoded = self.state.decode(repairs[-1].text)
         if decoded is None:
             return False
         self._add(decoded, start, end)
-        patched.log_to(self.log, self.base + start)
-        self.state.failures += patched.count
+        for made in repairs:
+            made.log_to(self.log, self.base + start)
+            self.state.failures += made.count
         return True
 
     def _take_single(self, next_start: int) -> None:
@@ -207,6 +212,9 @@ class Recovery:
                 self._waits = True
                 return
             if end is not None and (self._take_one(at, end) or (end > next_start and self._take_repaired(at, end))):
+                return
+            # Quotes without a backslash hide where the event ends.
+            if self._take_repaired(at, next_start):
                 return
         elif self._take_non_object(at, next_start):
             return

@@ -192,7 +192,7 @@ class RuleSet:
             own |= (
                 rule.set.keys() | rule.set_if_no_args.keys() | rule.args.keys() | rule.track_groups | rule.name_groups
             )
-            if "name" in rule.name_groups:
+            if "name" in rule.name_groups and rule.table == "api":
                 own.add("source_name")
             if rule.table == "task":
                 own.add("kind_source")

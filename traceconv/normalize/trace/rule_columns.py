@@ -51,7 +51,9 @@ class RuleColumns:
                 for column, value in rule.set_if_no_args.items():
                     columns[column].put(bare, same(value, len(bare)))
             if table == "task":
-                columns["kind_source"].put(own, same("name" if rule.name else "recorded", len(rows)))
+                # A pattern that any name matches, such as one that removes an ending, also matches none.
+                by_name = rule.name is not None and rule.name.fullmatch("") is None
+                columns["kind_source"].put(own, same("name" if by_name else "recorded", len(rows)))
             for column, values in self._from_names(rule, tracks[rows]):
                 columns[column].put(own, values)
             for column, values in _from_own_names(rule, batch.column("name"), rows):
@@ -95,7 +97,7 @@ class RuleColumns:
 
 
 def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iterator[tuple[str, Values]]:
-    """Yield the columns from the names of events. If that replaces the name, the event's own name is kept."""
+    """Yield the columns from the names of events. If that replaces the name of a call, its own name is kept."""
     groups = rule.name_groups
     if rule.name is None or not groups:
         return
@@ -106,7 +108,7 @@ def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iter
     found = [rule.name.fullmatch(own[code] or "") for code in used.tolist()]
     for group in groups:
         yield group, Values(codes.astype(np.int32), [match and match[group] for match in found])
-    if "name" in groups:
+    if "name" in groups and rule.table == "api":
         yield "source_name", Values(codes.astype(np.int32), [own[code] for code in used.tolist()])
 
 

@@ -9,8 +9,8 @@ identify the writer: keys next to the events, categories, names of processes and
     categories = ["kernel"]                  # any of them, exactly; default: any category
     process = "GPU .*"                       # patterns of complete names; default: any name
     thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
-    name = "…"                               # a group `name` is the name of the row, source_name the event's own name;
-                                             # "@collective" is the pattern for kernels of collectives
+    name = "…"                               # a group `name` is the name of the row, and source_name of a call the
+                                             # event's own name; "@collective" is the pattern for kernels of collectives
     table = "task"                           # task, api or range
     set = { kind = "compute" }               # columns with a constant value
     set_if_no_args = { kind = "module" }     # the same, for slices without args, also at their end
