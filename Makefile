@@ -73,7 +73,7 @@ SANITIZED := build/sanitize
 SANITIZED_TESTS := $(addprefix tests/property/test_,$(addsuffix .py,native records trace_parser trace_fields trace_args \
 	pairs_oracle perfetto_batches nesting_oracle span_programs dependency_vertices dependency_replay path_sums \
 	shared_devices what_if_oracle)) $(addprefix tests/unit/test_,$(addsuffix .py,begin_end row_order sqlite_pages expand \
-	event_log profiled_programs spans critical_path))
+	event_log profiled_programs spans critical_path xplane))
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g
 sanitize: $(READY) ## test the C extension, also on mutated traces, with address and undefined behaviour sanitizers
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
@@ -86,7 +86,8 @@ sanitize: $(READY) ## test the C extension, also on mutated traces, with address
 		&& "$(CURDIR)/$(BIN)/python" -m pytest --capture=sys -m "not long" $(SANITIZED_TESTS) \
 		&& "$(CURDIR)/$(BIN)/python" -m tests.fuzz --inputs $(SANITIZE_INPUTS) --seed $(FUZZ_SEED) --limit 120 \
 			--target chrome_json --target chrome_json_rows --target own_chrome_json \
-			--target perfetto_proto --target perfetto_proto_rows --target nsys --target nsys_rows --out "$(CURDIR)/build/fuzz"
+			--target perfetto_proto --target perfetto_proto_rows --target nsys --target nsys_rows \
+			--target xplane --target xplane_rows --out "$(CURDIR)/build/fuzz"
 
 check: $(READY) ## run everything that CI runs: style, types, layers, docs, package, tests
 	@echo "check: style";   $(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .

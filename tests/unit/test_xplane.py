@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 import xplane_builder as xb
 import zstandard
 from ingest_checks import taken
@@ -17,9 +18,11 @@ from stores import query
 
 from traceconv import native
 from traceconv.base.diagnostics import Code
+from traceconv.base.errors import InputError
 from traceconv.events.trace import TraceBatch
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.registry import choose_reader
+from traceconv.formats.xplane import planes
 from traceconv.formats.xplane.reader import XplaneReader
 from traceconv.normalize.trace.rule_files import parse_rules
 from traceconv.pipeline.ingest import ingest
@@ -236,3 +239,21 @@ def test_a_space_without_events(tmp_path: Path) -> None:
     run, store = taken(xb.space(xb.plane("/host:CPU"), xb.plane("/host:metadata")), tmp_path, "a.pb")
     assert run.record_count == 0
     assert query(store, "FROM process") == []
+
+
+def test_statistics_of_kinds_are_joined_once_unless_an_event_replaces_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event of a kind with many statistics has all of them; one that an event has itself comes last."""
+    names = [xb.named(number, f"s{number}") for number in range(1, 501)]
+    entry = xb.named(1, "f", *((5, xb.stat(number, 4, number)) for number in range(1, 501)))
+    lines = xb.line(1, "t", 0, *[xb.event(1, 0, 1)] * 99, xb.event(1, 0, 1, xb.stat(7, 4, 1000)))
+    monkeypatch.setattr(planes, "_MOST_REPLACED", 500)
+    batches, _ = read(tmp_path / "a.pb", xb.space(xb.plane("p", lines, events=[entry], stats=names)))
+    args = [json.loads(text) for batch in batches for text in batch.columns.raw["args"].to_pylist()]
+    own = {f"s{number}": number for number in range(1, 501)}
+    assert args == [*[own] * 99, {**own, "s7": 1000}]
+    assert list(args[-1])[-1] == "s7"
+    monkeypatch.setattr(planes, "_MOST_REPLACED", 499)
+    with pytest.raises(InputError, match="replace one of more than 499 statistics"):
+        read(tmp_path / "a.pb", xb.space(xb.plane("p", lines, events=[entry], stats=names)))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from traceconv.base.errors import InputError
 from traceconv.base.int64 import Int64
 from traceconv.events.trace import TrackName
 from traceconv.formats.xplane import field_numbers as pb
@@ -26,7 +27,7 @@ from traceconv.formats.xplane.stats import (
     column,
     decoded,
     joined,
-    objects,
+    members,
     read_stats,
     spans,
 )
@@ -46,6 +47,8 @@ _MOST_PLANES = 1 << 14
 MAX_LINES = 1 << 20
 #: Larger statistics of planes and kinds of events, such as programs, are not read.
 _MAX_STAT_BYTES = 64 << 10
+#: Statistics of kinds in a batch for events that have one of them themselves.
+_MOST_REPLACED = 1 << 22
 #: Planes that are parts of one process, as JAX joins them; and the numbers of processes in JAX's trace JSON.
 HOST = "/host:CPU"
 _HOST_PARTS = frozenset((HOST, "/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer", "/host:TPU-runtime"))
@@ -91,7 +94,8 @@ class Kinds:
     stat_names  names of statistics, by ID
     stats       statistics that all events of a kind have, by the place of the kind in `names`
     firsts      of each kind: the place of its first statistic, and one more for the end
-    sizes       of each kind: bytes of its statistics
+    members     of each kind: its statistics as the members of a JSON object
+    sizes       of each kind: bytes of its members
     """
 
     def __init__(self, plane: Plane) -> None:
@@ -106,14 +110,40 @@ class Kinds:
         self.stats = joined(Stats(owners, keys, pa.array(texts, pa.string())), own, self.stat_names)
         count = len(self.names.texts)
         self.firsts = np.searchsorted(self.stats.owners, np.arange(count + 1))
-        sizes = np.append(0, np.cumsum(pc.binary_length(self.stats.texts).to_numpy().astype(np.int64)))
-        self.sizes = sizes[self.firsts[1:]] - sizes[self.firsts[:-1]]
+        self.members = members(self.stats, self.stat_names, count)
+        self.sizes = pc.binary_length(self.members).to_numpy().astype(np.int64)
         self.lost = {"unknown": own.unknown, "damaged": own.damaged, "not UTF-8": own.strange}
 
-    def repeated(self, kinds: Int64) -> Stats:
+    def members_for(self, kinds: Int64, own: Stats) -> pa.Array:
+        """Return the members for events of these kinds, without those that the events' own statistics replace."""
+        found = self.members.take(pa.array(kinds))
+        width = len(self.stat_names.texts)
+        is_replacing = np.isin(kinds[own.owners] * width + own.keys, self.stats.owners * width + self.stats.keys)
+        if not is_replacing.any():
+            return found
+        rows, replaced = np.unique(own.owners[is_replacing], return_inverse=True)
+        stats = self._repeated(kinds[rows])
+        kept = ~np.isin(stats.owners * width + stats.keys, replaced * width + own.keys[is_replacing])
+        left = Stats(stats.owners[kept], stats.keys[kept], stats.texts.filter(pa.array(kept)))
+        is_other = np.zeros(len(kinds), np.bool_)
+        is_other[rows] = True
+        return pc.replace_with_mask(found, pa.array(is_other), members(left, self.stat_names, len(rows)))
+
+    def values(self, kinds: Int64, name: str) -> Stats:
+        """Return the statistics with this name that events of these kinds have from their kinds."""
+        places = np.full(len(self.names.texts), -1)
+        own = np.flatnonzero(self.stats.keys == self.stat_names.key(name))
+        places[self.stats.owners[own]] = own
+        rows = np.flatnonzero(places[kinds] >= 0)
+        places = places[kinds[rows]]
+        return Stats(rows, self.stats.keys[places], self.stats.texts.take(pa.array(places)))
+
+    def _repeated(self, kinds: Int64) -> Stats:
         """Return the statistics of these kinds for events that have them, one after the other."""
         firsts = self.firsts[kinds]
         sizes = self.firsts[kinds + 1] - firsts
+        if sizes.sum() > _MOST_REPLACED:
+            raise InputError(f"events that replace one of more than {_MOST_REPLACED:,} statistics of their kinds")
         owners = np.repeat(np.arange(len(kinds)), sizes)
         places = np.arange(len(owners)) + np.repeat(firsts - np.cumsum(sizes) + sizes, sizes)
         return Stats(owners, self.stats.keys[places], self.stats.texts.take(pa.array(places)))
@@ -225,15 +255,16 @@ class Space:
         """Number the processes of planes with events, as JAX's trace JSON does."""
         with_events = {line.plane for line in self.lines.values() if line.has_events}
         pids = dict.fromkeys(_HOST_PARTS, _HOST_PID)
-        others = 0
+        used, others = {_HOST_PID}, 0
         for number in sorted(with_events):
             plane = self.planes[number]
             pid = pids.get(plane.name)
             if pid is None and plane.name.startswith(_DEVICES) and 0 <= plane.id < _FIRST_OTHER - _FIRST_DEVICE:
                 pid = _FIRST_DEVICE + plane.id
-            while pid is None or (plane.name not in pids and pid in pids.values()):
+            while pid is None or (plane.name not in pids and pid in used):
                 pid, others = _FIRST_OTHER + others, others + 1
             pids[plane.name] = plane.pid = pid
+            used.add(pid)
 
     def track_names(self) -> list[TrackName]:
         """Name the processes and threads that have events."""
@@ -255,8 +286,8 @@ class Space:
             if plane.own_stats:
                 names = StatNames(plane.stat_names)
                 own = _all_stats(plane.own_stats, np.zeros(len(plane.own_stats), np.int64), names)
-                stats = objects(joined(own, own, names), names, 1)[0].as_py()
-                found[plane.name] = json.loads(stats) if stats else {}
+                stats = members(joined(own, own, names), names, 1)[0].as_py()
+                found[plane.name] = json.loads(f"{{{stats}}}")
         return found
 
 

@@ -24,7 +24,18 @@ from traceconv.formats.format import ReadRequest
 from traceconv.formats.xplane import field_numbers as pb
 from traceconv.formats.xplane.framing import LINE, Run, SpaceFramer, Value
 from traceconv.formats.xplane.planes import MAX_LINES, MAX_TEXT_BYTES, WANTED, Kinds, Space
-from traceconv.formats.xplane.stats import KIND_ID, StatNames, Stats, column, joined, objects, read_stats, spans
+from traceconv.formats.xplane.stats import (
+    KIND_ID,
+    NO_STATS,
+    StatNames,
+    Stats,
+    column,
+    joined,
+    members,
+    objects,
+    read_stats,
+    spans,
+)
 from traceconv.wire.protobuf import VARINT, FieldTable, walk
 
 EVENTS = frozenset(((LINE, pb.EVENTS),))
@@ -200,12 +211,14 @@ class XplaneReader(FileReader):
         kind = kind[part]
         own = slice(*np.searchsorted(stats.owners, (part.start, part.stop)).tolist())
         stats = Stats(stats.owners[own] - part.start, stats.keys[own], stats.texts[own])
-        stats = joined(kinds.repeated(kind), stats, kinds.stat_names)
+        stats = joined(NO_STATS, stats, kinds.stat_names)  # the last of each name
         lines = pa.array(events.lines[part]).dictionary_encode()
         tids = [self._space.lines[number].tid for number in lines.dictionary.to_pylist()]
         names = pa.array(kind).dictionary_encode()
         texts = [kinds.names.texts[place] for place in names.dictionary.to_pylist()]
-        name = _named_by_steps(Coded(names.indices.to_numpy(), texts), stats, kinds.stat_names)
+        name = Coded(names.indices.to_numpy(), texts)
+        for steps in (kinds.values(kind, "step_name"), stats):
+            name = _named_by_steps(name, steps, kinds.stat_names)
         none = np.zeros(count, np.int32)
         labels = {
             "ph": Coded(none, ["X"]),
@@ -214,8 +227,8 @@ class XplaneReader(FileReader):
             "tid": Coded(lines.indices.to_numpy(), tids),
         }
         raw = {"ts": times[0][part], "dur": times[1][part]}
-        if len(stats.owners):
-            raw["args"] = objects(stats, kinds.stat_names, count)
+        if len(stats.owners) or kinds.sizes[kind].any():
+            raw["args"] = objects(kinds.members_for(kind, stats), members(stats, kinds.stat_names, count))
         return EventColumns(count, labels, raw, None)
 
     def _report(self) -> None:

@@ -159,14 +159,18 @@ def joined(one: Stats, other: Stats, names: StatNames) -> Stats:
     return Stats(owners, keys, texts)
 
 
-def objects(stats: Stats, names: StatNames, count: int) -> pa.Array:
-    """Return the statistics of each of `count` owners as a JSON object, empty for none: a binary array."""
-    members = pc.binary_join_element_wise(names.leads.take(pa.array(stats.keys)), stats.texts, "")
-    sizes = np.bincount(stats.owners, minlength=count)
-    ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
-    content = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), members), ",")
-    found = pc.if_else(pa.array(sizes > 0), pc.binary_join_element_wise("{", content, "}", ""), "")
-    return found.cast(pa.binary())
+def members(stats: Stats, names: StatNames, count: int) -> pa.Array:
+    """Return the statistics of each of `count` owners as the members of a JSON object, empty for none."""
+    texts = pc.binary_join_element_wise(names.leads.take(pa.array(stats.keys)), stats.texts, "")
+    ends = np.append(0, np.cumsum(np.bincount(stats.owners, minlength=count))).astype(np.int32)
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(ends), texts), ",")
+
+
+def objects(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return the members in both as JSON objects, empty for none: a binary array."""
+    comma = pc.if_else(pc.or_(pc.equal(one, ""), pc.equal(other, "")), "", ",")
+    found = pc.binary_join_element_wise("{", one, comma, other, "}", "")
+    return pc.if_else(pc.equal(found, "{}"), "", found).cast(pa.binary())
 
 
 def column(found: FieldTable, number: int, count: int) -> Int64:
