@@ -127,7 +127,7 @@ def escape_quotes(text: bytes) -> Patched:
 
 
 def restore_backslashes(value: bytes) -> Patched | None:
-    """Return the value of a key of Kineto's as it is meant; None if it is sound, or can't be read so either."""
+    """Return the repaired value of a key of Kineto; None if it is sound, or can't be repaired."""
     if b'/"' not in value or _is_json(value):
         return None
     for quotes in _SLASHED_QUOTES:
