@@ -240,3 +240,25 @@ def test_names_with_equal_hashes(make_store: MakeStore, monkeypatch: pytest.Monk
         (f"{names[1]} > {names[0]}", 1, 9),
         (f"{names[1]} > {names[1]}", 1, 27),
     ]
+
+
+@pytest.mark.parametrize("with_c", [True, False])
+def test_ranges_inside_very_many_are_summed_as_one(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, with_c: bool
+) -> None:
+    """The report's paths need memory by the square of the depth: no time is lost, and a deep trace has a report."""
+    monkeypatch.setattr(native, "AVAILABLE", native.AVAILABLE and with_c)
+    count = 9000
+    ranges = [
+        {"run_id": 1, "id": n + 1, "track_id": 1, "parent_id": n or None, "name": f"f{n}", "start_ns": n,
+         "dur_ns": 2 * (count - n), "self_ns": 2}
+        for n in range(count)
+    ]  # fmt: skip
+    tracks = [{**track, "run_id": 1} for track in TRACKS]
+    rows = query(
+        make_store(track=tracks, range=ranges),
+        "SELECT depth, name, count, host_total_ns, host_self_ns FROM op_tree ORDER BY position",
+    )
+    inside = range(1024, count)
+    assert rows[:-1] == [(n, f"f{n}", 1, 2 * (count - n), 2) for n in range(1024)]
+    assert rows[-1] == (1024, "(other names)", len(inside), sum(2 * (count - n) for n in inside), 2 * len(inside))

@@ -15,7 +15,7 @@
 
 /* NULL in a column of integers. */
 static const int64_t null = INT64_MIN;
-enum { CALL = -1, OUTSIDE = -1, OTHER = 1, CLASS_BITS = 3, IS_HOST = 4, KIND_SHIFT = 3 };
+enum { CALL = -1, OUTSIDE = -1, OTHER = 1, MOST_DEPTH = 1024, CLASS_BITS = 3, IS_HOST = 4, KIND_SHIFT = 3 };
 enum { WAITING, VISITED, PLACED, LOST };
 enum { COLUMNS = 9, LOOKED_UP = 2, ADDED = 4, MOST_SLICES = 1 << 30 };
 /* The number of paths of a run that was full before the slices that are being placed. */
@@ -155,10 +155,15 @@ static int64_t root_of(Paths *paths, int64_t run_id)
 }
 
 /* The place of a path, which is added if it is new; -1 if out of memory. The root of a run has the parent -1.
-   A run that has most_paths gets no new names: all others in the same chain are OTHER. */
+   A run that has most_paths gets no new names: all others in the same chain are OTHER. So is all inside MOST_DEPTH names. */
 static int64_t path_of(Paths *paths, int64_t parent, int64_t name, int64_t run_id)
 {
     Index *index = &paths->of_paths;
+    int64_t depth = parent < 0 ? -1 : paths->paths[parent].depth + 1;
+    if (depth > MOST_DEPTH)
+        return parent;
+    if (depth == MOST_DEPTH)
+        name = OTHER;
     if (paths->path_count * 2 >= index->size) {
         if (!empty_index(index, paths->path_count * 2))
             return -1;
@@ -183,7 +188,7 @@ static int64_t path_of(Paths *paths, int64_t parent, int64_t name, int64_t run_i
     }
     if (!room_for_one(&paths->paths, paths->path_count, &paths->path_room, sizeof *paths->paths, 256))
         return -1;
-    paths->paths[paths->path_count] = (Path){parent, name, run_id, parent < 0 ? -1 : paths->paths[parent].depth + 1, null, parent < 0 ? 0 : null};
+    paths->paths[paths->path_count] = (Path){parent, name, run_id, depth, null, parent < 0 ? 0 : null};
     put(index, hash, tag_of(hash), paths->path_count);
     return (int64_t)paths->path_count++;
 }

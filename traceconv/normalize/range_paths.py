@@ -15,6 +15,8 @@ NULL = -(2**63)
 OPERATOR, OTHER_RANGE, HOST, KIND_SHIFT = 1, 2, 4, 3
 #: The kind of a call, and the name of all names beyond the limit.
 CALL, OTHER_NAMES = -1, 1
+#: Names of a chain; those inside are OTHER_NAMES.
+MOST_DEPTH = 1024
 
 PATH_DTYPE = np.dtype([(name, "<i8") for name in ("parent", "name", "run_id", "depth", "first_id", "kind")])
 SUM_DTYPE = np.dtype([(name, "<i8") for name in (
@@ -135,16 +137,21 @@ class Paths:
                     of[place] = max(of[place], value) if NULL in (of[place], value) else min(of[place], value)
 
     def _path(self, parent: int, name: int, run_id: int) -> int:
+        depth = -1 if parent < 0 else self._paths[parent][3] + 1
+        if depth > MOST_DEPTH:
+            return parent
+        if depth == MOST_DEPTH:
+            name = OTHER_NAMES
         found = self._place_of.get((parent, name))
         if found is not None:
             return found
-        depth, kind = -1, 0
+        kind = 0
         if parent >= 0:
             root = self._paths[self._path(-1, run_id, run_id)]
             if name != OTHER_NAMES and root[5] >= self._most_paths:
                 return self._path(parent, OTHER_NAMES, run_id)
             root[5] += 1
-            depth, kind = self._paths[parent][3] + 1, NULL
+            kind = NULL
         self._paths.append([parent, name, run_id, depth, NULL, kind])
         return self._place_of.setdefault((parent, name), len(self._paths) - 1)
 

@@ -16,7 +16,7 @@
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the tree, from 1: each row before those inside it." }
 -- depth = { type = "BIGINT", unit = "count", doc = "Number of enclosing rows." }
 -- label = { type = "VARCHAR", unit = "text", doc = "The name, indented by its depth." }
--- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; ProfilerStep* for the steps of PyTorch's profiler; (other names) for the further names of a run with 65,536 chains; NULL for tasks without a known range." }
+-- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; ProfilerStep* for the steps of PyTorch's profiler; (other names) for the further names of a run with 65,536 chains, and for all that is inside 1,024 ranges; NULL for tasks without a known range." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of the ranges (range.kind)." }
 -- path = { type = "VARCHAR", unit = "text", doc = "Names of the enclosing rows and its own, joined by ' > '." }
 -- count = { type = "BIGINT", unit = "count", doc = "Number of ranges that ended." }
