@@ -283,9 +283,13 @@ class _Estimates:
         [(writer,)] = self._sampled.execute("SELECT writer FROM store.main.run").fetchall()
         rules = [rule for rules in built_in() if rules.title == writer for rule in rules.rules]
         [(in_processes, of_tracks)] = self._sampled.execute(_UNNAMED).fetchall()
+        categories = {
+            one for (one,) in self._sampled.execute("SELECT DISTINCT category FROM store.main.slice").fetchall()
+        }
+        used = [rule for rule in rules if rule.categories is None or rule.categories & categories]
         # An unknown writer may be one that is known by such names.
-        by_process = not rules or any(rule.process for rule in rules)
-        by_thread = any(rule.thread for rule in rules)
+        by_process = not rules or any(rule.process for rule in used)
+        by_thread = any(rule.thread for rule in used)
         if (by_process and in_processes) or (by_thread and of_tracks):
             raise NotSampled("names of processes or threads, which tell what events are, are elsewhere in the file")
 
