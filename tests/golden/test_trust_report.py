@@ -175,7 +175,8 @@ def test_launches_are_found_by_the_ids_of_operators(removed_of: str, tmp_path: P
     flows = [event for event in planted.trace["traceEvents"] if event.get("cat") == "ac2g"]
     assert planted.found(tmp_path) == []
     planted.remove(flows)
-    assert planted.found(tmp_path) == [("unclear_launches", None, 1)]
+    known = len(planted.tasks) - 2
+    assert planted.found(tmp_path) == [("lost_flows", None, known), ("unclear_launches", None, 1)]
 
 
 def test_launches_that_are_unclear_are_not_lost(tmp_path: Path) -> None:
@@ -268,6 +269,12 @@ def test_holes_in_the_ids_of_calls_are_found(make_store: MakeStore) -> None:
     assert query(make_store(task=tasks), sql) == []
     run = {"run_id": 1, "source_format": "rocprofv3"}  # it numbers kernels one by one
     assert query(make_store(run=[run], task=tasks), sql) == [("lost_calls", 1, 251, 500)]
+    later = [("lost_calls", 149, 150, None)]
+    assert query(make_store(run=[run], task=tasks[-150:]), sql) == later
+    assert (
+        query(make_store(run=[run], task=[{**one, "correlation_id": one["id"] - 149} for one in tasks[-150:]]), sql)
+        == []
+    )
 
 
 def test_holes_in_the_numbers_of_operators_are_found(tmp_path: Path) -> None:
@@ -276,6 +283,20 @@ def test_holes_in_the_numbers_of_operators_are_found(tmp_path: Path) -> None:
     assert findings(CPU_ONLY) == []
     planted.remove(operators[300:400])
     assert planted.found(tmp_path) == [("lost_operators", None, 100)]
+    planted = Planted()
+    operators = sorted((e for e in planted.trace["traceEvents"] if e.get("cat") == "cpu_op"), key=ns)[:100]
+    planted.remove(operators)
+    lost = {event["args"]["External id"] for event in operators}
+    orphans = sum(task["args"].get("External id") in lost for task in planted.tasks)
+    assert ("orphan_tasks", None, orphans) in planted.found(tmp_path)
+
+
+def test_the_end_of_a_trace_of_the_host_is_missed(tmp_path: Path) -> None:
+    """The profiler stopped later, as its own event shows."""
+    planted = Planted(CPU_ONLY)
+    events = [e for e in planted.trace["traceEvents"] if e.get("cat") in ("cpu_op", "user_annotation")]
+    planted.remove(sorted(events, key=ns)[-60:])
+    assert ("silent_end", None, 1) in planted.found(tmp_path)
 
 
 def test_parts_of_a_file_that_are_missing_are_found(tmp_path: Path) -> None:
@@ -285,11 +306,23 @@ def test_parts_of_a_file_that_are_missing_are_found(tmp_path: Path) -> None:
     planted = Planted()
     flows = category(planted, "ac2g")
     planted.remove(flows[-120:])
-    ends = Counter(flow["ph"] for flow in flows[-120:])
-    assert planted.found(tmp_path) == [("lost_flows", None, max(ends.values()))]
+    assert {flow["ph"] for flow in flows[-120:]} == {"f"}
+    without_task = 4  # calls; the profiler may write their flow without an end
+    assert planted.found(tmp_path) == [("broken_flows", None, 120 - without_task), ("lost_flows", None, 120)]
     planted = Planted()
     planted.remove(category(planted, "Trace"))
     assert planted.found(tmp_path) == [("cut_file", None, 1)]
+    planted = Planted()
+    planted.remove(category(planted, "ac2g"))
+    assert planted.found(tmp_path) == [("lost_flows", None, len(planted.tasks))]
+    planted = Planted()
+    planted.remove([event for event in category(planted, "fwdbwd") if event["ph"] == "f"][:40])
+    assert planted.found(tmp_path) == [("broken_flows", None, 40 - without_task)]
+    for name, finding in (("kernel", "lost_tasks"), ("gpu_memcpy", "lost_copies")):
+        planted = Planted()
+        lost = category(planted, name)
+        planted.remove(lost)
+        assert (finding, None, len(lost)) in planted.found(tmp_path)
     planted = Planted()
     planted.remove(list(planted.calls.values()))
     planted.remove(category(planted, "cuda_runtime"))
@@ -311,6 +344,12 @@ def test_flows_and_pairs_that_are_broken_are_found(make_store: MakeStore) -> Non
     run["writer"] = "PyTorch profiler (Kineto)"  # it writes ends of flows without tasks
     assert ("broken_flows", 4, None) not in query(make_store(run=[run], task=[task], import_log=log), sql)
     assert query(make_store(task=[task], flow=flows[:1], import_log=log[2:]), sql) == []
+    queue = [{"flow_id": n, "src_id": n + 1, "dst_id": n + 2, "category": "async_task_queue"} for n in (1, 2)]
+    names = ((2, "enqueue"), (3, "dequeue"), (4, "dequeue"))
+    ranges = [
+        {"id": id_, "track_id": 1, "start_ns": 0, "dur_ns": 1, "name": "x", "category": name} for id_, name in names
+    ]
+    assert query(make_store(task=[task], flow=queue, range=ranges), sql) == [("broken_flows", 1, 2)]
 
 
 def test_parts_of_single_steps_without_events_are_found(make_store: MakeStore) -> None:

@@ -1,11 +1,11 @@
 -- [finding.lost_tasks]
--- doc = "Calls that launch kernels without a task, of names of which others have one."
+-- doc = "Calls that launch kernels without a task, of names of which others have one; in PyTorch traces with other tasks, also all such calls if none has one."
 -- count = "calls"
 -- total = "calls of these names"
 -- affected = "time from the first to the last of consecutive calls"
 -- reports = "breakdown, kernels, op-statistic, op-tree, idle-gaps, compare"
 -- [finding.lost_copies]
--- doc = "Calls that copy without a task, of names of which others have one."
+-- doc = "Calls that copy without a task, of names of which others have one, or, as for lost_tasks, all of a PyTorch trace."
 -- count = "calls"
 -- total = "calls of these names"
 -- affected = "time from the first to the last of consecutive calls"
@@ -41,10 +41,14 @@ WITH call_name AS (
   LEFT JOIN with_task AS t ON t.run_id = c.run_id AND t.word = c.word
 ), launcher AS MATERIALIZED (
   -- Calls of other layers have the names of launches too, but no tasks.
-  SELECT run_id, finding, name, bool_or(bool_or(lost > 0)) OVER (PARTITION BY run_id, finding) AS is_lost
-  FROM called
-  GROUP BY run_id, finding, name
-  HAVING bool_or(complete > 0)
+  SELECT run_id, finding, name, bool_or(is_lost) OVER (PARTITION BY run_id, finding) AS is_lost
+  FROM (
+    SELECT run_id, finding, name, bool_or(lost > 0) AS is_lost, bool_or(complete > 0) AS is_complete,
+           bool_or(bool_or(complete > 0)) OVER (PARTITION BY run_id, finding) AS has_complete
+    FROM called
+    GROUP BY run_id, finding, name
+  )
+  WHERE is_complete OR NOT has_complete AND run_id IN (SELECT run_id FROM run WHERE writer LIKE 'PyTorch%')
 ), unlaunched AS MATERIALIZED (
   SELECT t.run_id, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
   FROM task AS t
