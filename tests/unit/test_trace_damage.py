@@ -136,6 +136,15 @@ def test_other_damage_next_to_quotes_without_a_backslash_is_reported(
     assert code in [entry.code for entry in run.log]
 
 
+@pytest.mark.parametrize("after", [', "cat": "k", "args": {"x": "y"\n}', ',\n "cat": "k",\n "args": {"x": "y"\n}'])
+def test_quotes_in_names_of_other_writers_lose_the_event(after: str, tmp_path: Path) -> None:
+    """Where the name ends is unknown: it could take up the keys after it."""
+    event = '{"ph": "X", "ts": 1, "dur": 2, "pid": 1, "tid": 1, "name": "conv "fused""' + after + "}"
+    run, store = taken(f'[{event},{{"ph": "X", "ts": 9, "dur": 2, "pid": 1, "tid": 1, "name": "sound"}}]', tmp_path)
+    assert query(store, "SELECT name FROM slice") == [("sound",)]
+    assert [entry.event_count for entry in run.log if entry.code is Code.DAMAGED_EVENT] == [1]
+
+
 def test_counter_events_with_bad_values_only_are_lost(tmp_path: Path) -> None:
     """An event with several bad values counts once; one without values is used, as it says nothing."""
     args = ['{"v":null,"w":"x","n":7}', '{"v":NaN,"w":[]}', "{}", '{"v":8}']

@@ -54,9 +54,11 @@ _LONGEST_BARE = 10
 _WRONG_NUMBER = re.compile(rb"\+[0-9]|-?0[0-9]|-?\.[0-9]")
 _POINTED = re.compile(rb"-?[0-9]+\.")
 _BARE_END = re.compile(rb"[\s,\]}\"]|\Z")
-#: In Kineto's events: strings from the program, their ends, and quotes without a backslash.
-_PROGRAM_STRING = re.compile(rb'"(?:name|CallFrom|Call stack|Module Hierarchy)": "')
-_PROGRAM_STRING_END = re.compile(rb'"(?=,\s*"(?:pid|[A-Z][A-Za-z ]*)":|\s*\n)')
+#: In Kineto's events: strings from the program, each on one line, what follows a name and others, and quotes without a
+#: backslash.
+_PROGRAM_STRING = re.compile(rb'"(?:(?P<name>name)|CallFrom|Call stack|Module Hierarchy)": "')
+_NAME_END = re.compile(rb'"(?=,\s*"pid":)')
+_VALUE_END = re.compile(rb'"(?=,\s*"[A-Z][A-Za-z ]*":|\s*\n)')
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 #: In Kineto's keys: quotes whose backslash became a slash; the second pattern leaves strings that end in a slash.
 _SLASHED_QUOTES = (re.compile(rb'/"(?!\Z)'), re.compile(rb'/"(?!\s*(?:[,:\]}]|\Z))'))
@@ -118,10 +120,13 @@ def escape_quotes(text: bytes) -> Patched:
     """Escape the quotes in strings of the program in Kineto's events."""
     edits: list[_Edit] = []
     at = 0
-    while (begin := _PROGRAM_STRING.search(text, at)) and (end := _PROGRAM_STRING_END.search(text, begin.end())):
-        quotes = _BARE_QUOTE.finditer(text, begin.end(), end.start())
-        edits += [(quote.start(), 0, b"\\", _QUOTE) for quote in quotes]
-        at = end.end()
+    while begin := _PROGRAM_STRING.search(text, at):
+        at = begin.end()
+        end = (_NAME_END if begin["name"] else _VALUE_END).search(text, at)
+        if end is not None and b"\n" not in text[at : end.start()]:
+            quotes = _BARE_QUOTE.finditer(text, at, end.start())
+            edits += [(quote.start(), 0, b"\\", _QUOTE) for quote in quotes]
+            at = end.end()
     first = edits[0][0] if edits else None
     return Patched(_edited(text, edits), first, (_QUOTE,) if edits else (), 0, len(edits))
 
