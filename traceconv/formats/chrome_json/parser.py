@@ -242,8 +242,9 @@ class TraceParser:
             self._begin_events(in_object=True)
             self._at = value + 1
             return True
-        line_end = text.find(b"\n", value, value + _LONGEST_LINE)
-        if line_end < 0 and waits and len(text) < value + _LONGEST_LINE:
+        within = value + min(_LONGEST_LINE, CHUNK_BYTES)
+        line_end = text.find(b"\n", value, within)
+        if line_end < 0 and waits and len(text) < within:
             return False
         restored = restore_backslashes(text[value:line_end].rstrip(b" \r,")) if line_end >= 0 else None
         value_end = end_of_value(text, value, final) if restored is None else line_end
@@ -332,8 +333,9 @@ class TraceParser:
     def _take_short(self, final: bool) -> bool:
         """Take all events of a short array at once, if they are sound and it ends after them."""
         state, at = self._recovery, self._at
-        begin, stop = self._text.rfind(b"[", 0, at), min(len(self._text), at + _SHORT_BYTES)
-        is_short = self._reach <= _SHORT_BYTES or (final and stop == len(self._text))
+        most = min(_SHORT_BYTES, CHUNK_BYTES)
+        begin, stop = self._text.rfind(b"[", 0, at), min(len(self._text), at + most)
+        is_short = self._reach <= most or (final and stop == len(self._text))
         if not native.AVAILABLE or not is_short or begin < 0 or state.failures or state.lines:
             return False
         end = (end_of_bracketed(self._text, begin, stop) or 0) - 1
