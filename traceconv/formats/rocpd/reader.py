@@ -43,7 +43,7 @@ _MARKERS = "marker_api"
 _CORRELATION_BITS = 48
 #: Rows of other tables that belong to a batch; an event has some arguments and counters.
 _MOST_JOINED = 2_000_000
-_EVENT = ("category_id", "stack_id", "parent_stack_id", "call_stack", "line_info", "extdata")
+_EVENT = ("category_id", "stack_id", "call_stack", "line_info", "extdata")
 #: Columns of no use here.
 _SAME_IN_ALL = ("guid", "nid", "extdata")
 _NOTHING = ("", "{}")
