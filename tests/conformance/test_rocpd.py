@@ -131,6 +131,27 @@ def test_a_hostile_file_does_not_multiply_rows(tmp_path: Path) -> None:
     assert run.lossy
 
 
+def test_counters_with_values_that_are_no_numbers(tmp_path: Path) -> None:
+    """Two values of one counter and event can't be compared; an integer beyond floats can't be added to one."""
+    path = tmp_path / "rocpd.db"
+    database = Rocpd(path)
+    database.add_process()
+    counter = database.add("info_pmc", name="Busy")
+    track = database.add("track", name_id=database.string("Busy"))
+    kernel = database.event("KERNEL_DISPATCH", 1)
+    sample = database.event("amd_smi", 0)
+    for event in (kernel, sample):
+        for value in (None, "many", 1e308, 1e308, 0.5):
+            database.add("pmc_event", event_id=event, pmc_id=counter, value=value)
+    database.add("sample", track_id=track, timestamp=5, event_id=sample)
+    database.add("kernel_dispatch", pid=1, agent_id=1, kernel_id=1, start=1, end=2, event_id=kernel)
+    database.close()
+    _, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT name, dur_ns, args->>'$.counters.Busy' FROM task").fetchall() == [
+        ("kernel 1", 1, None)
+    ]
+
+
 def test_a_damaged_file_keeps_what_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "rocpd.db"
     database = Rocpd(path)

@@ -11,6 +11,7 @@ import msgspec
 
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.events.trace import Coded, coded
+from traceconv.formats.common.counter_sums import add_counter
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_database import Damage, Database
@@ -158,18 +159,11 @@ def read_names(db: Database, process: Process, log: ImportLog) -> None:
 
 
 def counter_sums(process: Process, rows: Sequence[tuple[int, Any, Any]]) -> dict[int, bytes]:
-    """Return, by rowid, a JSON object with each counter's sum over the parts of the device.
-
-    A sum is an integer if all of its values are.
-    """
+    """Return, by rowid, a JSON object with each counter's sum over the parts of the device."""
     sums: dict[int, dict[str, int | float]] = {}
     for rowid, counter, value in rows:
-        if isinstance(value, (int, float)):
-            name = process.counter_name(counter)
-            number = int(value) if isinstance(value, float) and value.is_integer() else value
-            found = sums.setdefault(rowid, {})
-            found[name] = found.get(name, 0) + number
-    return {rowid: _ENCODER.encode(found) for rowid, found in sums.items()}
+        add_counter(sums.setdefault(rowid, {}), process.counter_name(counter), value)
+    return {rowid: _ENCODER.encode(found) for rowid, found in sums.items() if found}
 
 
 def call_arguments(rows: Sequence[tuple[int, Any, Any]]) -> dict[int, bytes]:

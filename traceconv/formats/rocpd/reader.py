@@ -44,8 +44,8 @@ _CORRELATION_BITS = 48
 #: Rows of other tables that belong to a batch; an event has some arguments and counters.
 _MOST_JOINED = 2_000_000
 _EVENT = ("category_id", "stack_id", "call_stack", "line_info", "extdata")
-#: Columns of no use here.
-_SAME_IN_ALL = ("guid", "nid", "extdata")
+#: Columns that are not read: the same in all rows, or empty.
+_UNUSED = ("guid", "nid", "extdata")
 _NOTHING = ("", "{}")
 
 
@@ -116,6 +116,7 @@ class RocpdReader(SqliteReader):
         super().__init__(request, "a rocpd database", "rocpd databases are written by rocprofv3 --output-format rocpd")
         self._named_tracks: set[object] = set()
         self._pids: dict[tuple[int, object], Label] = {}
+        self._used_pids: set[Label] = set()
         self._last_event: object = None
         self.place: tuple[str, list[int]] = ("", [])
 
@@ -163,7 +164,7 @@ class RocpdReader(SqliteReader):
 
     def _rows(self, process: Process, table: str) -> Iterator[_Rows]:
         """Yield the rows of a table, with those of the table of events."""
-        names = [name for name in self._db.columns(table) if name not in _SAME_IN_ALL]
+        names = [name for name in self._db.columns(table) if name not in _UNUSED]
         events = process.tables.get("event", "")
         unknown = (None,) * len(_EVENT)
         for rows in self._db.scan(table, names, self._report, numbered=True):
@@ -296,7 +297,7 @@ class RocpdReader(SqliteReader):
         events = rows["event_id"]
         first_of: dict[Any, int] = {}
         once = []
-        for rowid, counter, value in sorted(values):
+        for rowid, counter, value in values:
             event = events[places[rowid]]
             if event != self._last_event and first_of.setdefault(event, rowid) == rowid:
                 once.append((rowid, counter, value))
@@ -326,12 +327,14 @@ class RocpdReader(SqliteReader):
         return pid, tid if isinstance(tid, int) else None
 
     def _pid(self, process: Process, number: object) -> Label:
-        """Return the process ID of the system; with the host if a process of another host has the same one."""
+        """Return the process ID of the system; with a number if a process before has the same one, on another host."""
         key = (process.index, number)
         if key not in self._pids:
             pid: Label = process.pids.get(number) if isinstance(number, int) else None
-            if pid is not None and pid in self._pids.values():
+            if pid in self._used_pids:
                 pid = f"{pid} ({process.index})"
+            if pid is not None:
+                self._used_pids.add(pid)
             self._pids[key] = pid
             command = process.commands.get(number) if isinstance(number, int) else None
             if command:

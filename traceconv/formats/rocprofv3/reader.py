@@ -13,6 +13,7 @@ from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError
 from traceconv.events.trace import EventFlows, Label, NamedTrack, TraceBatch, TrackName
 from traceconv.formats.common.columns import durations, integers, slices
+from traceconv.formats.common.counter_sums import add_counter
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN
@@ -316,8 +317,5 @@ def _sums(process: _Process, record: Record) -> dict[str, int | float] | None:
             value = msgspec.json.decode(one.value)
         except msgspec.DecodeError:
             continue
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, (int, float)):
-            sums[name] = sums.get(name, 0) + value
+        add_counter(sums, name, value)
     return sums or None

@@ -2,7 +2,7 @@
 
 A space contains planes, a plane lines, a line events; any of them but events can be larger than memory. Fields may be
 in any order and occur several times. After damage in a line, reading resumes at the next events that follow each other;
-otherwise behind the message around the damage.
+otherwise after the message around the damage.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class SpaceFramer:
         self._ends = [_NO_END]
 
     def _skip_damage(self, level: int) -> None:
-        """Go on behind bytes that are not a field: at the next events of the line, or behind the message."""
+        """Go on after bytes that are not a field: at the next events of the line, or after the message."""
         offset = self._position
         if level != LINE or not self._find_events():
             self._skip(self._ends[-1])
