@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, overload
 
@@ -476,6 +476,30 @@ class Store:
         with self._cursor() as cursor:
             run_ids, _ = chosen_runs(cursor, _text(run), export.title, several=export.many_runs)
             return export.write(cursor, run_ids, optional_path(path), options)
+
+    @checked
+    def timeline(
+        self,
+        *,
+        run: int | str | None = None,
+        device: int | None = None,
+        args: bool = True,
+        critical_path: bool = False,
+        on_address: Callable[[str], None] = print,
+    ) -> None:
+        """Show a run in Perfetto's viewer; return when the browser has read what `export_perfetto` writes.
+
+        on_address  is given the address that the browser opens, for a browser that is elsewhere
+
+        Raises OutputError if port 9001 is in use.
+        """
+        from traceconv.base.temporary_folder import temporary_folder
+        from traceconv.export.viewer import show_trace
+
+        with temporary_folder() as folder:
+            trace = folder / "trace.pftrace"
+            self.export_perfetto(trace, run=run, device=device, args=args, critical_path=critical_path)
+            show_trace(trace, on_address)
 
     @checked
     def export_chrome(

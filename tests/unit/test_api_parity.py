@@ -26,6 +26,7 @@ COUNTERPARTS: dict[str, tuple[Callable[..., Any], ...]] = {
     "analyze critical-path": (traceconv.Store.critical_path, traceconv.open_store),
     "analyze graph-replays": (traceconv.Store.graph_replays, traceconv.open_store),
     "analyze what-if": (traceconv.Store.what_if, traceconv.open_store),
+    "timeline": (traceconv.Store.timeline, traceconv.open_store),
     "export chrome": (traceconv.Store.export_chrome, traceconv.open_store),
     "export html": (traceconv.Store.export_html, traceconv.open_store),
     "export memory-flow": (traceconv.Store.export_memory_flow, traceconv.open_store),
@@ -92,6 +93,7 @@ RENAMED: dict[tuple[str, str], tuple[str, str]] = {
 NO_OPTION: dict[tuple[str, str], str] = {
     ("op-profile", "expression"): "the argument of the command may be a file",
     ("report", "path"): "FILE",
+    ("timeline", "on_address"): "the command prints it",
     ("report", "report"): "NAME",
 }
 

@@ -37,6 +37,7 @@ from traceconv.cli import (
     report,
     runs,
     schema,
+    timeline,
     verify,
     why,
 )
@@ -55,7 +56,7 @@ Typical workflow:
   traceconv advise                        find what could make it faster
   traceconv compare 1 2                   name what changed between two runs
   traceconv analyze critical-path         find what a step spends its time on
-  traceconv export chrome -o trace.json   write a timeline for ui.perfetto.dev
+  traceconv timeline                      look at it in Perfetto's viewer
 
 Examples for each command: traceconv COMMAND --help. Results go to stdout, diagnostics to stderr. Exit codes:
 0 success, 1 failure, 2 usage error, 3 success with data loss (reported on stderr); of compare: 4 limit exceeded, 5 runs
@@ -71,6 +72,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "advise": advise.advise,
     "compare": compare.compare,
     "analyze": analyze.app,
+    "timeline": timeline.timeline,
     "export": export.app,
     "runs": runs.app,
     "lake": lake.app,

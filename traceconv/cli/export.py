@@ -106,9 +106,7 @@ def _help(export: Export) -> str:
 
 
 def _write(export: Export, output: Path | None, store: Path, run: str | None, own: Mapping[str, object]) -> None:
-    from traceconv.base.malloc_tuning import limit_arenas
-
-    limit_arenas(_HEAPS)
+    limit_heaps()
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.run_choice import chosen_runs
 
@@ -127,6 +125,13 @@ def _write(export: Export, output: Path | None, store: Path, run: str | None, ow
     print_message(f"{name}: {_counts(written.rows) or 'no rows'} ({written.size_bytes:,} bytes)")
     if omitted := _counts(written.omitted):
         print_message(f"not in {name}: {omitted}")
+
+
+def limit_heaps() -> None:
+    """Limit the heaps of the process, before Arrow is imported, to as many as an export needs."""
+    from traceconv.base.malloc_tuning import limit_arenas
+
+    limit_arenas(_HEAPS)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

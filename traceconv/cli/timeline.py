@@ -1,0 +1,57 @@
+"""`traceconv timeline`: a run in Perfetto's viewer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from traceconv.cli import options
+
+
+def timeline(
+    paths: list[Path] | None = options.FILES,
+    db: Path | None = options.DB,
+    cache: bool = options.CACHE,
+    run: str | None = options.ONE_RUN,
+    device: int | None = typer.Option(None, "--device", metavar="N", help="Omit rows of other devices."),
+    args: bool = typer.Option(True, "--args/--no-args", help="Include the arguments of slices."),
+    critical_path: bool = typer.Option(
+        False, "--critical-path", help="Show the path that traceconv analyze critical-path found as arrows."
+    ),
+) -> None:
+    """Show a run in Perfetto's viewer, in the browser.
+
+    The run is exported as by "traceconv export perfetto", also if its format is one that Perfetto can't open. The page
+    https://ui.perfetto.dev reads it from this machine, over port 9001, and sends it nowhere. The command ends when
+    the page has read it.
+
+    If this machine has no browser, forward the port to one that does, with ssh -L 9001:127.0.0.1:9001 HOST, and open
+    the address that is printed.
+
+    \b
+    Examples:
+      traceconv timeline
+      traceconv timeline rank0.nsys-rep.sqlite
+      traceconv timeline --run 2 --critical-path
+    """
+    from traceconv.base.temporary_folder import temporary_folder
+    from traceconv.cli.export import limit_heaps
+    from traceconv.cli.one_shot import asked_run, asked_store
+    from traceconv.cli.output import print_message, write_lines
+    from traceconv.export.registry import find_export
+    from traceconv.export.viewer import show_trace
+
+    limit_heaps()
+
+    def print_address(address: str) -> None:
+        write_lines([address])
+        print_message("waiting until a browser has read the timeline from this address; Ctrl-C to stop")
+
+    with asked_store(db, paths or (), cache=cache) as store, temporary_folder() as folder:
+        trace = folder / "trace.pftrace"
+        with asked_run(store, run, "a timeline") as (connection, run_id):
+            find_export("perfetto").write(
+                connection, [run_id], trace, {"device": device, "args": args, "critical_path": critical_path}
+            )
+        show_trace(trace, print_address)
