@@ -117,6 +117,11 @@ def _current_folder() -> str | None:
 _STARTED_IN = _current_folder() if os.environ.get("TRACECONV_OUTPUT") else None
 
 
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not imported yet, for the completion of names."""
+    return sorted(__all__)
+
+
 if not TYPE_CHECKING:  # type checkers would take any name as one of the package
 
     def __getattr__(name: str) -> object:

@@ -153,7 +153,7 @@ class Store:
         order = [order_by] if isinstance(order_by, str) else order_by or ()
         terms = tuple(parse_order(report, text, ascending=ascending) for text in order)
         question = Question(report, parameters, chosen, filters=tuple(conditions), order=terms, top=top)
-        wanted = wanted_run(_text(run), _text(rank)) or self._default_run
+        wanted = wanted_run(_text(run), _text(rank)) or ("all" if report.compares_runs else self._default_run)
         with self._cursor() as cursor:
             question, _ = on_runs(cursor, question, wanted, _text(from_ns), _text(to_ns))
             if engine == "spark":

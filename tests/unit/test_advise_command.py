@@ -60,3 +60,10 @@ def test_a_run_without_tasks_has_no_findings(tmp_path: Path) -> None:
     advice = traceconv.open_store(path, cache=False).advise()
     assert (advice.devices, advice.findings) == ({}, ())
     assert "no device has tasks" in repr(advice)
+
+
+def test_a_run_is_an_argument_or_an_option(command: Command, tmp_path: Path) -> None:
+    store = tmp_path / "trace.duckdb"
+    command("ingest", SAMPLE, "--db", store)
+    assert command("advise", "--run", 1, "--db", store).out == command("advise", 1, "--db", store).out
+    assert "exclude each other" in command("advise", SAMPLE, "--run", 1, code=2).err

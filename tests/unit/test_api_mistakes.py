@@ -162,6 +162,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         st, closed = traceconv.open_store("t.duckdb"), traceconv.open_store("t.duckdb")
     closed.close()
     public = {name: getattr(traceconv, name) for name in traceconv.__all__}
+    assert dir(traceconv) == sorted(public)
     return {"st": st, "closed": closed, "S": RESNET, "Path": Path, "folder": folder, **public}
 
 

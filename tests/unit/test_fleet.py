@@ -43,7 +43,7 @@ def truth(folder: Path) -> Truth:
 def test_late_ranks(store: Store, truth: Truth) -> None:
     late = {
         (row["rank"], row["iteration"], row["late_in"], row["late_ns"])
-        for row in store.report("stragglers", run="all")
+        for row in store.report("stragglers")
         if row["late_ns"] > NOISE_NS
     }
     planted = {(one["rank"], one["step"], one["kind"], one["late_ns"]) for one in truth if one["rank"] is not None}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from traceconv.base.errors import UsageError
 from traceconv.cli import options
 from traceconv.cli.completions import complete_run
 
@@ -21,6 +22,7 @@ def advise(
         autocompletion=complete_run,
         show_default=False,
     ),
+    run_option: str | None = options.ONE_RUN,
     db: Path | None = options.DB,
     cache: bool = options.CACHE,
     device: int | None = options.DEVICE,
@@ -57,7 +59,10 @@ def advise(
     from traceconv.store.database import names_file
 
     chosen = options.row_format(form, output, _FORMATS)
-    path = Path(run) if run is not None and names_file(Path(run), db) else None
+    if run is not None and run_option is not None:
+        raise UsageError("RUN and --run exclude each other")
+    run = run if run_option is None else run_option
+    path = Path(run) if run is not None and run_option is None and names_file(Path(run), db) else None
     with asked_store(db, [path] if path else (), cache=cache) as store:
         with asked_run(store, None if path else run, "advice") as (connection, run_id):
             advice = find_advice(connection, run_id, device=device, top=top, least_percent=least_percent)

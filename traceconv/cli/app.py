@@ -49,8 +49,9 @@ _HELP = """Import profiler logs of NPUs and GPUs into a DuckDB store: fast, exac
 
 \b
 Typical workflow:
-  traceconv record resnet50 -o raw/       run a model on the reference NPU
-  traceconv ingest raw/                   import the logs into ./trace.duckdb
+  traceconv ingest trace.json.gz          import traces into ./trace.duckdb
+  traceconv report summary                see what happened, on one page
+  traceconv report idle-causes            find why a device is idle
   traceconv report op-statistic --top 10  find the slowest operators
   traceconv query "FROM op_statistic"     query anything else in SQL
   traceconv advise                        find what could make it faster
@@ -65,7 +66,6 @@ that can't be compared.
 
 #: The commands, in the order of a typical workflow. The first line of a docstring is its line in the help.
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
-    "record": record.record,
     "ingest": ingest.ingest,
     "report": report.report,
     "query": query.query,
@@ -77,6 +77,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "runs": runs.app,
     "lake": lake.app,
     "schema": schema.schema,
+    "record": record.record,
     "model": model.model,
     "op-profile": op_profile.op_profile,
     "info": info.info,

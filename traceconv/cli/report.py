@@ -137,7 +137,7 @@ def report(
     if ascending is not None and order_by is None:
         raise UsageError("--ascending and --descending need --order-by COLUMN")
     chosen_format = options.row_format(form, output, _FORMATS)
-    run = wanted_run(run, rank)
+    run = wanted_run(run, rank) or ("all" if wanted.compares_runs or len(paths or ()) > 1 else None)
     question = Question(
         report=wanted,
         parameters=given_parameters(
@@ -160,7 +160,6 @@ def report(
         open_current_store(store) as connection,
         reading(),
     ):
-        run = "all" if run is None and paths and len(paths) > 1 else run
         question, note = on_runs(connection, question, run, start, end)
         if note is not None:
             print_message(note)

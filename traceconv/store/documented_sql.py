@@ -51,7 +51,7 @@ _NO_CONVERSION = f"msprof_as must go with msprof and be one of {', '.join(sorted
 
 _COLUMN_KEYS = frozenset({"type", "unit", "doc", "msprof", "msprof_as", "timestamp", "group"})
 _KEYS = frozenset(
-    {"title", "doc", "formerly", "needs", "when_empty", "when_single", "order", "measure", "shown"}
+    {"title", "doc", "formerly", "needs", "when_empty", "when_single", "compares_runs", "order", "measure", "shown"}
     | {"optional_joins", "top_from", "msprof_constants", "parameters", "columns"}
 )
 
@@ -147,6 +147,7 @@ class DocumentedSql:
 
     needs       tables that must have rows; when_empty explains how to get them; when_single, if any, why a run of
                 single operators never has them
+    compares_runs  whether it is on all runs by default, instead of the latest
     order       the total order of the rows
     measure     column that `--top` selects by; None: no such column
     shown       columns of the table in a terminal
@@ -165,6 +166,7 @@ class DocumentedSql:
     needs: tuple[str, ...]
     when_empty: str
     when_single: str | None
+    compares_runs: bool
     order: tuple[OrderTerm, ...]
     measure: str | None
     shown: tuple[str, ...]
@@ -254,6 +256,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         needs=tuple(raw.get("needs", [])),
         when_empty=required_sentence(raw, "when_empty", name) if raw.get("needs") else "",
         when_single=required_sentence(raw, "when_single", name) if "when_single" in raw else None,
+        compares_runs=raw.get("compares_runs") is True,
         order=order,
         measure=measure,
         shown=shown or tuple(column.name for column in columns),

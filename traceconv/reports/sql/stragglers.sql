@@ -1,12 +1,13 @@
 -- title = "Late ranks in each step"
--- doc = "Which rank of a distributed job is late in each step, by how much, and in what? Ranks wait for each other in collectives, so their steps take equally long; what counts is a step's time without exposed collectives (work_ns). One row per rank and step, for iterations that several ranks of a group have (the first step of each rank with a number is compared with the first ones of the others, the second with the second ones, and so on); needs --run all. Late times are against the rank with the least work in that step, and their four parts add up. data_loading is idle time that idle-gaps finds inside a data loader, a heuristic; other idle time counts as host."
+-- doc = "Which rank of a distributed job is late in each step, by how much, and in what? Ranks wait for each other in collectives, so their steps take equally long; what counts is a step's time without exposed collectives (work_ns). One row per rank and step, for iterations that several ranks of a group have (the first step of each rank with a number is compared with the first ones of the others, the second with the second ones, and so on). Late times are against the rank with the least work in that step, and their four parts add up. data_loading is idle time that idle-gaps finds inside a data loader, a heuristic; other idle time counts as host."
 -- needs = ["step", "task"]
--- when_empty = "Ingest the traces of several ranks into one store, with steps of the same numbers, and select them with --run all."
+-- when_empty = "Ingest the traces of several ranks into one store, with steps of the same numbers, and don't select one of them."
+-- compares_runs = true
 -- order = ["run_id", "step_id", "device_id"]
 -- measure = "late_ns"
 -- shown = ["rank", "iteration", "window_ns", "work_ns", "late_ns", "late_in", "compute_late_ns", "copy_late_ns", "data_loading_late_ns", "host_late_ns", "is_last"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs, as comparisons need." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL: all runs, as comparisons need, also if no run is selected." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
 -- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
 -- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
