@@ -12,6 +12,7 @@ import pytest
 import typer.main
 
 import traceconv
+from traceconv import mcp
 from traceconv.cli.app import app
 from traceconv.export.registry import EXPORTS
 
@@ -48,6 +49,7 @@ COUNTERPARTS: dict[str, tuple[Callable[..., Any], ...]] = {
     "dump": (traceconv.dump,),
     "verify": (traceconv.verify,),
     "why": (traceconv.Store.why, traceconv.open_store),
+    "mcp": (mcp.serve,),
 }
 #: Options that are no parameter, and why; `*`: of every command.
 NO_PARAMETER: dict[tuple[str, str], str] = {

@@ -29,6 +29,7 @@ from traceconv.cli import (
     info,
     ingest,
     lake,
+    mcp,
     model,
     op_profile,
     options,
@@ -84,6 +85,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "dump": dump.dump,
     "verify": verify.verify,
     "why": why.why,
+    "mcp": mcp.mcp,
 }
 
 #: Base of the errors that the argument parser raises; typer does not export it under a name of its own.
