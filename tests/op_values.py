@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx_models import onnxruntime_values
 
-from traceconv.runtime.session import CompiledModel
+from traceconv.runtime.compiled import CompiledModel
 
 
 def agreeing_values(

@@ -330,11 +330,10 @@ def compare(
     """
     from traceconv.analysis.comparison import compare_runs, find_side, parse_limit
     from traceconv.reports.fetch import reading
-    from traceconv.reports.question import given_steps
+    from traceconv.reports.window import parse_window
     from traceconv.store.database import names_file
 
-    limit = None if fail_over is None else parse_limit(fail_over)
-    window = given_steps(None if steps is None else str(steps))
+    limit, window = parse_limit(fail_over), parse_window(steps)
     if warmup is not None and warmup < 0:
         raise UsageError(f"warmup must be 0 or more, not {warmup}")
     with ExitStack() as stack:
@@ -346,9 +345,8 @@ def compare(
             sides.append(find_side(cursor, None if is_file else str(wanted), str(wanted)))
         with reading():
             return compare_runs(
-                sides[0], sides[1], device=device, first_step=window.get("first_step"),
-                last_step=window.get("last_step"), warmup=warmup, anyway=anyway, limit_percent=limit,
-            )  # fmt: skip
+                sides[0], sides[1], window, device=device, warmup=warmup, anyway=anyway, limit_percent=limit
+            )
 
 
 @checked

@@ -120,42 +120,30 @@ class Store:
 
         Raises UsageError, with the nearest name, for an unknown report, column, run or option.
         """
-        from traceconv.reports.columns import find_columns, parse_order
+        from traceconv.reports.columns import find_columns
         from traceconv.reports.filters import make_filter, parse_filter
-        from traceconv.reports.question import (
-            Question,
-            check_engine,
-            find_report,
-            given_parameters,
-            given_steps,
-            on_runs,
-        )
+        from traceconv.reports.question import check_engine, find_report, make_question, on_runs
         from traceconv.reports.result import ReportRows
         from traceconv.reports.run_choice import wanted_run
+        from traceconv.reports.window import parse_window
 
         report = find_report(name)
-        parameters = given_parameters(
-            report, device=device, step=step, **given_steps(_text(steps)),
-            peak_tflops=peak_tflops, peak_gbps=peak_gbps, by_shape=by_shape or None,
-            by_module=by_module or None,
-        )  # fmt: skip
         check_engine(engine)
-        if top is not None and top < 1:
-            raise UsageError(f"top must be 1 or more, not {top}")
-        if ascending is not None and order_by is None:
-            raise UsageError("ascending needs order_by")
-        chosen = report.columns if columns is None else find_columns(report, columns)
         conditions = (
             [make_filter(report, column, "=", _as_text(column, value)) for column, value in filters.items()]
             if isinstance(filters, Mapping)
             else [parse_filter(report, text) for text in filters or ()]
         )
-        order = [order_by] if isinstance(order_by, str) else order_by or ()
-        terms = tuple(parse_order(report, text, ascending=ascending) for text in order)
-        question = Question(report, parameters, chosen, filters=tuple(conditions), order=terms, top=top)
+        window = parse_window(steps, from_ns, to_ns)
+        question = make_question(
+            report, report.columns if columns is None else find_columns(report, columns), window=window,
+            filters=conditions, order_by=[order_by] if isinstance(order_by, str) else order_by or (),
+            ascending=ascending, top=top, device=device, step=step, peak_tflops=peak_tflops, peak_gbps=peak_gbps,
+            by_shape=by_shape, by_module=by_module,
+        )  # fmt: skip
         wanted = wanted_run(_text(run), _text(rank)) or ("all" if report.compares_runs else self._default_run)
         with self._cursor() as cursor:
-            question, _ = on_runs(cursor, question, wanted, _text(from_ns), _text(to_ns))
+            question, _ = on_runs(cursor, question, wanted, window)
             if engine == "spark":
                 from traceconv.spark.session import spark_question
 
@@ -361,12 +349,11 @@ class Store:
         InputError if the run has no tasks.
         """
         from traceconv.analysis.critical_path import critical_path, find_steps, save_critical_path
-        from traceconv.reports.question import given_steps, given_times
+        from traceconv.reports.window import parse_window
 
-        window = given_steps(_text(steps))
+        window = parse_window(steps, from_ns, to_ns)
         with self._on_run(run, "a critical path") as (cursor, run_id):
-            times = given_times(cursor, [run_id], _text(from_ns), _text(to_ns))
-            chosen = find_steps(cursor, run_id, device=device, **window, **times)
+            chosen = find_steps(cursor, run_id, window, device=device)
             if not save or self._is_made:
                 return critical_path(cursor, run_id, chosen)
         with self._released():
@@ -430,19 +417,16 @@ class Store:
 
         `replayed_ns` is the replay of the unchanged trace. Raises UsageError for an unknown name, run or step.
         """
-        from traceconv.analysis.what_if import Change, parse_speed_up, what_if
-        from traceconv.reports.question import given_steps, given_times
+        from traceconv.analysis.what_if import make_change, what_if
+        from traceconv.reports.window import parse_window
 
-        factor = None if speed_up is None else parse_speed_up(speed_up)
-        change = Change(
-            speed_up=factor, op_type=op_type, category=category, launched_by=launched_by, host_range=host_range,
+        change = make_change(
+            speed_up, op_type=op_type, category=category, launched_by=launched_by, host_range=host_range,
             no_launch_cost=no_launch_cost, overlap_communication=overlap_communication, no_host_waits=no_host_waits,
         )  # fmt: skip
-        change.check()
-        window = given_steps(_text(steps))
+        window = parse_window(steps, from_ns, to_ns)
         with self._on_run(run, "a prediction") as (cursor, run_id):
-            times = given_times(cursor, [run_id], _text(from_ns), _text(to_ns))
-            return what_if(cursor, run_id, change, device=device, **window, **times)
+            return what_if(cursor, run_id, change, window, device=device)
 
     @checked
     def export(

@@ -14,6 +14,7 @@ from shared_data import shared
 
 import traceconv
 from traceconv.analysis.step_times import measure_steps
+from traceconv.reports.window import Window
 
 REAL = shared("real")
 SEEDS = shared("seed_systems")
@@ -72,7 +73,7 @@ def ns(event: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("name", WITH_STEPS)
 def test_times_of_steps_equal_a_recount_of_the_trace(name: str) -> None:
     with traceconv.open_store(TORCH / name) as store:
-        times = measure_steps(store.connection, 1, warmup=0)
+        times = measure_steps(store.connection, 1, Window(), warmup=0)
     found = tuple(int(column.sum()) for column in (times.span_ns, times.op_ns, times.busy_ns))
     assert found == recount(TORCH / name)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from op_values import agreeing_values
 
-from traceconv.runtime.session import compile_model
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.zoo import FoundModel, find_model
 
 RANDOM = np.random.default_rng(7)

@@ -14,11 +14,11 @@ from onnx_models import ModelBuilder, in_type
 from random_networks import check_plan, check_same, networks, plans
 
 from traceconv.runtime.bfloat16 import BF16, array_of, narrowed, rounded, widened
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.fusion import fuse
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import lower
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.spec import reference_npu
 from traceconv.runtime.zoo import FoundModel
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traceconv import native
-from traceconv.export.records import Kind, Template, fill
+from traceconv.export.fill import fill
+from traceconv.export.record_kinds import Kind
+from traceconv.export.templates import Template
 
 INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 999, -1, 2**53, 2**53 + 1, -(2**53) - 1]))
 TEXTS = st.one_of(

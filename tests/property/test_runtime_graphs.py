@@ -14,10 +14,10 @@ from onnx_models import ModelBuilder
 from op_values import agreeing_values
 from runtime_reader import Capture
 
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.lower import Program
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.zoo import FoundModel
 
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu", "Elu")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from onnx_models import ModelBuilder
 from runtime_reader import Capture
 
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.lower import Program
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.schedule import INPUTS, schedule
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.spec import reference_npu
 from traceconv.runtime.zoo import FoundModel
 

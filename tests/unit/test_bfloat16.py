@@ -21,11 +21,11 @@ import traceconv
 from traceconv.base.errors import InputError
 from traceconv.cli.app import run
 from traceconv.runtime.bfloat16 import BF16, narrowed, rounded
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.op_profile import profile_op
 from traceconv.runtime.record import RecordOptions, record
 from traceconv.runtime.reference_models import mini_resnet, mini_transformer
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.training.optimizers import Optimizer
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.zoo import FoundModel

@@ -16,12 +16,13 @@ import pytest
 from commands import Command
 
 import traceconv
-from traceconv.analysis import step_times
+from traceconv.analysis import comparison, step_times
 from traceconv.analysis.bootstrap import resample
 from traceconv.analysis.comparison import parse_limit
 from traceconv.analysis.pairing import pair_ops
 from traceconv.analysis.step_times import Op, measure_steps
 from traceconv.cli.app import run as run_command
+from traceconv.reports.window import Window
 from traceconv.store.database import open_store
 
 MakeStore = Callable[..., Path]
@@ -146,9 +147,9 @@ def test_times_equal_a_count_of_nanoseconds_on_random_runs(
             windows = windows_of(tasks, found_steps)
             if not windows:
                 with pytest.raises(traceconv.IncomparableError):
-                    measure_steps(connection, run_id, warmup=0)
+                    measure_steps(connection, run_id, Window(), warmup=0)
                 continue
-            times = measure_steps(connection, run_id, warmup=0)
+            times = measure_steps(connection, run_id, Window(), warmup=0)
             ran: Counter[tuple[object, object]] = Counter()
             started: Counter[tuple[object, object]] = Counter()
             busy = 0
@@ -534,7 +535,7 @@ def test_samples_join_steps_and_rare_ops_are_one(make_store: MakeStore, monkeypa
     monkeypatch.setattr(step_times, "MAX_OPS", 2)
     times = {"Conv_a": [100, 110, 120, 130, 140, 150, 160], "Relu_b": [7] * 7, "Add_c": [3] * 7}
     with open_store(make_store(**model(1, times))) as connection:
-        found = measure_steps(connection, 1, warmup=0)
+        found = measure_steps(connection, 1, Window(), warmup=0)
     assert found.windows.tolist() == [3, 2, 2]
     assert found.span_ns.tolist() == [360, 290, 330]
     assert {op.name: ns.tolist() for op, ns in zip(found.ops, found.op_ns, strict=True)} == {
@@ -546,7 +547,7 @@ def test_times_beyond_64_bits_are_refused(make_store: MakeStore) -> None:
     far = 2**62
     tasks = [{"id": n, "name": "a", "start_ns": start, "dur_ns": far} for n, start in enumerate([-far, 0, far - 1])]
     with open_store(make_store(task=tasks)) as connection, pytest.raises(traceconv.IncomparableError, match="64 bits"):
-        measure_steps(connection, 1)
+        measure_steps(connection, 1, Window())
 
 
 def test_quotients_add_up() -> None:
@@ -554,7 +555,7 @@ def test_quotients_add_up() -> None:
     for _ in range(200):
         values = [draw.randrange(-100, 1000) for _ in range(draw.randrange(1, 9))]
         parts = draw.randrange(1, 12)
-        shares = step_times.share(values, parts)
+        shares = comparison.rounded_quotients(values, parts)
         assert sum(shares) == (2 * sum(values) + parts) // (2 * parts)
         assert all(abs(one - value / parts) < 1 for one, value in zip(shares, values, strict=True))
 

@@ -19,11 +19,11 @@ from runtime_reader import Capture
 import traceconv
 from traceconv.cli.app import run
 from traceconv.runtime.bfloat16 import BF16
+from traceconv.runtime.compiled import CompiledModel, compile_model
 from traceconv.runtime.control import LOGGED_TRIPS, ControlFlow
 from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.cost import task_ticks
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.runtime.session import CompiledModel, compile_model
 from traceconv.runtime.spec import reference_npu
 from traceconv.runtime.static_profile import static_profile
 from traceconv.runtime.zoo import FoundModel

@@ -10,8 +10,8 @@ import pytest
 from op_values import agreeing_values
 from seeded_weights import image, seeded
 
+from traceconv.runtime.compiled import CompiledModel, compile_model
 from traceconv.runtime.inputs import random_inputs
-from traceconv.runtime.session import CompiledModel, compile_model
 from traceconv.runtime.zoo import BUILT_MODELS, LIGHT_MODELS, FoundModel, find_model
 
 #: Smaller images and dense layers where the whole network would take long: (size, extents that follow from it).

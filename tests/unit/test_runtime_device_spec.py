@@ -11,10 +11,10 @@ from runtime_invariants import check
 from runtime_reader import Capture
 
 from traceconv.base.errors import InputError
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.cost import task_ticks
 from traceconv.runtime.counters import values
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.spec import load_spec, reference_npu
 
 EDGE = """

@@ -10,11 +10,11 @@ import pytest
 from onnx_models import ModelBuilder, gelu, onnxruntime_values
 from op_values import agreeing_values
 
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.fusion import FusedGraph, fuse
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.lower import DeviceOp
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.zoo import FoundModel, find_model
 
 

@@ -14,9 +14,9 @@ from op_values import agreeing_values
 from runtime_reader import Capture
 
 from traceconv.base.errors import InputError, ModelError
+from traceconv.runtime.compiled import CompiledModel, compile_model
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.runtime.session import CompiledModel, compile_model
 from traceconv.runtime.zoo import FoundModel
 
 

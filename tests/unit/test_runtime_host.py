@@ -15,12 +15,12 @@ from onnx import TensorProto, helper
 from onnx_models import ModelBuilder
 from runtime_reader import Capture
 
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.event_log import EventLog, EventStore
 from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import THREADS, modelled_host
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.zoo import FoundModel
 
 

@@ -12,12 +12,13 @@ from stores import query
 
 from traceconv.base.errors import InputError
 from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import CaptureIds, EventLog, EventStore
 from traceconv.runtime.host import THREADS, modelled_host
 from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.record import RecordOptions, record
-from traceconv.runtime.session import Session, compile_model
+from traceconv.runtime.session import Session
 
 
 def test_the_store_has_inferences_executions_and_host_operators(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 from op_values import agreeing_values
 
 from traceconv.base.errors import InputError, ModelError, UsageError
+from traceconv.runtime.compiled import CompiledModel, check_inputs, compile_model
 from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
 from traceconv.runtime.load import load_graph
 from traceconv.runtime.ops import OpKind, traits_of
-from traceconv.runtime.session import CompiledModel, check_inputs, compile_model
 from traceconv.runtime.zoo import LIGHT_MODELS, FoundModel, find_model, model_names
 
 

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto
 from onnx_models import ModelBuilder, onnxruntime_values
 
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.inputs import random_inputs
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.zoo import FoundModel
 
 I64 = TensorProto.INT64

@@ -17,11 +17,12 @@ import numpy as np
 
 from traceconv.analysis.bootstrap import Resampled, resample
 from traceconv.analysis.pairing import Pair, Unit, pair_ops
-from traceconv.analysis.step_times import StepTimes, measure_steps, share
+from traceconv.analysis.step_times import StepTimes, measure_steps
 from traceconv.base.errors import IncomparableError, UsageError, option, printable
 from traceconv.base.int64 import Int64
 from traceconv.reports.run_choice import one_run
 from traceconv.reports.short_names import short_name
+from traceconv.reports.window import Window
 
 #: Version of the JSON document.
 VERSION = 1
@@ -218,8 +219,10 @@ def find_side(connection: duckdb.DuckDBPyConnection, wanted: str | None, name: s
     return Side(connection, run_id, printable(str(label), 60))
 
 
-def parse_limit(limit: str | float) -> float:
+def parse_limit(limit: str | float | None) -> float | None:
     """Parse a limit such as "5%" or 5 into percent. Raises UsageError."""
+    if limit is None:
+        return None
     text = str(limit).strip().removesuffix("%").strip()
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text):
         raise UsageError(f"{option('--fail-over')} needs a percentage such as 5%, not '{printable(str(limit), 60)}'")
@@ -229,20 +232,16 @@ def parse_limit(limit: str | float) -> float:
 def compare_runs(
     base: Side,
     new: Side,
+    window: Window,
     *,
     device: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
     warmup: int | None = None,
     anyway: bool = False,
     limit_percent: float | None = None,
 ) -> Comparison:
     """Compare two runs. Raises IncomparableError with the reasons, unless `anyway`, and UsageError as measure_steps."""
     one, other = (
-        measure_steps(
-            side.connection, side.run_id, device=device, first_step=first_step, last_step=last_step, warmup=warmup
-        )
-        for side in (base, new)
+        measure_steps(side.connection, side.run_id, window, device=device, warmup=warmup) for side in (base, new)
     )
     if one.on_host != other.on_host:
         names = [printable(side.name, 60) for side, times in ((base, one), (new, other)) if times.on_host]
@@ -383,8 +382,21 @@ def _changes(drawn: Resampled, one: StepTimes, other: StepTimes, ours: Int64, th
 
 def _per_window(rows: Int64, windows: Int64) -> list[int]:
     """Return each row's mean per window in whole ns; those of all rows but the last add up to the last."""
-    means = share([int(row) for row in rows[:-1].sum(axis=1)], int(windows.sum()))
+    means = rounded_quotients([int(row) for row in rows[:-1].sum(axis=1)], int(windows.sum()))
     return [*means, sum(means)]
+
+
+def rounded_quotients(values: Sequence[int], parts: int) -> list[int]:
+    """Divide integers by `parts` so that the rounded quotients add up to the rounded quotient of the sum.
+
+    Each is off by less than 1: the largest remainders are rounded up.
+    """
+    floors = [value // parts for value in values]
+    missing = (2 * sum(values) + parts) // (2 * parts) - sum(floors)
+    largest = sorted(range(len(values)), key=lambda i: -(values[i] % parts))
+    for i in largest[:missing]:
+        floors[i] += 1
+    return floors
 
 
 def _sum_of(drawn: Resampled, changes: Sequence[Change], ours: Int64, theirs: Int64) -> Change:

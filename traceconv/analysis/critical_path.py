@@ -29,6 +29,7 @@ from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64
 from traceconv.base.workers import Workers
 from traceconv.reports.catalog import report_statements
+from traceconv.reports.window import Window
 from traceconv.store.database import MEMORY_LIMIT
 from traceconv.store.writer import StoreWriter
 
@@ -143,18 +144,17 @@ class CriticalPath(TextDisplay):
 def find_steps(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
+    window: Window,
     *,
     device: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-    from_ns: int | None = None,
-    to_ns: int | None = None,
 ) -> list[Step]:
-    """Return the steps of a run in order, or a window as one. A run without steps is a window.
+    """Return the steps of a run in order, or a window of time as one. A run without steps is such a window.
 
     Raises UsageError, InputError.
     """
     values = {"run": run_id, "device": "NULL" if device is None else device}
+    first_step, last_step = window.first_step, window.last_step
+    from_ns, to_ns = window.times(connection, [run_id])
     is_window, by_step = (from_ns, to_ns) != (None, None), (first_step, last_step) != (None, None)
     if is_window and by_step:
         raise UsageError(

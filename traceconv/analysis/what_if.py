@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -23,6 +24,7 @@ from traceconv.analysis.slices import Columns
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import UsageError, option, printable
 from traceconv.base.int64 import Int64, Mask
+from traceconv.reports.window import Window
 from traceconv.store.database import new_cursor
 
 #: Tasks during some steps, and how many of them have no call that launched them.
@@ -66,18 +68,6 @@ class Change:
     def faster(self) -> tuple[str, str] | None:
         """What gets faster: how it is chosen, and the name."""
         return next(((by, name) for by in CHOICES if (name := getattr(self, by)) is not None), None)
-
-    def check(self) -> None:
-        """Raise UsageError if nothing changes, or if what gets faster, or how much, is not given or given twice."""
-        given = sum(getattr(self, by) is not None for by in CHOICES)
-        choices = ", ".join(option("--" + by.replace("_", "-")) for by in CHOICES)
-        if given != (self.speed_up is not None):
-            raise UsageError(f"{option('--speed-up')} needs one of {choices}, and each of them needs it")
-        if self == Change():
-            raise UsageError(
-                f"pass what would change: {option('--speed-up')} with one of {choices}; "
-                f"{option('--no-launch-cost')}, {option('--overlap-communication')} or {option('--no-host-waits')}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +146,25 @@ class WhatIf(TextDisplay):
         return what_if_lines(self)
 
 
-def parse_speed_up(text: str | float) -> Fraction:
-    """Parse a factor such as 2 or 1.5. Raises UsageError."""
+def make_change(speed_up: float | str | None, **parts: Any) -> Change:
+    """Return a change with a speed-up such as 2 or "1.5". parts: the other attributes.
+
+    Raises UsageError if nothing changes, or if what gets faster, or how much, is not given or given twice.
+    """
+    change = Change(None if speed_up is None else _parse_speed_up(speed_up), **parts)
+    given = sum(getattr(change, by) is not None for by in CHOICES)
+    choices = ", ".join(option("--" + by.replace("_", "-")) for by in CHOICES)
+    if given != (speed_up is not None):
+        raise UsageError(f"{option('--speed-up')} needs one of {choices}, and each of them needs it")
+    if change == Change():
+        raise UsageError(
+            f"pass what would change: {option('--speed-up')} with one of {choices}; "
+            f"{option('--no-launch-cost')}, {option('--overlap-communication')} or {option('--no-host-waits')}"
+        )
+    return change
+
+
+def _parse_speed_up(text: str | float) -> Fraction:
     try:
         factor = Fraction(str(text).strip().removesuffix("x").removesuffix("×"))
     except (ValueError, ZeroDivisionError):
@@ -171,21 +178,15 @@ def what_if(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
     change: Change,
+    window: Window,
     *,
     device: int | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-    from_ns: int | None = None,
-    to_ns: int | None = None,
 ) -> WhatIf:
     """Return the durations of a run's steps, or of a window, with a change.
 
     Raises UsageError for an unknown name or step.
     """
-    change.check()
-    steps = find_steps(
-        connection, run_id, device=device, first_step=first_step, last_step=last_step, from_ns=from_ns, to_ns=to_ns
-    )
+    steps = find_steps(connection, run_id, window, device=device)
     faster = np.empty(0, np.int64)
     if change.faster is not None:
         faster = faster_slices(connection, run_id, *change.faster)

@@ -68,15 +68,14 @@ def critical_path(
     from traceconv.analysis.critical_path_text import SHOWN_OPS, path_dict, path_lines, path_table
     from traceconv.cli.one_shot import asked_run, asked_store
     from traceconv.cli.output import write_lines, write_rows
-    from traceconv.reports.question import given_steps, given_times
     from traceconv.reports.values import json_text
+    from traceconv.reports.window import parse_window
 
     chosen = options.row_format(form, output, ("table", "csv", "json"))
-    window = given_steps(steps)
+    window = parse_window(steps, start, end)
     with asked_store(db, paths or (), cache=cache) as store:
         with asked_run(store, run, "a critical path") as (connection, run_id):
-            times = given_times(connection, [run_id], start, end)
-            found = find_steps(connection, run_id, device=device, **window, **times)
+            found = find_steps(connection, run_id, window, device=device)
             if not save or paths:
                 path = find_path(connection, run_id, found, keep_parts=chosen == "csv")
         if save and not paths:
@@ -192,25 +191,22 @@ def what_if(
       traceconv analyze what-if --overlap-communication worker0.pt.trace.json.gz
     """
     limit_arenas()
-    from traceconv.analysis.what_if import Change, parse_speed_up
+    from traceconv.analysis.what_if import make_change
     from traceconv.analysis.what_if import what_if as predict
     from traceconv.cli.one_shot import asked_run, asked_store
     from traceconv.cli.output import write_lines
-    from traceconv.reports.question import given_steps, given_times
     from traceconv.reports.values import json_text
+    from traceconv.reports.window import parse_window
 
     chosen = options.row_format(form, output, ("table", "json"))
-    window = given_steps(steps)
-    factor = None if speed_up is None else parse_speed_up(speed_up)
-    change = Change(
-        speed_up=factor, op_type=op_type, category=category, launched_by=launched_by, host_range=host_range,
+    window = parse_window(steps, start, end)
+    change = make_change(
+        speed_up, op_type=op_type, category=category, launched_by=launched_by, host_range=host_range,
         no_launch_cost=no_launch_cost, overlap_communication=overlap_communication, no_host_waits=no_host_waits,
     )  # fmt: skip
-    change.check()
     with asked_store(db, paths or (), cache=cache) as store:
         with asked_run(store, run, "a prediction") as (connection, run_id):
-            times = given_times(connection, [run_id], start, end)
-            answer = predict(connection, run_id, change, device=device, **window, **times)
+            answer = predict(connection, run_id, change, window, device=device)
         if chosen == "json":
             write_lines([json_text(answer.to_dict())], output)
         else:

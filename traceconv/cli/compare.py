@@ -67,13 +67,12 @@ def compare(
     from traceconv.cli.output import print_message, write_lines, write_rows, write_text
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.fetch import reading
-    from traceconv.reports.question import given_steps
     from traceconv.reports.values import json_text
+    from traceconv.reports.window import parse_window
     from traceconv.store.database import names_file
 
     chosen = options.row_format(form, output, _FORMATS)
-    limit = None if fail_over is None else parse_limit(fail_over)
-    window = given_steps(steps)
+    limit, window = parse_limit(fail_over), parse_window(steps)
     with ExitStack() as stack:
         sides = []
         for wanted in (base, new):
@@ -84,9 +83,8 @@ def compare(
                 sides.append(find_side(connection, None if path else wanted, wanted))
         with reading():
             comparison = compare_runs(
-                sides[0], sides[1], device=device, first_step=window.get("first_step"),
-                last_step=window.get("last_step"), warmup=warmup, anyway=anyway, limit_percent=limit,
-            )  # fmt: skip
+                sides[0], sides[1], window, device=device, warmup=warmup, anyway=anyway, limit_percent=limit
+            )
         if chosen == "json":
             write_lines([json_text(comparison.to_dict())], output)
         elif chosen == "csv":

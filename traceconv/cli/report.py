@@ -126,29 +126,22 @@ def report(
     wanted = _find_or_describe(context, name, paths or (), show_list=show_list, show_help=show_help)
     if wanted is None:
         return
-    from traceconv.reports.columns import parse_order
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.fetch import reading
     from traceconv.reports.filters import parse_filter
-    from traceconv.reports.question import Question, check_engine, given_parameters, given_steps, on_runs
+    from traceconv.reports.question import check_engine, make_question, on_runs
     from traceconv.reports.run_choice import wanted_run
+    from traceconv.reports.window import parse_window
 
     check_engine(engine)
-    if ascending is not None and order_by is None:
-        raise UsageError("--ascending and --descending need --order-by COLUMN")
     chosen_format = options.row_format(form, output, _FORMATS)
     run = wanted_run(run, rank) or ("all" if wanted.compares_runs or len(paths or ()) > 1 else None)
-    question = Question(
-        report=wanted,
-        parameters=given_parameters(
-            wanted, device=device, step=step, **given_steps(steps), peak_tflops=peak_tflops, peak_gbps=peak_gbps,
-            by_shape=by_shape or None, by_module=by_module or None,
-        ),
-        columns=_columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")),
-        filters=tuple(parse_filter(wanted, text) for text in filters),
-        order=tuple(parse_order(wanted, one, ascending=ascending) for one in (order_by or "").split(",") if order_by),
-        top=top,
-        own_order=chosen_format == "msprof-csv" and order_by is None,
+    window = parse_window(steps, start, end)
+    question = make_question(
+        wanted, _columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")), window=window,
+        filters=[parse_filter(wanted, text) for text in filters], order_by=order_by.split(",") if order_by else (),
+        ascending=ascending, top=top, own_order=chosen_format == "msprof-csv" and order_by is None, device=device,
+        step=step, peak_tflops=peak_tflops, peak_gbps=peak_gbps, by_shape=by_shape, by_module=by_module,
     )  # fmt: skip
     is_plain = engine == "duckdb" and not (question.parameters or filters or run or start or end or order_by)
     shown_first = first_answers_of(wanted.name, paths or (), top, is_plain=is_plain, wanted=first, sample=sample)
@@ -160,7 +153,7 @@ def report(
         open_current_store(store) as connection,
         reading(),
     ):
-        question, note = on_runs(connection, question, run, start, end)
+        question, note = on_runs(connection, question, run, window)
         if note is not None:
             print_message(note)
         if engine == "spark":

@@ -42,7 +42,7 @@ from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import load_counters
 from traceconv.export.output import CountedFile, open_output
-from traceconv.export.records import RecordFile, in_turn, record_file
+from traceconv.export.record_file import RecordFile, in_turn, record_file
 from traceconv.export.registry import Written
 from traceconv.export.row_arrays import row_arrays
 from traceconv.export.row_order import (

@@ -18,9 +18,10 @@ from traceconv.base.int64 import Int64
 from traceconv.export.chrome_layout import Layout, Thread
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import LoadCounter, allocations, in_batches, running_sums
-from traceconv.export.records import JSON_KINDS, Kind, Template
+from traceconv.export.record_kinds import JSON_KINDS, Kind
 from traceconv.export.row_arrays import selected_column
 from traceconv.export.row_lookup import Rows
+from traceconv.export.templates import Template
 from traceconv.export.timeline import device_memory
 from traceconv.normalize.trace.own_columns import NO_NAME, OP_MEMBERS, ROW_TABLES, SHOWN_CATEGORY, TASK_TABLES
 from traceconv.schema import table

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from traceconv.export.json_sql import double, json_object, microseconds
 from traceconv.export.msprof_layout import OVERLAPS
-from traceconv.export.records import Kind, Template
+from traceconv.export.record_kinds import Kind
+from traceconv.export.templates import Template
 
 #: msprof's names of the levels of calls.
 _LAYERS = {

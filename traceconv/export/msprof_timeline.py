@@ -26,9 +26,11 @@ from traceconv.export.msprof_layout import (
     head,
 )
 from traceconv.export.output import CountedFile
-from traceconv.export.records import Kind, RecordFile, Template, record_file
+from traceconv.export.record_file import RecordFile, record_file
+from traceconv.export.record_kinds import Kind
 from traceconv.export.row_lookup import look_up
 from traceconv.export.row_order import Places, order_of, ordered_batches, rows_of_window
+from traceconv.export.templates import Template
 from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.reports.catalog import define_report
 from traceconv.reports.question import find_report

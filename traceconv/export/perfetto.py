@@ -28,11 +28,13 @@ from traceconv.export.perfetto_columns import columns_packet, packed
 from traceconv.export.perfetto_flows import EventFlows, Flows
 from traceconv.export.perfetto_texts import Texts
 from traceconv.export.perfetto_tracks import TrackPlan, make_plan
-from traceconv.export.records import Kind, RecordFile, Template, in_turn, record_file
+from traceconv.export.record_file import RecordFile, in_turn, record_file
+from traceconv.export.record_kinds import Kind
 from traceconv.export.registry import Written
 from traceconv.export.row_arrays import used_columns
 from traceconv.export.row_order import Places, rows_of_window, slice_order, small_batches, time_ordered
 from traceconv.export.sorted_runs import another, copied_tables
+from traceconv.export.templates import Template
 from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS
 from traceconv.formats.perfetto_proto import field_numbers as pb

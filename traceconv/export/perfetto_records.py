@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from traceconv.export.records import Kind, Template
+from traceconv.export.record_kinds import Kind
+from traceconv.export.templates import Template
 from traceconv.wire.protobuf import encode_varint
 
 #: Fields: TracePacket, TrackEvent, DebugAnnotation, TrackDescriptor; see Perfetto's published .proto files.

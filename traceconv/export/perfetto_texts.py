@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from traceconv.export import perfetto_records as wire
-from traceconv.export.records import RecordFile
+from traceconv.export.record_file import RecordFile
 from traceconv.wire.protobuf import encode_varint
 
 #: Tags of an interned text's fields.

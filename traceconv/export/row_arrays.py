@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from traceconv.export.fill import fill
 from traceconv.export.json_sql import double, json_text
-from traceconv.export.records import JSON_KINDS, Template, fill
+from traceconv.export.record_kinds import JSON_KINDS
+from traceconv.export.templates import Template
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
 

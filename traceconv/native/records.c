@@ -9,7 +9,7 @@
 #include "module.h"
 #include "put.h"
 
-/* The kinds of parts; `Kind` in traceconv/export/records.py describes them. */
+/* The kinds of parts; `Kind` in traceconv/export/record_kinds.py describes them. */
 enum {
     LITERAL, INTEGER, UNSIGNED, BOOLEAN, MICROSECONDS, STRING, JSON, RAW, LOOKUP, VARINT, NOTE, NOTE_BYTES, FIXED64,
     OPEN, CLOSE, SKIP_IF_NULL, SKIP_UNLESS_NULL, SHORT_MICROSECONDS, KINDS

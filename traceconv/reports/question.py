@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,9 +9,10 @@ import duckdb
 
 from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.reports.catalog import Report, reports
+from traceconv.reports.columns import parse_order
 from traceconv.reports.filters import Filter, Value, conditions
 from traceconv.reports.run_choice import choose_run, run_origins
-from traceconv.reports.units import moment
+from traceconv.reports.window import Window
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.catalogue import views
@@ -80,16 +80,45 @@ def order_by(terms: Sequence[OrderTerm]) -> str:
     return f" ORDER BY {', '.join(keys)}"
 
 
-def on_runs(
-    connection: duckdb.DuckDBPyConnection, question: Question, run: str | None, start: str | None, end: str | None
-) -> tuple[Question, str | None]:
-    """Return a question on the runs that `run` names, and a window of time; and the note of `choose_run`.
+def make_question(
+    report: Report,
+    columns: tuple[SqlColumn, ...],
+    *,
+    window: Window,
+    filters: Sequence[Filter] = (),
+    order_by: Sequence[str] = (),
+    ascending: bool | None = None,
+    top: int | None = None,
+    own_order: bool = False,
+    **parameters: float | None,
+) -> Question:
+    """Return a question from the options of a user; its runs and times follow in `on_runs`.
 
-    Raises UsageError for an unknown run, an invalid time, and a report without a window.
+    order_by    columns, each with its direction or in that of `ascending`; None: numbers descending, text ascending
+    parameters  of the report; None and False: not given
+
+    Raises UsageError.
+    """
+    if ascending is not None and not order_by:
+        raise UsageError(option("--ascending and --descending need --order-by COLUMN", "ascending needs order_by"))
+    if top is not None and top < 1:
+        raise UsageError(f"top must be 1 or more, not {top}")
+    steps = {"first_step": window.first_step, "last_step": window.last_step}
+    order = tuple(parse_order(report, text, ascending=ascending) for text in order_by)
+    given = _given_parameters(report, {**parameters, **steps})
+    return Question(report, given, columns, (), tuple(filters), order, top, own_order)
+
+
+def on_runs(
+    connection: duckdb.DuckDBPyConnection, question: Question, run: str | None, window: Window
+) -> tuple[Question, str | None]:
+    """Return a question on the runs that `run` names, and the times of a window; and the note of `choose_run`.
+
+    Raises UsageError for an unknown run, a relative time of several runs, and a report without a window.
     """
     choice = choose_run(connection, run)
-    times = given_parameters(question.report, **given_times(connection, choice.run_ids, start, end))
-    parameters = {**choice.parameters, **question.parameters, **times}
+    times = dict(zip(("from_ns", "to_ns"), window.times(connection, choice.run_ids), strict=True))
+    parameters = {**choice.parameters, **question.parameters, **_given_parameters(question.report, times)}
     return replace(question, parameters=parameters, runs=choice.run_ids), choice.note
 
 
@@ -116,12 +145,12 @@ def check_engine(engine: str) -> None:
         raise UsageError(f"unknown engine '{printable(engine, 40)}'; engines: duckdb, spark")
 
 
-def given_parameters(report: Report, **values: float | None) -> dict[str, float]:
-    """Return the parameters that are not None.
+def _given_parameters(report: Report, values: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the parameters that are not None or False.
 
     Raises UsageError for one that the report doesn't have, and for a peak that is not positive.
     """
-    given = {name: value for name, value in values.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None and value is not False}
     known = [parameter.name for parameter in report.parameters]
     for name in given:
         if name not in known:
@@ -130,42 +159,3 @@ def given_parameters(report: Report, **values: float | None) -> dict[str, float]
         if name in _PEAKS and not 0 < given[name] <= _LARGEST_PEAK:
             raise UsageError(f"{name} must be more than 0 and at most {_LARGEST_PEAK}, not {given[name]}")
     return given
-
-
-def given_steps(steps: str | None) -> dict[str, int | None]:
-    """Parse `3-5`, `3-`, `-5` or `4` into the parameters of a report. Raises UsageError."""
-    if steps is None:
-        return {}
-    match = re.fullmatch(r"\s*([0-9]{0,18})\s*(-?)\s*([0-9]{0,18})\s*", steps)
-    if not match or not (match[1] or match[3]) or not (match[2] or (match[1] and not match[3])):
-        raise UsageError(f"steps needs a range such as 3-5, 3- or -5, not '{printable(steps, 60)}'")
-    last = match[3] if match[2] else match[1]
-    if match[1] and last and int(match[1]) > int(last):
-        raise UsageError(f"steps {match[1]}-{last}: the first step is after the last")
-    return {"first_step": int(match[1]) if match[1] else None, "last_step": int(last) if last else None}
-
-
-def given_times(
-    connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int], start: str | None, end: str | None
-) -> dict[str, int | None]:
-    """Return the parameters of a window of time. Times with a unit are relative to the start of the run.
-
-    Raises UsageError for an invalid time, and for a relative one with several runs.
-    """
-    found: dict[str, int | None] = {}
-    for name, text in (("from_ns", start), ("to_ns", end)):
-        if text is None:
-            continue
-        time_ns, relative = moment(text)
-        if relative:
-            if len(run_ids) != 1:
-                raise UsageError(f"{printable(text)} is relative to the start of a run; select one run, or pass ns")
-            [run_id] = run_ids
-            origins = run_origins(connection, run_ids)
-            if run_id not in origins:
-                raise UsageError(f"{printable(text)}: the start of run {run_id} is unknown; pass ns")
-            time_ns += origins[run_id]
-        found[name] = time_ns
-    if len(found) == 2 and (found["from_ns"] or 0) >= (found["to_ns"] or 0):
-        raise UsageError(f"the time window is empty: {printable(start or '')} is not before {printable(end or '')}")
-    return found

@@ -14,6 +14,7 @@ import onnx
 from traceconv.base.arrays import NDArray
 from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import op_cache
+from traceconv.runtime.compiled import compile_model
 from traceconv.runtime.graph import DTYPES, Tensor
 from traceconv.runtime.op_functions import Value, model_of_function
 from traceconv.runtime.op_profile import (
@@ -26,7 +27,6 @@ from traceconv.runtime.op_profile import (
     shape_of,
     tensor_texts,
 )
-from traceconv.runtime.session import compile_model
 from traceconv.runtime.spec import spec_of
 from traceconv.runtime.zoo import FoundModel, find_model
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from traceconv.base.errors import InputError, option, printable, reason_of
 from traceconv.runtime.bfloat16 import BF16
+from traceconv.runtime.compiled import CompiledModel, check_inputs
 from traceconv.runtime.graph import Array
 from traceconv.runtime.sample import random_arrays
-from traceconv.runtime.session import CompiledModel, check_inputs
 
 
 def random_inputs(model: CompiledModel, seed: int) -> dict[str, Array]:

@@ -18,6 +18,7 @@ from traceconv.base.errors import ModelError, UsageError, printable, suggestion
 from traceconv.runtime import op_cache
 from traceconv.runtime.bfloat16 import tensor_of
 from traceconv.runtime.clock import DeviceClock
+from traceconv.runtime.compiled import CompiledModel, compile_model
 from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import DTYPES, Tensor
@@ -25,7 +26,6 @@ from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.launch import op_work
 from traceconv.runtime.load import NOT_FOLDED
 from traceconv.runtime.lower import DeviceOp
-from traceconv.runtime.session import CompiledModel, compile_model
 from traceconv.runtime.spec import DeviceSpec, spec_of
 from traceconv.runtime.zoo import FoundModel
 

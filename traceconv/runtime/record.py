@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from traceconv.base.errors import OutputError, UsageError, option, printable
 from traceconv.runtime.clock import LiveClock
+from traceconv.runtime.compiled import MODEL_ID, compile_model
 from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import CaptureIds
@@ -23,7 +24,7 @@ from traceconv.runtime.inputs import fitting_inputs, random_inputs, read_arrays
 from traceconv.runtime.profile_options import ProfileOptions
 from traceconv.runtime.recorder import Recorder
 from traceconv.runtime.schedule import schedule
-from traceconv.runtime.session import MODEL_ID, Session, compile_model
+from traceconv.runtime.session import Session
 from traceconv.runtime.spec import MAX_STREAMS, DeviceSpec, spec_of
 from traceconv.runtime.training.options import TrainOptions
 from traceconv.runtime.truth import TRUTH, DeviceTruth, write_truth

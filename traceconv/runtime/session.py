@@ -10,27 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from traceconv.base.errors import InputError, TraceconvError, printable
-from traceconv.runtime.bfloat16 import BF16
+from traceconv.base.errors import InputError, TraceconvError
 from traceconv.runtime.clock import HostThread, Random
-from traceconv.runtime.control import lower_with_control
+from traceconv.runtime.compiled import MODEL_ID, CompiledModel, check_inputs
 from traceconv.runtime.control_bodies import Flow
 from traceconv.runtime.device import Device
 from traceconv.runtime.event_log import NONE32, CaptureIds
-from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Launcher, Run
-from traceconv.runtime.load import load_graph
-from traceconv.runtime.lower import HostOp, Program
+from traceconv.runtime.lower import HostOp
 from traceconv.runtime.memory import Allocator, Block, MemoryEvent, use_of
 from traceconv.runtime.ranges import RangeLog, moves_between, scopes_of
 from traceconv.runtime.schedule import schedule
-from traceconv.runtime.spec import DeviceSpec, reference_npu
+from traceconv.runtime.step_marks import StepMarks
 from traceconv.runtime.truth import DeviceTruth
-from traceconv.runtime.zoo import FoundModel, find_model
 
-MODEL_ID = 1
 #: Weights are copied to the device in pieces of this size.
 _WEIGHT_CHUNK_BYTES = 64 << 20
 
@@ -51,50 +46,6 @@ class RunOptions:
     group: int | None = None
     sample_rate: int = 0
     compute: bool = True
-
-
-@dataclass(slots=True)
-class _Step:
-    """An unfinished step of several runs: its marks so far, in ticks."""
-
-    group: int
-    step_id: int
-    marks: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledModel:
-    """A model that can be run: lowered for a device, with its kernels."""
-
-    program: Program
-    executor: Executor
-    spec: DeviceSpec
-
-    @property
-    def name(self) -> str:
-        return self.program.graph.name
-
-
-def compile_model(
-    model: str | FoundModel,
-    batch: int | None = None,
-    *,
-    inputs: Mapping[str, Array] | None = None,
-    seed: int = 0,
-    spec: DeviceSpec | None = None,
-) -> CompiledModel:
-    """Compile a model: a path, a name of `zoo.model_names()`, or one in memory.
-
-    inputs  settle the dimensions that the model leaves open, and shapes that depend on values; None: random inputs
-            from `seed` settle the latter
-    spec    the device; None: the reference NPU
-
-    Raises ModelError for a model that can't be run.
-    """
-    found = find_model(model) if isinstance(model, str) else model
-    device = spec or reference_npu()
-    program, control = lower_with_control(load_graph(found.proto, found.name, batch, given=inputs, seed=seed), device)
-    return CompiledModel(program, Executor(program, control), device)
 
 
 class Session:
@@ -133,13 +84,12 @@ class Session:
         self._memory = Allocator(model.spec.memory_bytes, log, self._ids.blocks, self._memory_is_logged)
         self._launcher = Launcher(model.program, self._plan, host, device, self._memory, truth)
         self._ranges = RangeLog(host, device, self._ids, parent)
+        self.marks = StepMarks(host.recorder, device, self._ids)
         #: Index of an op, or their number → the modules that are left and entered before it, if modules are logged.
         self._moves = moves_between([scopes_of(op.scope_path) for op in model.program.ops]) if modules else {}
-        self._step: _Step | None = None
         self._random = Random(seed)
         self._weights: list[Block] = []
         self._next: Run | None = None
-        self._iterations = 0
         self._op_bytes = sum(tensor.size_bytes for op in model.program.ops for tensor in (*op.operands, *op.writes))
 
     def __enter__(self) -> Session:
@@ -289,27 +239,17 @@ class Session:
         tasks = [task for execution in run.executions for task in execution.tasks]
         starts = [task.start for task in tasks if task.start is not None]
         if run.step_id != NONE32 and starts:
-            self._put_marks(run.step_id, {"start": min(starts)})  # a step without an end, for its tasks
+            self.marks.put(run.step_id, {"start": min(starts)})  # a step without an end, for its tasks
         self._log_rest()
 
     def _prepare(self, inputs: Mapping[str, Array], step: bool) -> Run:
         return Run(
             inputs,
             check_inputs(self.model, inputs),
-            self._step_id() if step else NONE32,
+            self.marks.step_id(self.options.group) if step else NONE32,
             self._random.bits64() >> 1 | 1,
             [Execution(next(self._ids.executions), 0)],
         )
-
-    def _step_id(self) -> int:
-        group = self.options.group
-        if self._step is not None and self._step.group != group:
-            self.end_step()
-        if group is None:
-            return next(self._ids.steps)
-        if self._step is None:
-            self._step = _Step(group, next(self._ids.steps), {})
-        return self._step.step_id
 
     def _hand(self, run: Run) -> None:
         """Have the worker launch a run, with its copies."""
@@ -414,7 +354,7 @@ class Session:
         device, launcher = self._device, self._launcher
         spans = [execution.span for execution in run.executions if execution.tasks]
         begin, end = min(start for start, _ in spans), max(end for _, end in spans)
-        self._put_marks(run.step_id, {"start": begin, "end": end, **self._inner_marks(run)})
+        self.marks.put(run.step_id, {"start": begin, "end": end, **self._inner_marks(run)})
         self._sample_frequency(begin)
         self._sample_frequency(end)
         bytes_per_s = self._op_bytes * device.spec.clock_hz // max(1, end - begin)
@@ -431,31 +371,6 @@ class Session:
             marks["bp_end"] = run.op_tasks[options.bp_op].span[1]
         return marks
 
-    def _put_marks(self, step_id: int, marks: dict[str, int]) -> None:
-        """Log the marks (ticks) of a run that is a step, or add them to those of the step that it is part of."""
-        step = self._step
-        if step is None or step.step_id != step_id:
-            self._iterations += 1
-            self._log_marks(step_id, marks)
-            return
-        for mark, ticks in marks.items():
-            known = step.marks.setdefault(mark, ticks)
-            step.marks[mark] = min(known, ticks) if mark in ("start", "fp_start") else max(known, ticks)
-
-    def end_step(self) -> None:
-        """Log the open step of several runs, if there is one."""
-        step, self._step = self._step, None
-        if step is not None and step.marks:
-            self._iterations += 1
-            self._log_marks(step.step_id, step.marks)
-
-    def _log_marks(self, step_id: int, marks: dict[str, int]) -> None:
-        device = self._device
-        for mark in ("start", "fp_start", "bp_end", "end", "get_next_start", "get_next_end"):
-            if mark in marks:
-                reading = device.clock.reading(marks[mark])
-                self._host.recorder.step_mark(device.device_id, reading, step_id, MODEL_ID, self._iterations, mark)
-
 
 def _rewrite(op: HostOp, known: Mapping[str, Array]) -> None:
     """Do the work of the host on a tensor: read it, and write a new one."""
@@ -463,26 +378,3 @@ def _rewrite(op: HostOp, known: Mapping[str, Array]) -> None:
     if source is None:
         source = np.zeros(op.source.shape, op.source.numpy_dtype)
     source.astype(op.result.numpy_dtype, copy=True)
-
-
-def check_inputs(model: CompiledModel, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return `inputs` as contiguous arrays. Raises InputError for a missing, unknown or unsuitable one."""
-    graph = model.program.graph
-    unknown = sorted(set(inputs) - set(graph.inputs))
-    if unknown:
-        takes = ", ".join(printable(name, 60) for name in graph.inputs) or "none"
-        raise InputError(f"{model.name} has no input '{printable(unknown[0], 60)}'; it takes: {takes}")
-    checked: dict[str, Array] = {}
-    for name in graph.inputs:
-        tensor = graph.tensors[name]
-        value = inputs.get(name)
-        if value is None:
-            raise InputError(f"{model.name} needs an input '{printable(name, 60)}' of shape {list(tensor.shape)}")
-        if tuple(value.shape) != tensor.shape or value.dtype != tensor.numpy_dtype:
-            hint = "; convert it with .astype(ml_dtypes.bfloat16)" if tensor.numpy_dtype == BF16 != value.dtype else ""
-            raise InputError(
-                f"input '{printable(name, 60)}' of {model.name} must be {tensor.numpy_dtype} {list(tensor.shape)}, "
-                f"not {value.dtype} {list(value.shape)}{hint}"
-            )
-        checked[name] = np.ascontiguousarray(value).reshape(tensor.shape)
-    return checked

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from traceconv.base.errors import InputError, UsageError, printable
 from traceconv.runtime import session as engine_module
+from traceconv.runtime.compiled import MODEL_ID, CompiledModel, compile_model
 from traceconv.runtime.control import MAX_BODY_OPS
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
@@ -20,7 +21,7 @@ from traceconv.runtime.inputs import random_inputs
 from traceconv.runtime.live import CURRENT_SPAN, PROCESS, SessionLog, Stream
 from traceconv.runtime.memory import MemoryEvent
 from traceconv.runtime.recorder import LoadedModel
-from traceconv.runtime.session import CompiledModel, RunOptions, compile_model
+from traceconv.runtime.session import RunOptions
 from traceconv.runtime.spec import spec_of
 from traceconv.runtime.zoo import FoundModel
 
@@ -89,7 +90,7 @@ class Session:
         self._finalizer = weakref.finalize(self, _dismiss, self._host, device)
         self.engine = self._make_engine(compiled, device, fetch)
         self.engine.options = options
-        model_id = model_base + engine_module.MODEL_ID
+        model_id = model_base + MODEL_ID
         #: How logs describe the model and its device.
         self.loaded = LoadedModel(
             compiled.program, compiled.spec, device.device_id, self.engine.stream_names, model_id, op_base
@@ -200,7 +201,7 @@ class Session:
             self.is_open = False
             self._host.channel.thread_id = PROCESS.threads.current()
             try:
-                self.engine.end_step()
+                self.engine.marks.end()
                 self.engine.close()
             finally:
                 PROCESS.leave(self)
@@ -235,7 +236,7 @@ class Session:
     def end_step(self) -> None:
         """End the open step of several runs."""
         if self.is_open:
-            self.engine.end_step()
+            self.engine.marks.end()
 
     def after_fork(self) -> None:
         """In the child of a fork: restart the worker, unless a run was under way in another thread."""

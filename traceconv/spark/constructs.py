@@ -47,13 +47,15 @@ _PLAIN_PATTERN = re.compile(r"(\(\?i\))?([A-Za-z0-9_ ^?+*|()]|\[[A-Za-z0-9_-]+\]
 #: Constructs with the same meaning and the same syntax in both engines, or whose syntax sqlglot translates.
 _SAME: frozenset[type[exp.Expr]] = frozenset(
     {
-        exp.Abs, exp.Add, exp.Alias, exp.And, exp.Between, exp.Boolean, exp.Case, exp.Coalesce, exp.Column,
+        exp.Abs, exp.Add, exp.Alias, exp.And, exp.Array, exp.Between, exp.Boolean, exp.Case, exp.Coalesce, exp.Column,
         exp.ConcatWs, exp.Count, exp.DataType, exp.DataTypeParam, exp.DenseRank, exp.Distinct, exp.EQ, exp.Exists,
         exp.FirstValue, exp.From, exp.Greatest, exp.Group, exp.GT, exp.GTE, exp.Having, exp.Identifier,
         exp.If, exp.In, exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Mul,
         exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Order,
         exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Star, exp.Sub,
         exp.Subquery, exp.Table, exp.TableAlias, exp.Tuple, exp.Values, exp.Where, exp.Window, exp.WindowSpec, exp.With,
+        # Checked where they are used, by _member and _generated.
+        exp.Explode, exp.JSONPath, exp.JSONPathKey, exp.JSONPathRoot,
     }
 )  # fmt: skip
 
@@ -96,7 +98,11 @@ def rewrite(tree: Node) -> None:
                 found.type = node.type
                 node.replace(found)
         elif type(node) not in _SAME:
-            raise NotPortableError(f"it uses {_shown(node)}")
+            raise _refused(node)
+
+
+def _refused(node: Node) -> NotPortableError:
+    return NotPortableError(f"it uses {_shown(node)}")
 
 
 def _shown(node: Node) -> str:
@@ -110,7 +116,7 @@ def _check_parts(node: Node) -> None:
     if isinstance(node, exp.Join) and (node.side, node.kind) not in _JOINS:
         unknown = {f"{node.side} {node.kind}".strip()}
     if unknown:
-        raise NotPortableError(f"it uses {_shown(node)}")
+        raise _refused(node)
 
 
 def _kind(node: Node) -> exp.DType | None:
@@ -191,10 +197,6 @@ def _quotient(node: Node) -> Node:
     return exp.cast(exp.Div(this=multiple, expression=by.copy(), typed=False, safe=False), _WIDE)
 
 
-def _remainder(node: Node) -> Node:
-    return exp.Mod(this=_wide(node.left), expression=_wide(node.right))
-
-
 def _cast(node: Node) -> Node:
     """Casts of numbers that lose no digits, and of texts from a JSON object that ingest writes."""
     to, scale = node.to, _scale(node.this)
@@ -222,10 +224,6 @@ def _cast(node: Node) -> Node:
 _TRIED: Mapping[type[exp.Expr], str] = {exp.Add: "try_add", exp.Sub: "try_subtract", exp.Mul: "try_multiply"}
 
 
-def _paren(node: Node) -> Node:
-    return _tried(node.this) if node.meta.get(TRY) else node
-
-
 def _tried(node: Node) -> Node:
     """TRY(a − b) is NULL when it overflows."""
     inner = node.unnest()
@@ -234,17 +232,17 @@ def _tried(node: Node) -> Node:
     if type(inner) not in _TRIED:
         raise NotPortableError(f"it uses TRY({_shown(node)})")
     sides = [_tried(side) if type(side.unnest()) in _TRIED else side.copy() for side in (inner.left, inner.right)]
-    return exp.Anonymous(this=_TRIED[type(inner)], expressions=sides)
+    return _call(_TRIED[type(inner)], *sides)
 
 
 def _member(node: Node) -> Node:
     """A member of a flat JSON object, of which a number is read."""
     steps = [step for step in node.expression.expressions if not isinstance(step, exp.JSONPathRoot)]
     if not isinstance(node.find_ancestor(exp.Cast), exp.Cast) or len(steps) != 1:
-        raise NotPortableError(f"it uses {_shown(node)}")
+        raise _refused(node)
     [step] = steps
     if not isinstance(step, exp.JSONPathKey) or not _MEMBER.fullmatch(str(step.this)):
-        raise NotPortableError(f"it uses {_shown(node)}")
+        raise _refused(node)
     return node
 
 
@@ -254,17 +252,20 @@ def _listed(node: Node) -> Node:
     if not isinstance(order, exp.Order) or any(term.args.get("desc") for term in order.expressions):
         raise NotPortableError(f"the order of {_shown(node)} may differ")
     keys = [part for term in order.expressions for part in (exp.Is(this=term.this, expression=exp.null()), term.this)]
-    rows = exp.Anonymous(this="collect_list", expressions=[_struct([*keys, order.this])])
+    rows = _call("collect_list", _struct([*keys, order.this]))
     value = exp.Dot(this=exp.to_identifier("r"), expression=exp.to_identifier(f"v{len(keys) + 1}"))
     taken = exp.Lambda(this=value, expressions=[exp.to_identifier("r")])
-    sorted_rows = exp.Anonymous(this="array_sort", expressions=[rows])
-    return exp.Anonymous(this="transform", expressions=[sorted_rows, taken])
+    return _call("transform", _call("array_sort", rows), taken)
+
+
+def _call(name: str, *arguments: Node) -> Node:
+    return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 def _struct(members: Iterable[Node]) -> Node:
     """Return a struct with the members v1, v2 …"""
     named = ((exp.Literal.string(f"v{place}"), member.copy()) for place, member in enumerate(members, start=1))
-    return exp.Anonymous(this="named_struct", expressions=list(chain.from_iterable(named)))
+    return _call("named_struct", *chain.from_iterable(named))
 
 
 def _of_extreme(name: str) -> Callable[[Node], Node]:
@@ -274,7 +275,7 @@ def _of_extreme(name: str) -> Callable[[Node], Node]:
         value, key = node.this, node.expression
         if not isinstance(value, exp.Tuple) or not isinstance(key, exp.Tuple) or not _is_id(key.expressions[-1]):
             raise NotPortableError(f"the row of {_shown(node)} may not be unique")
-        return exp.Anonymous(this=name, expressions=[_struct(value.expressions), _struct(key.expressions)])
+        return _call(name, _struct(value.expressions), _struct(key.expressions))
 
     return rewritten
 
@@ -289,19 +290,15 @@ def _entry(node: Node) -> Node:
     if not isinstance(index, exp.Literal):
         # sqlglot leaves these places as they are: from 1, and from the end if negative.
         if not _is_integer(index) or _kind(node.this) != exp.DType.ARRAY:
-            raise NotPortableError(f"it uses {_shown(node)}")
+            raise _refused(node)
         place = exp.Nullif(this=exp.cast(index.copy(), "INT"), expression=exp.Literal.number("0"))
         return _call("try_element_at", node.this.copy(), place)
     # sqlglot counts from 0.
     if _kind(node.this) == exp.DType.ARRAY or isinstance(node.this, exp.Anonymous):
         return _call("get", node.this.copy(), index.copy())
     if not isinstance(node.this, exp.Column):
-        raise NotPortableError(f"it uses {_shown(node)}")
+        raise _refused(node)
     return exp.Dot(this=node.this.copy(), expression=exp.to_identifier(f"v{int(index.name) + 1}"))
-
-
-def _call(name: str, *arguments: Node) -> Node:
-    return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 def _extremes(node: Node) -> Node:
@@ -343,7 +340,7 @@ def _percentile(node: Node) -> Node:
     """The smallest value that at least this part of the values does not exceed, as in DuckDB; one, or a list."""
     parts = node.expression.expressions if isinstance(node.expression, exp.Array) else [node.expression]
     if not all(isinstance(part, exp.Literal) and _scale(part) for part in parts):
-        raise NotPortableError(f"it uses {_shown(node)}")
+        raise _refused(node)
     found = []
     for part in parts:
         whole = 10 ** (_scale(part) or 0)
@@ -367,7 +364,7 @@ def _shifted(node: Node) -> Node:
     one = node.this.unnest()
     one = one.this if isinstance(one, exp.Cast) else one
     if not isinstance(one, exp.Literal) or not isinstance(node.expression, exp.Literal):
-        raise NotPortableError(f"it uses {_shown(node)}")
+        raise _refused(node)
     return exp.cast(exp.Literal.number(str(int(one.name) << int(node.expression.name))), "BIGINT")
 
 
@@ -385,7 +382,7 @@ def _replaced(node: Node) -> Node:
     """A replacement at the end of a text, of which there is one at most."""
     _pattern(node)
     if not node.expression.name.endswith(r"\z") or node.args["replacement"].name != "":
-        raise NotPortableError(f"it uses {_shown(node)}")
+        raise _refused(node)
     return node
 
 
@@ -410,24 +407,15 @@ def _joined(node: Node) -> Node:
     return node
 
 
-def _same(node: Node) -> Node:
-    return node
-
-
 def _all(node: Node) -> Node:
     if node.args.get("distinct"):
         raise NotPortableError("it uses a union of distinct rows")
     return node
 
 
-def _any(node: Node) -> Node:
-    return exp.Anonymous(this="bool_or", expressions=[node.this.copy()])
-
-
 _REWRITTEN: Mapping[type[exp.Expr], Callable[[Node], Node]] = {
     exp.ArgMax: _of_extreme("max_by"),
     exp.ArgMin: _of_extreme("min_by"),
-    exp.Array: _same,
     exp.ArrayAgg: _listed,
     exp.BitwiseLeftShift: _shifted,
     exp.Bracket: _entry,
@@ -437,21 +425,17 @@ _REWRITTEN: Mapping[type[exp.Expr], Callable[[Node], Node]] = {
     exp.DPipe: _joined,
     exp.IntDiv: _quotient,
     exp.JSONExtractScalar: _member,
-    exp.JSONPath: _same,  # checked by _member
-    exp.JSONPathKey: _same,
-    exp.JSONPathRoot: _same,
-    exp.LogicalOr: _any,
+    exp.LogicalOr: lambda node: _call("bool_or", node.this.copy()),
     exp.Filter: _filtered,
     exp.GroupConcat: _texts,
     exp.Max: _extremes,
     exp.Min: _extremes,
     exp.PercentileDisc: _percentile,
-    exp.Mod: _remainder,
-    exp.Paren: _paren,
+    exp.Mod: lambda node: exp.Mod(this=_wide(node.left), expression=_wide(node.right)),
+    exp.Paren: lambda node: _tried(node.this) if node.meta.get(TRY) else node,
     exp.RegexpLike: _pattern,
     exp.RegexpReplace: _replaced,
     exp.Select: _generated,
-    exp.Explode: _same,  # checked by _generated
     exp.Sum: _sum,
     exp.TryCast: _cast,
     exp.Union: _all,

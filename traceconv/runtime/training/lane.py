@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from traceconv.base.errors import UsageError, option, printable, suggestion
+from traceconv.runtime.compiled import CompiledModel, check_inputs
 from traceconv.runtime.control import ControlFlow
 from traceconv.runtime.device import Device, Rendezvous, Task, run_together
 from traceconv.runtime.event_log import NONE32, CaptureIds
@@ -16,7 +17,7 @@ from traceconv.runtime.execute import Executor
 from traceconv.runtime.graph import Array
 from traceconv.runtime.host import Host
 from traceconv.runtime.launch import Execution, Run
-from traceconv.runtime.session import CompiledModel, Session, check_inputs
+from traceconv.runtime.session import Session
 from traceconv.runtime.training.data import TARGET, Batch
 from traceconv.runtime.training.plan import TrainingPlan
 from traceconv.runtime.truth import DeviceTruth

@@ -11,10 +11,11 @@ import numpy as np
 
 from traceconv.base.errors import InputError, UsageError
 from traceconv.runtime import session as engine_module
+from traceconv.runtime.compiled import CompiledModel
 from traceconv.runtime.device import Device
 from traceconv.runtime.graph import Array
 from traceconv.runtime.live import CURRENT_SPAN, PROCESS
-from traceconv.runtime.session import CompiledModel, RunOptions
+from traceconv.runtime.session import RunOptions
 from traceconv.runtime.spec import load_spec, reference_npu
 from traceconv.runtime.training.compile import batch_of, compile_training
 from traceconv.runtime.training.data import TARGET, Batch, names_of
