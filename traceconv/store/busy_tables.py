@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, groupby, pairwise
+from operator import itemgetter
 from typing import TypeAlias
 
 import duckdb
@@ -41,8 +42,8 @@ _Totals: TypeAlias = "dict[str, int | None]"
 
 def busy_rows(
     connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: Spool
-) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """Return rows of the three tables for runs that have none, as (table, run, rows without the run).
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Return rows of the three tables for runs that have none, each batch with its table.
 
     gaps  gets the gaps of devices, of dtype GAP
 
@@ -53,8 +54,8 @@ def busy_rows(
     counts = connection.execute(_COUNTS.format(runs=chosen)).fetchall() if chosen else []
     for run_id, device_id, ended, started, start_ns, end_ns, sum_ns in counts:
         totals[run_id, device_id] = {
-            "device_id": device_id, "task_count": ended, "unfinished_count": started - ended, "start_ns": start_ns,
-            "end_ns": end_ns, "sum_ns": sum_ns, **DevicePoints(np.zeros(0, np.int64)).lengths(),
+            "run_id": run_id, "device_id": device_id, "task_count": ended, "unfinished_count": started - ended,
+            "start_ns": start_ns, "end_ns": end_ns, "sum_ns": sum_ns, **DevicePoints(np.zeros(0, np.int64)).lengths(),
         }  # fmt: skip
     if not totals:
         return iter(())
@@ -65,7 +66,7 @@ def busy_rows(
     kinds = " ".join(f"WHEN '{kind}' THEN {bit}" for kind, bit in KIND_BITS.items())
     tasks = connection.sql(_TASKS.format(bits=kinds, runs=chosen)).to_arrow_reader(_BATCH_ROWS)
     points = list(_points(tasks, bounds, gaps, totals))
-    return chain(points, _total_rows(totals))
+    return chain(points, _total_rows(totals.values()))
 
 
 def _points(
@@ -73,7 +74,7 @@ def _points(
     bounds: dict[_Device, list[int]],
     gaps: Spool,
     totals: dict[_Device, _Totals],
-) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the points, spool the gaps, and complete the totals."""
     current: _Device | None = None
     device = DevicePoints(np.zeros(0, np.int64))
@@ -103,21 +104,25 @@ def _points(
         totals[current].update(device.lengths())
 
 
-def _total_rows(totals: dict[_Device, _Totals]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+def _total_rows(totals: Iterable[_Totals]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the totals of runs in which all fit in 64 bits."""
-    for run_id, devices in groupby(totals.items(), key=lambda item: item[0][0]):
-        rows = [row for _, row in devices]
-        if all(value is None or value <= LARGEST for row in rows for value in row.values()):
-            columns = {name: pa.array([row[name] for row in rows], pa.int64()) for name in rows[0]}
-            yield "device_total", run_id, pa.RecordBatch.from_pydict(columns)
+    rows: list[_Totals] = []
+    for _, devices in groupby(totals, key=itemgetter("run_id")):
+        of_run = list(devices)
+        if all(value is None or value <= LARGEST for row in of_run for value in row.values()):
+            rows += of_run
+    if rows:
+        columns = {name: pa.array([row[name] for row in rows], pa.int64()) for name in rows[0]}
+        yield "device_total", pa.RecordBatch.from_pydict(columns)
 
 
 def _rows(
     table: str, of: _Device, columns: dict[str, pa.Array], **ids: int | None
-) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     if columns and (count := len(columns["ts_ns"])):
-        known = {name: pa.array([value] * count, pa.int64()) for name, value in {"device_id": of[1], **ids}.items()}
-        yield table, of[0], pa.RecordBatch.from_pydict({**known, **columns})
+        ids = {"run_id": of[0], "device_id": of[1], **ids}
+        known = {name: pa.array([value] * count, pa.int64()) for name, value in ids.items()}
+        yield table, pa.RecordBatch.from_pydict({**known, **columns})
 
 
 def _groups(batch: pa.RecordBatch) -> Iterator[tuple[_Device, pa.RecordBatch]]:

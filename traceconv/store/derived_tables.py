@@ -27,7 +27,7 @@ SELECT EXISTS (FROM task WHERE run_id IN ({runs})), EXISTS (FROM "range" WHERE r
 #: Filling totals takes 2.5 ms even without rows; op-statistic reads this many tasks in about 1 ms.
 _FEWEST_TOTALLED = 20_000
 
-_Rows: TypeAlias = "tuple[str, int, pa.RecordBatch]"
+_Rows: TypeAlias = "tuple[str, pa.RecordBatch]"
 
 
 def derived_rows(
@@ -38,7 +38,7 @@ def derived_rows(
     *,
     at_once: bool = False,
 ) -> Generator[_Rows, None, None]:
-    """Yield the rows of all these tables for runs that have none, as (table, run, rows without the run).
+    """Yield the rows of all these tables for runs that have none, each batch with its table.
 
     step_done  called between steps: the transaction may be committed, which frees dropped temporary tables
     make_room  called before the tables of operators are filled, which need more memory than others
@@ -140,6 +140,5 @@ def fill_derived_tables(connection: duckdb.DuckDBPyConnection) -> None:
         if table.derived_from:
             connection.execute(f"DELETE FROM {table.name}")  # noqa: S608 - our names
     runs = [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()]
-    for name, run_id, batch in derived_rows(connection, runs):
-        statement = f"INSERT INTO {name} BY NAME SELECT {run_id:d}::BIGINT AS run_id, * FROM derived_rows"  # noqa: S608 - our names
-        execute_with(connection, statement, "derived_rows", batch)
+    for name, batch in derived_rows(connection, runs):
+        execute_with(connection, f"INSERT INTO {name} BY NAME FROM derived_rows", "derived_rows", batch)

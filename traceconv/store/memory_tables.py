@@ -53,8 +53,8 @@ _INEXACT_TASKS = (
     "ON u.ts_ns <= t.ts_ns)"
 )
 
-#: Table, run, and rows without the run.
-_Rows: TypeAlias = "tuple[str, int, pa.RecordBatch]"
+#: Table, and rows.
+_Rows: TypeAlias = "tuple[str, pa.RecordBatch]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +77,24 @@ class _Device:
         """Yield rows of memory_interval, if there are any."""
         if count := len(columns["start_ns"]):
             ids = {
+                "run_id": pa.array(np.full(count, self.run_id)),
                 "device_id": pa.array([self.device_id] * count, pa.int64()),
                 "level": pa.array([level] * count),
                 "pool": pa.array([pool] * count, pa.string()),
                 "has_segments": pa.array([self.has_segments] * count),
             }
-            yield "memory_interval", self.run_id, pa.RecordBatch.from_pydict({**ids, **self._known(columns)})
+            yield "memory_interval", pa.RecordBatch.from_pydict({**ids, **self._known(columns)})
 
     def tasks(self, rows: pa.RecordBatch, columns: dict[str, pa.Array]) -> Iterator[_Rows]:
         """Yield rows of task_memory, if there are any."""
         if count := rows.num_rows:
             ids = {
+                "run_id": pa.array(np.full(count, self.run_id)),
                 "id": rows.column("id"),
                 "device_id": pa.array([self.device_id] * count, pa.int64()),
                 "step_id": rows.column("step_id"),
             }
-            yield "task_memory", self.run_id, pa.RecordBatch.from_pydict({**ids, **self._known(columns)})
+            yield "task_memory", pa.RecordBatch.from_pydict({**ids, **self._known(columns)})
 
     def _known(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         if self.has_segments:
@@ -101,10 +103,7 @@ class _Device:
 
 
 def memory_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[_Rows]:
-    """Yield rows of memory_interval and task_memory for runs that have none, as (table, run, rows without the run).
-
-    Rows may be inserted in between.
-    """
+    """Yield rows of memory_interval and task_memory for runs that have none. Rows may be inserted in between."""
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     for found in connection.execute(_DEVICES.format(runs=chosen, largest=LARGEST)).fetchall():
         device = _Device(*found)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.int64 import Int64, Mask
+from traceconv.base.arrays import NDArray
 from traceconv.normalize.queue_lengths import Changes, StreamQueues
 from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.store.time_chunks import time_chunks
@@ -27,11 +27,8 @@ _COLUMNS = ("submit_ns", "start_ns")
 _Stream: TypeAlias = "tuple[int, int | None, int | None]"
 
 
-def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
-    """Yield rows of these tables for runs that have none, as (table, run, rows without the run).
-
-    Rows may be inserted in between.
-    """
+def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield rows of these tables, each with its table, for runs that have none. Rows may be inserted in between."""
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
     where = f"run_id IN ({chosen}) AND kind IS DISTINCT FROM 'sync' AND submit_ns IS NOT NULL AND start_ns IS NOT NULL"
     times = " UNION ALL ".join(_TIMES.format(column=column, where=where) for column in _COLUMNS)
@@ -43,39 +40,31 @@ def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> It
             for column in _COLUMNS
         )
         launches, lengths, found = queues.take(launches, starts)
-        known = list(streams)
-        run_of = np.array([run_id for run_id, _, _ in known], np.int64)
-        for run_id, rows in _by_run(run_of[launches.stream]):
-            columns = {"id": pa.array(launches.ids[rows]), "queue_length": pa.array(lengths[rows])}
-            yield "task_queue", run_id, pa.RecordBatch.from_pydict(columns)
+        columns = {"id": pa.array(launches.ids), "queue_length": pa.array(lengths)}
+        yield "task_queue", _rows(streams, launches.stream, ("run_id",), columns)
         reordered = queues.reordered(starts)
-        for run_id, rows in _by_run(run_of[reordered.stream]):
-            yield "reordered_task", run_id, pa.RecordBatch.from_pydict({"id": pa.array(reordered.ids[rows])})
+        yield "reordered_task", _rows(streams, reordered.stream, ("run_id",), {"id": pa.array(reordered.ids)})
         if not found:
             continue
-        # Together, because each insert takes about a millisecond.
         part = np.repeat(np.arange(len(found)), [len(counts.dur_ns) for _, counts in found])
+        columns = {
+            name: pa.array(np.concatenate([getattr(counts, name) for _, counts in found]))
+            for name in ("queue_length", "change_count", "dur_ns")
+        }
+        for name in ("start_ns", "end_ns"):
+            times = pa.array([getattr(counts, name) for _, counts in found], pa.int64())
+            columns[name] = times.take(pa.array(part))
         stream = np.array([number for number, _ in found])[part]
-        for run_id, rows in _by_run(run_of[stream]):
-            columns = {
-                name: pa.array([one[place] for one in known], pa.int64()).take(pa.array(stream[rows]))
-                for place, name in ((1, "device_id"), (2, "stream_id"))
-            }
-            for name in ("queue_length", "change_count", "dur_ns"):
-                columns[name] = pa.array(np.concatenate([getattr(counts, name) for _, counts in found])[rows])
-            for name in ("start_ns", "end_ns"):
-                columns[name] = pa.array([getattr(counts, name) for _, counts in found], pa.int64()).take(
-                    pa.array(part[rows])
-                )
-            yield "stream_queue", run_id, pa.RecordBatch.from_pydict(columns)
+        yield "stream_queue", _rows(streams, stream, ("run_id", "device_id", "stream_id"), columns)
 
 
-def _by_run(run_of: Int64) -> Iterator[tuple[int, Mask | slice]]:
-    if len(run_of) and np.all(run_of == run_of[0]):
-        yield int(run_of[0]), slice(None)
-        return
-    for run_id in np.unique(run_of).tolist():
-        yield run_id, run_of == run_id
+def _rows(
+    streams: Iterable[_Stream], stream: NDArray[np.integer], names: Sequence[str], columns: dict[str, pa.Array]
+) -> pa.RecordBatch:
+    """Return columns with these IDs of the stream of each row, given its place in `streams`."""
+    places = pa.array(stream)
+    ids = zip(names, zip(*streams, strict=True), strict=False)
+    return pa.RecordBatch.from_pydict({**{name: pa.array(of, pa.int64()).take(places) for name, of in ids}, **columns})
 
 
 def _changes(connection: duckdb.DuckDBPyConnection, sql: str, streams: dict[_Stream, int]) -> Changes:

@@ -59,14 +59,17 @@ class SmallInserts:
         """Whether the collected rows should be stored."""
         return self._bytes > _MAX_BYTES
 
-    def take(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int | Iterator[pa.RecordBatch]:
-        """Collect small batches and return their number of rows; return larger batches unchanged."""
+    def take(self, table: str, run_id: int | None, batches: Iterator[pa.RecordBatch]) -> int | Iterator[pa.RecordBatch]:
+        """Collect small batches and return their number of rows; return larger batches unchanged.
+
+        run_id  of all rows, if they don't have that column
+        """
         found = if_small(batches)
         if not isinstance(found, list):
             return found
         for batch in found:
             if batch.num_rows:
-                self.take_of_runs(table, [run_id], [batch.num_rows], [batch])
+                self.take_of_runs(table, [] if run_id is None else [run_id], [batch.num_rows], [batch])
         return sum(int(batch.num_rows) for batch in found)
 
     def take_of_runs(
@@ -101,7 +104,9 @@ class SmallInserts:
         """Remove and return all collected rows, by table."""
         tuples, self._tuples = self._tuples, {}
         for table, runs, counts, joined in self.give_batches():
-            yield table, joined.add_column(0, "run_id", pa.array(np.repeat(np.array(runs, np.int64), counts)))
+            if runs:
+                joined = joined.add_column(0, "run_id", pa.array(np.repeat(np.array(runs, np.int64), counts)))
+            yield table, joined
         for (table, names), rows in tuples.items():
             if rows:
                 yield table, rows_from_tuples(table, ("run_id", *names), rows)

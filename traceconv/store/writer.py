@@ -200,13 +200,15 @@ class StoreWriter:
         """Limit DuckDB's memory."""
         self._execute_at_once(f"SET memory_limit = '{memory_bytes}B'", [])
 
-    def insert(self, table: str, run_id: int, batches: Iterator[pa.RecordBatch]) -> int:
+    def insert(self, table: str, run_id: int | None, batches: Iterator[pa.RecordBatch]) -> int:
         """Load batches, which all have the same columns, into a table; returns the number of rows.
+
+        run_id  the value of the column of that name, if the rows don't have it
 
         Missing columns are NULL. Exceptions raised by `batches` propagate.
         """
         self.changed = True
-        if table == "run":
+        if table == "run" and run_id is not None:
             batches = self._noted_runs(run_id, batches)
         taken = self._small.take(table, run_id, batches)
         if isinstance(taken, int):
@@ -389,8 +391,8 @@ class StoreWriter:
             self._end_step()
             rows = derived_rows(self._connection, sorted(self._new_runs), self._end_step, make_room, at_once=at_once)
             with contextlib.closing(rows):
-                for table, run_id, batch in rows:
-                    self.insert(table, run_id, iter([batch]))
+                for table, batch in rows:
+                    self.insert(table, None, iter([batch]))
         if derive_bytes <= DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
             self._limit(load_bytes)
         self._new_runs.clear()
