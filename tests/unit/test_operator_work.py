@@ -236,6 +236,7 @@ def test_copies_and_rows_of_tables() -> None:
 
 
 X, Q, HALVES, I8 = ([4, 6], FP32), ([3, 2, 8], BF16), ([3, 8], BF16), ([3, 2], LONG)
+SCALES = ([1, 1], FP32)
 LISTS: list[object] = [[[4, 5], [3]]] * 4
 IMAGE = ([2, 3, 7, 9], FP32)
 
@@ -309,6 +310,47 @@ IMAGE = ([2, 3, 7, 9], FP32)
         ("_C_cache_ops::reshape_and_cache_flash",
          [([3, 1, 8], BF16), ([3, 1, 8], BF16), *[([5, 16, 1, 8], "unsigned char")] * 2, ([2], LONG), None],
          0, 2 * 32 + 16, 32),
+        # Products of serving programs: 3 · 4 by 5 · 4, in scaled blocks; 15 is the result's type, bf16
+        *[
+            (name, [([3, 4], FP8), ([5, 4], FP8), SCALES, SCALES, *more], 120, 32, 30)
+            for name, more in {
+                "vllm::w8a8_triton_block_scaled_mm_func": ["[128, 128]", "15"],
+                "vllm::rocm_aiter_gemm_a8w8": [None, "15"],
+                "vllm::rocm_aiter_gemm_a8w8_blockscale": ["15"],
+                "vllm::rocm_aiter_triton_gemm_a8w8_blockscale": ["15"],
+                "aiter::gemm_a8w8_blockscale": ["15", "False"],
+            }.items()
+        ],
+        ("aiter::gemm_a8w8_blockscale", [([3, 4], FP8), ([5, 4], FP8), SCALES, SCALES, None], 120, 32, None),
+        *[
+            (name, [([3, 4], FP8), ([4, 5], FP8), SCALES, SCALES, *more], flops, read, 30)
+            for name, more, flops, read in (
+                ("sgl_kernel::fp8_scaled_mm", ["15", ([5], BF16)], 135, 42),
+                ("sgl_kernel::int8_scaled_mm", ["15", None], 120, 32),
+                ("sgl_kernel::fp8_blockwise_scaled_mm", ["15"], 120, 32),
+            )
+        ],
+        # As TraceLens reports them for traces of vLLM and SGLang: FLOPs, and MiB of inputs and results
+        ("vllm::rocm_unquantized_gemm", [([8192, 2880], BF16), ([5120, 2880], BF16), ([5120], BF16)],
+         241_633_853_440, int(153.134765625 * 2**20) - 2 * 8192 * 5120, 2 * 8192 * 5120),
+        ("aiter::gemm_a16w16", [([15360, 4096], BF16), ([24576, 4096], BF16), None, "15", None, None, None],
+         3_092_376_453_120, 1032 * 2**20 - 2 * 15360 * 24576, 2 * 15360 * 24576),
+        ("aiter::rms_norm", [([8192, 2880], BF16), ([2880], BF16), "1e-05", "0"],
+         4 * 8192 * 2880, 2 * 2880 * 8193, 2 * 8192 * 2880),
+        ("aiter::rmsnorm2d_fwd_with_add_ck", [*[([8192, 2880], BF16)] * 4, ([2880], BF16), "1e-05", "0"],
+         5 * 8192 * 2880, 2 * 2880 * (2 * 8192 + 1), 4 * 8192 * 2880),
+        # 8 weights in 32 bits, a group of 4 rows
+        ("_C::awq_gemm", [([3, 8], HALF), ([8, 2], "int"), ([2, 16], HALF), ([2, 2], "int"), "8"],
+         2 * 3 * 8 * 16, 2 * 24 + 4 * 16 + 2 * 32 + 4 * 4, 2 * 48),
+        ("_C::marlin_gemm", [([3, 8], HALF), None, ([1, 32], "int"), None, ([2, 16], HALF), *[None] * 6, "1125", "3",
+                             "16", "8", "True"],
+         2 * 3 * 8 * 16, 2 * 24 + 4 * 32 + 2 * 32, 2 * 48),
+        ("sgl_kernel::silu_and_mul", [([3, 4], BF16), ([3, 8], BF16)], 12, 48, 24),
+        ("_C::rms_norm_static_fp8_quant", [([3, 4], FP8), ([3, 4], BF16), ([4], BF16), ([1], FP32), "1e-05"],
+         5 * 12, 24 + 8 + 4, 12),
+        ("_C::fused_add_rms_norm_static_fp8_quant",
+         [([3, 4], FP8), ([3, 4], BF16), ([3, 4], BF16), ([4], BF16), ([1], FP32), "1e-05"],
+         6 * 12, 48 + 8 + 4, 12 + 24),
         ("aten::max", [X, "0", "True"], 24, 96, 6 * 12),
         ("aten::max", [X, X], None, None, None),
     ],

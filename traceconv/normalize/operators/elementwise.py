@@ -51,7 +51,7 @@ def _elementwise(
 
 
 def _gated(of: Arguments) -> Work | None:
-    """silu_and_mul and others of vLLM: result, input with both halves."""
+    """silu_and_mul and others of vLLM, SGLang and AITER: result, input with both halves."""
     out, x = of.tensor(0), of.tensor(1)
     if out is None or x is None or x.count != 2 * out.count:
         return None
@@ -194,8 +194,13 @@ FORMULAS: Mapping[str, Formula] = {
     "npu::npu_swiglu_backward": _gated_in_two_backward,
     "npu::npu_rotary_mul": _rotary_mul,
     "_C::rotary_embedding": _rotary_embedding,
-    "_C::silu_and_mul": _gated,
-    "_C::gelu_and_mul": _gated,
-    "_C::gelu_tanh_and_mul": _gated,
+    **{
+        f"{library}::{function}_and_mul": _gated
+        for library in ("_C", "sgl_kernel", "aiter")
+        for function in ("silu", "gelu", "gelu_tanh")
+    },
+    "_C::mul_and_silu": _gated,
+    "_C::fatrelu_and_mul": _gated,
+    "_C::swigluoai_and_mul": _gated,
     "_C::static_scaled_fp8_quant": _converted,
 }

@@ -70,10 +70,10 @@ def _scaled_mm(of: Arguments) -> Work | None:
     return replace(work, write_bytes=None)
 
 
-def _scaled_mm_of_lists(of: Arguments) -> Work | None:
-    """_scaled_mm_v2: lists of scales follow the factors; bias and result's type are arguments 8 and 9."""
-    work = _mm(of, added=8, dtype=of.dtype(9) or "")
-    return work if work is None or of.dtype(9) else replace(work, write_bytes=None)
+def _typed_mm(of: Arguments, *, dtype: int, added: int | None = None) -> Work | None:
+    """A product whose factors have scales; dtype: argument with the result's type."""
+    work = _mm(of, added=added, dtype=of.dtype(dtype) or "")
+    return work if work is None or of.dtype(dtype) else replace(work, write_bytes=None)
 
 
 def _grouped_mm(of: Arguments, *, ends: int, dtype: int) -> Work | None:
@@ -146,16 +146,49 @@ def _matmul(of: Arguments) -> Work | None:
     return _product(a, b, (*batch, rows[-2], columns[-1]), rows[-1], dtype=same_type(a, b), is_composite=True)
 
 
-def _linear(of: Arguments) -> Work | None:
+def _linear(of: Arguments, *, bias: int | None = 2, dtype: int | None = None) -> Work | None:
+    """The product with a transposed weight.
+
+    dtype  argument with the result's type; without one, or if it is None, that of 16-bit and wider factors
+    """
     x, weight = of.tensor(0), of.tensor(1)
     if x is None or weight is None or not x.shape or len(weight.shape) != 2 or x.shape[-1] != weight.shape[1]:
         return None
+    own = None if x.dtype in ("fp8", "int8") else same_type(x, weight)
     return _product(
-        x, weight, (*x.shape[:-1], weight.shape[0]), x.shape[-1], added=of.tensor(2), dtype=same_type(x, weight),
-        is_composite=True,
+        x, weight, (*x.shape[:-1], weight.shape[0]), x.shape[-1], added=None if bias is None else of.tensor(bias),
+        dtype=(None if dtype is None else of.dtype(dtype)) or own, is_composite=True,
     )  # fmt: skip
 
 
+def _awq_gemm(of: Arguments) -> Work | None:
+    """awq_gemm of vLLM: input, 8 weights of 4 bits in each integer, scales by group and column, zeros."""
+    x, weight, scales, zeros = (of.tensor(place) for place in range(4))
+    if x is None or weight is None or scales is None or not len(x.shape) == len(weight.shape) == len(scales.shape) == 2:
+        return None
+    if x.shape[1] != weight.shape[0] or scales.shape[1] != 8 * weight.shape[1]:
+        return None
+    return _decoded(x, (x.shape[0], scales.shape[1]), bytes_of(x, weight, scales, zeros))
+
+
+def _marlin_gemm(of: Arguments) -> Work | None:
+    """marlin_gemm of vLLM: input, packed weights (2) with scales and zeros; the extents are arguments 12 to 14."""
+    x, extents = of.tensor(0), [of.integers(place) for place in (12, 13, 14)]
+    if x is None or None in extents or any(len(extent or ()) != 1 for extent in extents):
+        return None
+    rows, columns, inner = (extent[0] for extent in extents if extent)
+    if x.shape != (rows, inner) or columns < 0:
+        return None
+    return _decoded(x, (rows, columns), bytes_of(x, *(of.tensor(place) for place in range(2, 8))))
+
+
+def _decoded(x: Tensor, shape: Shape, read_bytes: int) -> Work:
+    """The product of x with weights that are decoded to its type."""
+    return Work("gemm", matrix_type(x, x), 2 * prod(shape) * x.shape[1], read_bytes, bytes_as(prod(shape), x.dtype))
+
+
+#: Input, weight, scales of both, type of the result.
+_LINEAR_OF_BLOCKS = with_options(_linear, bias=None, dtype=4)
 FORMULAS: Mapping[str, Formula] = {
     "aten::mm": with_options(_mm, result=2),
     "aten::bmm": with_options(_mm, batched=True, result=2),
@@ -170,9 +203,22 @@ FORMULAS: Mapping[str, Formula] = {
     "aten::linear": _linear,
     "aten::_int_mm": with_options(_mm, dtype="int32"),
     "aten::_scaled_mm": _scaled_mm,
-    "aten::_scaled_mm_v2": _scaled_mm_of_lists,
+    # Lists of scales follow the factors.
+    "aten::_scaled_mm_v2": with_options(_typed_mm, added=8, dtype=9),
     "aten::_grouped_mm": with_options(_grouped_mm, ends=2, dtype=4),
     "aten::_scaled_grouped_mm": with_options(_grouped_mm, ends=4, dtype=7),
     "_C::cutlass_scaled_mm": _scaled_mm_into,
+    "_C::awq_gemm": _awq_gemm,
+    "_C::marlin_gemm": _marlin_gemm,
+    "vllm::rocm_unquantized_gemm": _linear,
+    "vllm::w8a8_triton_block_scaled_mm_func": with_options(_linear, bias=None, dtype=5),
+    "vllm::rocm_aiter_gemm_a8w8": with_options(_linear, bias=4, dtype=5),
+    "vllm::rocm_aiter_gemm_a8w8_blockscale": _LINEAR_OF_BLOCKS,
+    "vllm::rocm_aiter_triton_gemm_a8w8_blockscale": _LINEAR_OF_BLOCKS,
+    "aiter::gemm_a8w8_blockscale": _LINEAR_OF_BLOCKS,
+    "aiter::gemm_a16w16": with_options(_linear, dtype=3),
+    "sgl_kernel::fp8_scaled_mm": with_options(_typed_mm, added=5, dtype=4),
+    "sgl_kernel::int8_scaled_mm": with_options(_typed_mm, added=5, dtype=4),
+    "sgl_kernel::fp8_blockwise_scaled_mm": with_options(_typed_mm, dtype=4),
     "tex_ts::te_gemm_ts": _te_gemm,
 }

@@ -98,6 +98,10 @@ def _softmax_backward(of: Arguments) -> Work | None:
 
 
 _CUDNN_BACKWARD = with_options(_backward, x=0, scale=2, saved=(5, 6), per_channel=True)
+#: Result, input, weight.
+_RMS_NORM = with_options(_normalization, per_element=3, x=1, scale=2)
+#: Input and residual, which become the result and their sum; weight.
+_ADD_RMS_NORM = with_options(_normalization, per_element=4, scale=2, reads=(1,), writes=(0, 1))
 FORMULAS: Mapping[str, Formula] = {
     "aten::native_batch_norm": _batch_norm,
     "aten::cudnn_batch_norm": _batch_norm,
@@ -115,8 +119,21 @@ FORMULAS: Mapping[str, Formula] = {
     # Square, sum, product with the reciprocal root.
     "aten::_fused_rms_norm": with_options(_normalization, per_element=3, scale=2),
     "aten::_fused_rms_norm_backward": with_options(_backward, scale=4, saved=(3,), mask=5, is_centred=False),
-    "_C::rms_norm": with_options(_normalization, per_element=3, x=1, scale=2),
-    "_C::fused_add_rms_norm": with_options(_normalization, per_element=4, scale=2, reads=(1,), writes=(0, 1)),
+    "_C::rms_norm": _RMS_NORM,
+    "sgl_kernel::rmsnorm": _RMS_NORM,
+    "sgl_kernel::gemma_rmsnorm": _RMS_NORM,
+    "aiter::rms_norm": with_options(_normalization, per_element=3, scale=1),
+    "_C::fused_add_rms_norm": _ADD_RMS_NORM,
+    "sgl_kernel::fused_add_rmsnorm": _ADD_RMS_NORM,
+    "sgl_kernel::gemma_fused_add_rmsnorm": _ADD_RMS_NORM,
+    "aiter::rmsnorm2d_fwd_with_add_ck": with_options(
+        _normalization, per_element=4, x=1, scale=4, reads=(2,), writes=(0, 3)
+    ),
+    # One more product, with the scale of the result.
+    "_C::rms_norm_static_fp8_quant": with_options(_normalization, per_element=4, x=1, scale=2, reads=(3,), writes=(0,)),
+    "_C::fused_add_rms_norm_static_fp8_quant": with_options(
+        _normalization, per_element=5, x=1, scale=3, reads=(2, 4), writes=(0, 2)
+    ),
     "npu::npu_rms_norm": with_options(_normalization, per_element=3, scale=1),
     "aten::_softmax": _softmax,
     "aten::_log_softmax": _softmax,
