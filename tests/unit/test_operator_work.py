@@ -78,6 +78,7 @@ def test_mismatched_shapes_are_unknown() -> None:
     assert work("aten::mm", ([3, 4], BF16), ([5, 4], BF16)) is None
     assert work("aten::bmm", ([7, 3, 4], BF16), ([1, 4, 5], BF16)) is None
     assert work("aten::linear", ([3, 4], BF16), ([5, 3], BF16)) is None
+    assert work("_C::cutlass_scaled_mm", ([2, 3], BF16), ([2, 4], FP8), ([], FP8)) is None
     mixed = work("aten::mm", ([3, 4], BF16), ([4, 5], FP32))
     assert mixed == Work("gemm", None, 120, 24 + 80, None)
 

@@ -1,1 +1,1 @@
-"""Profiles of JAX and XLA in protobuf: recognised, but not supported."""
+"""Profiles of JAX, XLA and TensorFlow in protobuf (XSpace)."""

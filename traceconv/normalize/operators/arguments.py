@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard, TypeVar
 
 #: C++ names of PyTorch's types → type, bytes of an element.
 _TYPES = {
@@ -37,6 +37,24 @@ _LARGEST = (1 << 63) - 1
 MOST_DIMENSIONS = 64
 
 Shape: TypeAlias = "tuple[int, ...]"
+T = TypeVar("T")
+
+
+class UnknownWork(Exception):
+    """The arguments of a call are not as the definition of its operator has them."""
+
+
+def require(condition: object) -> None:
+    """Raise UnknownWork unless a condition of a formula is true."""
+    if not condition:
+        raise UnknownWork
+
+
+def known(value: T | None) -> T:
+    """Return a value that a formula needs. Raises UnknownWork for None."""
+    if value is None:
+        raise UnknownWork
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +91,17 @@ class Arguments:
     def __len__(self) -> int:
         return len(self.tensors)
 
-    def tensor(self, place: int) -> Tensor | None:
+    def tensor(self, place: int) -> Tensor:
+        """Return the tensor at a place. Raises UnknownWork if there is none."""
+        return known(self.optional(place))
+
+    def optional(self, place: int) -> Tensor | None:
         """Return the tensor at a place; None if there is none."""
         return self.tensors[place] if place < len(self.tensors) else None
 
-    def shapes(self, place: int) -> tuple[Shape, ...] | None:
-        """Return the shapes of a list of tensors; None if it is empty, or its shapes are unknown."""
-        return (self.lists[place] or None) if place < len(self.lists) else None
+    def shapes(self, place: int) -> tuple[Shape, ...]:
+        """Return the shapes of a list of tensors. Raises UnknownWork if it is empty, or its shapes are unknown."""
+        return known((self.lists[place] or None) if place < len(self.lists) else None)
 
     def value(self, place: int) -> str | None:
         """Return a value that is not a tensor, as text; None if it is unknown or None."""
@@ -94,6 +116,12 @@ class Arguments:
         numbers = _json((self.value(place) or "").replace("(", "[").replace(")", "]"))
         numbers = [numbers] if type(numbers) is int else numbers
         return numbers if isinstance(numbers, list) and all(type(number) is int for number in numbers) else None
+
+    def integer(self, place: int) -> int:
+        """Return an integer. Raises UnknownWork if it is unknown."""
+        numbers = known(self.integers(place))
+        require(len(numbers) == 1)
+        return numbers[0]
 
     def flags(self, place: int) -> list[bool] | None:
         """Return a list of booleans; None if it is unknown."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from traceconv.normalize.operators.arguments import Arguments, promoted
+from traceconv.normalize.operators.arguments import Arguments, promoted, require
 from traceconv.normalize.operators.work import Formula, Work, bytes_as, bytes_of, matrix_type, with_options
 
 
 def _attention(
     of: Arguments, *, causal: int, backward: bool = False, heads: int = 1, more: int | None = None,
     window: int | None = None,
-) -> Work | None:  # fmt: skip
+) -> Work:  # fmt: skip
     """Attention of query, key and value; in a backward pass they follow the gradient.
 
     heads   dimension of the heads: 1, before the sequence, or 2, after it
@@ -41,28 +41,25 @@ def _is_limited(of: Arguments, window: int | None, is_causal: bool) -> bool:
 
 def _work(
     of: Arguments, heads: int, is_causal: bool | None, *, backward: bool = False, more: int | None = None
-) -> Work | None:
+) -> Work:
     """The work with a causal mask, without one, or with an unknown one."""
     first = 1 if backward else 0
     q, k, v = (of.tensor(first + place) for place in range(3))
-    if q is None or k is None or v is None or not len(q.shape) == len(k.shape) == len(v.shape) == 4:
-        return None
+    require(len(q.shape) == len(k.shape) == len(v.shape) == 4)
     order = (0, 1, 2, 3) if heads == 1 else (0, 2, 1, 3)
     batch, q_heads, rows, depth = (q.shape[place] for place in order)
     v_batch, k_heads, columns, v_depth = (v.shape[place] for place in order)
-    if tuple(k.shape[place] for place in order) != (v_batch, k_heads, columns, depth) or v_batch != batch:
-        return None
-    if k_heads == 0 or q_heads % k_heads:
-        return None
+    require(tuple(k.shape[place] for place in order) == (batch, k_heads, columns, depth) and v_batch == batch)
+    require(k_heads and q_heads % k_heads == 0)
     flops: int | None = batch * q_heads * rows * columns * (3 * depth + 2 * v_depth if backward else depth + v_depth)
     if is_causal is None or (is_causal and rows != columns):
         flops = None
     elif not is_causal:
         flops = 2 * (flops or 0)
-    dtype, also = promoted([q, k, v]), None if more is None else of.tensor(more)
+    dtype, also = promoted([q, k, v]), None if more is None else of.optional(more)
     if backward:
         # The gradient, the forward pass's result and the sums of its softmax.
-        read = bytes_of(*(of.tensor(place) for place in range(6)), also)
+        read = bytes_of(*(of.optional(place) for place in range(6)), also)
         write = bytes_as(q.count + k.count + v.count, dtype)
     else:
         read = bytes_of(q, k, v, also)
@@ -70,21 +67,19 @@ def _work(
     return Work("attention", matrix_type(q, k), flops, read, write, is_composite=True)
 
 
-def _packed(of: Arguments) -> Work | None:
+def _packed(of: Arguments) -> Work:
     """Sequences of several lengths, packed into one dimension: query, key and value of tokens, heads and depth."""
     q, k, v = of.tensor(0), of.tensor(1), of.tensor(2)
-    if q is None or k is None or v is None or not len(q.shape) == len(k.shape) == len(v.shape) == 3:
-        return None
+    require(len(q.shape) == len(k.shape) == len(v.shape) == 3)
     write = bytes_as(prod(q.shape[:2]) * v.shape[2], promoted([q, k, v]))
     return Work("attention", matrix_type(q, k), None, bytes_of(q, k, v), write, is_composite=True)
 
 
-def _npu_attention(of: Arguments) -> Work | None:
+def _npu_attention(of: Arguments) -> Work:
     """npu_fusion_attention: the layout is a value, which torch_npu doesn't record, so only the bytes are known."""
     q, k, v = of.tensor(0), of.tensor(1), of.tensor(2)
-    if q is None or k is None or v is None or k.shape != v.shape or not len(q.shape) == len(k.shape) >= 3:
-        return None
-    read = bytes_of(q, k, v, of.tensor(5), of.tensor(7))
+    require(k.shape == v.shape and len(q.shape) == len(k.shape) >= 3)
+    read = bytes_of(q, k, v, of.optional(5), of.optional(7))
     return Work("attention", matrix_type(q, k), None, read, bytes_as(q.count, promoted([q, k, v])))
 
 

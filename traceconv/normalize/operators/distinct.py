@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.operators.described import described
 from traceconv.normalize.operators.registry import work_of
+from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.schema.dtypes import RecordArray, gather
 
 #: The operator of a call; bare_id: the same operator without work, for calls whose work is done by an operator inside.
@@ -86,7 +87,7 @@ class DistinctOperators:
         works_of = np.where(second, bare[calls_of], works[calls_of])
         groups = np.cumsum(begins) - int(begins[0])
         codes = [groups, *(text.dictionary_encode(null_encoding="encode").indices.to_numpy() for text in texts)]
-        first, places = _first_of([*(code[calls_of] for code in codes), works_of])
+        first, places = distinct_rows(*(code[calls_of] for code in codes), works_of)
         at = calls_of[first]
 
         def keys(of: Int64) -> Iterable[_Key]:
@@ -137,21 +138,6 @@ class DistinctOperators:
                 operators["is_composite"][place] = work.is_composite
                 operators["is_matrix"][place] = work.category in _MATRIX and work.flops is not None
         return works, bare, list(known), operators
-
-
-def _first_of(columns: Sequence[Int64]) -> tuple[Int64, Int64]:
-    """Return the places of rows that differ from all before them, and for each row which of these is equal.
-
-    The product of the columns' numbers of values must fit 64 bits.
-    """
-    key = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        key = key * (int(column.max(initial=0)) + 1) + column
-    _, first, places = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return first[order], rank[places]
 
 
 def _described(calls: pa.RecordBatch, is_known: pa.BooleanArray) -> list[pa.StringArray]:

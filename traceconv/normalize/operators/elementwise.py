@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from traceconv.normalize.operators.arguments import Arguments, element_bytes, promoted
+from traceconv.normalize.operators.arguments import Arguments, element_bytes, promoted, require
 from traceconv.normalize.operators.work import (
     Formula,
     Work,
@@ -20,7 +20,7 @@ from traceconv.normalize.operators.work import (
 def _elementwise(
     of: Arguments, *, inputs: tuple[int, ...], length: int, dtype: str | None = None, in_place: bool = False,
     divides: bool = False, values: tuple[int, ...] | None = None, category: str = "elementwise",
-) -> Work | None:  # fmt: skip
+) -> Work:  # fmt: skip
     """One operation per element of the result.
 
     inputs   arguments that are broadcast; scalars among them are not tensors
@@ -30,15 +30,14 @@ def _elementwise(
     values   arguments whose types determine that of the result, if not all inputs do
     category category of the work, such as loss
     """
-    tensors = [one for place in inputs if (one := of.tensor(place))]
+    tensors = [one for place in inputs if (one := of.optional(place))]
+    require(tensors and all(place < len(of) for place in inputs))
     shape = broadcast([one.shape for one in tensors])
-    if not tensors or shape is None or any(place >= len(of) for place in inputs):
-        return None
-    out = of.tensor(0) if in_place else of.tensor(length) if len(of) == length + 1 else None
+    out = of.optional(0) if in_place else of.optional(length) if len(of) == length + 1 else None
     if out is not None:
         shape, dtype = out.shape, out.dtype
     elif dtype is None:
-        of_values = tensors if values is None else [one for place in values if (one := of.tensor(place))]
+        of_values = tensors if values is None else [one for place in values if (one := of.optional(place))]
         dtype = promoted(of_values)
         has_scalar = len(of_values) < len(inputs if values is None else values)
         if dtype is not None and "fp" not in dtype and dtype != "bf16" and (divides or has_scalar):
@@ -50,90 +49,77 @@ def _elementwise(
     return Work(category, vector_type(tensors), count, bytes_of(*tensors), write)
 
 
-def _gated(of: Arguments) -> Work | None:
+def _gated(of: Arguments) -> Work:
     """silu_and_mul and others of vLLM, SGLang and AITER: result, input with both halves."""
     out, x = of.tensor(0), of.tensor(1)
-    if out is None or x is None or x.count != 2 * out.count:
-        return None
+    require(x.count == 2 * out.count)
     return Work("elementwise", vector_type([x]), out.count, x.size_bytes, out.size_bytes)
 
 
-def _converted(of: Arguments) -> Work | None:
+def _converted(of: Arguments) -> Work:
     """static_scaled_fp8_quant of vLLM: result, input, scale."""
-    out, x, scale = of.tensor(0), of.tensor(1), of.tensor(2)
-    if out is None or x is None or out.shape != x.shape:
-        return None
-    return Work("elementwise", vector_type([x]), out.count, bytes_of(x, scale), out.size_bytes)
+    out, x = of.tensor(0), of.tensor(1)
+    require(out.shape == x.shape)
+    return Work("elementwise", vector_type([x]), out.count, bytes_of(x, of.optional(2)), out.size_bytes)
 
 
-def _gated_in_two(of: Arguments) -> Work | None:
+def _gated_in_two(of: Arguments) -> Work:
     """The product of one half of the input with a function of the other half."""
     x = of.tensor(0)
-    if x is None or x.count % 2:
-        return None
+    require(x.count % 2 == 0)
     return Work("elementwise", vector_type([x]), x.count // 2, x.size_bytes, x.size_bytes // 2)
 
 
-def _gated_in_two_backward(of: Arguments) -> Work | None:
+def _gated_in_two_backward(of: Arguments) -> Work:
     """Gradient, input: the gradients of both halves."""
     gradient, x = of.tensor(0), of.tensor(1)
-    if gradient is None or x is None or 2 * gradient.count != x.count:
-        return None
+    require(2 * gradient.count == x.count)
     return Work("elementwise", vector_type([x]), x.count, bytes_of(gradient, x), x.size_bytes)
 
 
-def _npu_dropout(of: Arguments) -> Work | None:
+def _npu_dropout(of: Arguments) -> Work:
     """_npu_dropout: as native_dropout, with a mask of bits, in multiples of 128."""
     x = of.tensor(0)
-    mask = 0 if x is None else -(-x.count // 128) * 16
-    return Work("elementwise", vector_type([x]), x.count, x.size_bytes, x.size_bytes + mask) if x else None
+    mask = -(-x.count // 128) * 16
+    return Work("elementwise", vector_type([x]), x.count, x.size_bytes, x.size_bytes + mask)
 
 
-def _npu_dropout_backward(of: Arguments) -> Work | None:
+def _npu_dropout_backward(of: Arguments) -> Work:
     x, mask = of.tensor(0), of.tensor(1)
-    if x is None or mask is None:
-        return None
     return Work("elementwise", vector_type([x]), x.count, bytes_of(x, mask), x.size_bytes)
 
 
-def _dropout(of: Arguments) -> Work | None:
+def _dropout(of: Arguments) -> Work:
     """native_dropout: the product with a mask that is drawn and returned."""
     x = of.tensor(0)
-    return Work("elementwise", vector_type([x]), x.count, x.size_bytes, x.size_bytes + x.count) if x else None
+    return Work("elementwise", vector_type([x]), x.count, x.size_bytes, x.size_bytes + x.count)
 
 
-def _rotary_embedding(of: Arguments) -> Work | None:
+def _rotary_embedding(of: Arguments) -> Work:
     """rotary_embedding of vLLM, in place: positions, query, key, size of a head, cosines and sines by position.
 
     Each element of the part that is rotated: two products and a sum.
     """
-    positions, size, table = of.tensor(0), of.integers(3), of.tensor(4)
-    query, key = of.tensor(1), of.tensor(2)
-    if positions is None or query is None or size is None or len(size) != 1 or size[0] < 1:
-        return None
-    if table is None or len(table.shape) != 2 or table.shape[1] > size[0]:
-        return None
-    rotated = [one for one in (query, key) if one is not None]
-    if any(one.count % size[0] for one in rotated):
-        return None
-    counts = [one.count // size[0] * table.shape[1] for one in rotated]
+    positions, query, size, table = of.tensor(0), of.tensor(1), of.integer(3), of.tensor(4)
+    require(size >= 1 and len(table.shape) == 2 and table.shape[1] <= size)
+    rotated = [one for one in (query, of.optional(2)) if one is not None]
+    require(not any(one.count % size for one in rotated))
+    counts = [one.count // size * table.shape[1] for one in rotated]
     moved = sum(count * element_bytes(one.dtype) for count, one in zip(counts, rotated, strict=True))
     rows = positions.count * table.shape[1] * element_bytes(table.dtype)
     return Work("elementwise", vector_type([query]), 3 * sum(counts), moved + rows + positions.size_bytes, moved)
 
 
-def _rotary_mul(of: Arguments) -> Work | None:
+def _rotary_mul(of: Arguments) -> Work:
     """npu_rotary_mul: the product with cosines and that of the turned input with sines, which are broadcast."""
     x, cosine, sine = of.tensor(0), of.tensor(1), of.tensor(2)
-    if x is None or cosine is None or sine is None or broadcast([x.shape, cosine.shape, sine.shape]) != x.shape:
-        return None
+    require(broadcast([x.shape, cosine.shape, sine.shape]) == x.shape)
     return Work("elementwise", vector_type([x]), 3 * x.count, bytes_of(x, cosine, sine), x.size_bytes)
 
 
-def _of_lists(of: Arguments) -> Work | None:
+def _of_lists(of: Arguments) -> Work:
     """One operation per element of the first list of tensors, whose types are not recorded: the bytes are unknown."""
-    shapes = of.shapes(0)
-    return Work("elementwise", None, sum(map(prod, shapes))) if shapes else None
+    return Work("elementwise", None, sum(map(prod, of.shapes(0))))
 
 
 def _elementwise_formulas() -> dict[str, Formula]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from traceconv.normalize.operators.arguments import Arguments, Shape, Tensor
+from traceconv.normalize.operators.arguments import Arguments, Shape, Tensor, known, require
 from traceconv.normalize.operators.work import (
     Formula,
     Work,
@@ -20,12 +20,10 @@ from traceconv.normalize.operators.work import (
 
 
 def _product(
-    a: Tensor | None, b: Tensor | None, shape: Shape, inner: int, *, added: Tensor | None = None,
+    a: Tensor, b: Tensor, shape: Shape, inner: int, *, added: Tensor | None = None,
     dtype: str | None = None, is_composite: bool = False,
-) -> Work | None:  # fmt: skip
+) -> Work:  # fmt: skip
     """The product of a and b with a result of this shape, to which another tensor is added; dtype: of the result."""
-    if a is None or b is None:
-        return None
     inner *= 2 if a.dtype == "fp4" else 1  # two numbers in a byte
     count = prod(shape)
     return Work(
@@ -37,7 +35,7 @@ def _product(
 def _mm(
     of: Arguments, *, first: int = 0, batched: bool = False, added: int | None = None, beta: int | None = None,
     result: int | None = None, dtype: str | None = None,
-) -> Work | None:  # fmt: skip
+) -> Work:  # fmt: skip
     """A matrix product of the arguments `first` and the next.
 
     added   argument that is added to it
@@ -47,139 +45,115 @@ def _mm(
     """
     a, b = of.tensor(first), of.tensor(first + 1)
     rank = 3 if batched else 2
-    if a is None or b is None or len(a.shape) != rank or len(b.shape) != rank:
-        return None
-    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
-        return None
+    require(len(a.shape) == len(b.shape) == rank and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2])
     is_ignored = beta is not None and of.value(beta) in ("0", "0.", "0.0")
-    bias = None if added is None or is_ignored else of.tensor(added)
-    out = None if result is None else of.tensor(result)
+    bias = None if added is None or is_ignored else of.optional(added)
+    out = None if result is None else of.optional(result)
     to = out.dtype if out else dtype or same_type(a, b)
     return _product(a, b, (*a.shape[:-1], b.shape[-1]), a.shape[-1], added=bias, dtype=to)
 
 
-def _scaled_mm(of: Arguments) -> Work | None:
+def _scaled_mm(of: Arguments) -> Work:
     """Scales follow the factors, the bias is the fifth argument and the result's type the seventh, since PyTorch 2.5.
 
     In older versions they are elsewhere: the bytes of the result are unknown then.
     """
-    is_recent = len(of) == 8 and of.tensor(2) is not None and of.tensor(3) is not None
+    is_recent = len(of) == 8 and of.optional(2) is not None and of.optional(3) is not None
     work = _mm(of, added=4 if is_recent else None, dtype=of.dtype(6) if is_recent else "")
-    if work is None or (is_recent and of.dtype(6)):
-        return work
-    return replace(work, write_bytes=None)
+    return work if is_recent and of.dtype(6) else replace(work, write_bytes=None)
 
 
-def _typed_mm(of: Arguments, *, dtype: int, added: int | None = None) -> Work | None:
+def _typed_mm(of: Arguments, *, dtype: int, added: int | None = None) -> Work:
     """A product whose factors have scales; dtype: argument with the result's type."""
     work = _mm(of, added=added, dtype=of.dtype(dtype) or "")
-    return work if work is None or of.dtype(dtype) else replace(work, write_bytes=None)
+    return work if of.dtype(dtype) else replace(work, write_bytes=None)
 
 
-def _grouped_mm(of: Arguments, *, ends: int, dtype: int) -> Work | None:
+def _grouped_mm(of: Arguments, *, ends: int, dtype: int) -> Work:
     """Products of groups; ends: argument with the end of each group in the dimension that both ranks don't show.
 
     What the last end leaves out is not computed. It is a tensor's element, which profiles don't contain, so only the
     operations of groups with a dimension of their own on both sides are known.
     """
-    a, b, groups = of.tensor(0), of.tensor(1), of.tensor(ends)
+    a, b, groups = of.tensor(0), of.tensor(1), of.optional(ends)
     to = of.dtype(dtype)
-    if a is None or b is None:
-        return None
     if len(a.shape) == len(b.shape) == 3 and groups is None:
         return _mm(of, batched=True, dtype=to)
-    if groups is None or not {len(a.shape), len(b.shape)} <= {2, 3} or a.shape[-1] != b.shape[-2]:
-        return None
-    count = a.shape[-2] * b.shape[-1] * (groups.count if len(a.shape) == len(b.shape) == 2 else 1)
+    group_count = known(groups).count
+    require({len(a.shape), len(b.shape)} <= {2, 3} and a.shape[-1] == b.shape[-2])
+    count = a.shape[-2] * b.shape[-1] * (group_count if len(a.shape) == len(b.shape) == 2 else 1)
     return Work("gemm", matrix_type(a, b), None, bytes_of(a, b), bytes_as(count, to or same_type(a, b)))
 
 
-def _scaled_mm_into(of: Arguments) -> Work | None:
+def _scaled_mm_into(of: Arguments) -> Work:
     """cutlass_scaled_mm of vLLM: result, a, b, scales of a and b, bias."""
     out, a, b = of.tensor(0), of.tensor(1), of.tensor(2)
-    if out is None or a is None or b is None or len(a.shape) != 2 or out.shape != (a.shape[0], b.shape[-1]):
-        return None
-    if a.shape[1] != b.shape[0]:
-        return None
-    return _product(a, b, out.shape, a.shape[1], added=of.tensor(5), dtype=out.dtype)
+    require(len(a.shape) == 2 and b.shape and a.shape[1] == b.shape[0] and out.shape == (a.shape[0], b.shape[-1]))
+    return _product(a, b, out.shape, a.shape[1], added=of.optional(5), dtype=out.dtype)
 
 
-def _te_gemm(of: Arguments) -> Work | None:
+def _te_gemm(of: Arguments) -> Work:
     """te_gemm_ts of Transformer Engine, as cuBLAS: a, transposed or not (4), b (5), the same (9), result (10)."""
     a, b, out = of.tensor(0), of.tensor(5), of.tensor(10)
     flags = {"1": True, "True": True, "0": False, "False": False}
-    a_transposed, b_transposed = flags.get(of.value(4) or ""), flags.get(of.value(9) or "")
-    if a is None or b is None or out is None or a_transposed is None or b_transposed is None:
-        return None
-    if len(a.shape) != 2 or len(b.shape) != 2:
-        return None
+    a_transposed, b_transposed = (known(flags.get(of.value(place) or "")) for place in (4, 9))
+    require(len(a.shape) == len(b.shape) == 2)
     m, k = a.shape if a_transposed else a.shape[::-1]
     n, k_of_b = b.shape[::-1] if b_transposed else b.shape
-    if k != k_of_b or out.count != m * n:
-        return None
+    require(k == k_of_b and out.count == m * n)
     return _product(a, b, (n, m), k, dtype=out.dtype)
 
 
-def _mv(of: Arguments, *, first: int = 0) -> Work | None:
+def _mv(of: Arguments, *, first: int = 0) -> Work:
     a, x = of.tensor(first), of.tensor(first + 1)
-    if a is None or x is None or len(a.shape) != 2 or x.shape != a.shape[1:]:
-        return None
-    return _product(a, x, a.shape[:1], a.shape[1], added=of.tensor(0) if first else None, dtype=a.dtype)
+    require(len(a.shape) == 2 and x.shape == a.shape[1:])
+    return _product(a, x, a.shape[:1], a.shape[1], added=of.optional(0) if first else None, dtype=a.dtype)
 
 
-def _dot(of: Arguments) -> Work | None:
+def _dot(of: Arguments) -> Work:
     a, b = of.tensor(0), of.tensor(1)
-    if a is None or b is None or len(a.shape) != 1 or a.shape != b.shape:
-        return None
+    require(len(a.shape) == 1 and a.shape == b.shape)
     return _product(a, b, (), a.count, dtype=a.dtype)
 
 
-def _matmul(of: Arguments) -> Work | None:
+def _matmul(of: Arguments) -> Work:
     a, b = of.tensor(0), of.tensor(1)
-    if a is None or b is None or not a.shape or not b.shape:
-        return None
+    require(a.shape and b.shape)
     rows = a.shape if len(a.shape) > 1 else (1, *a.shape)
     columns = b.shape if len(b.shape) > 1 else (*b.shape, 1)
     batch = broadcast([rows[:-2], columns[:-2]])
-    if batch is None or rows[-1] != columns[-2]:
-        return None
+    require(rows[-1] == columns[-2])
     return _product(a, b, (*batch, rows[-2], columns[-1]), rows[-1], dtype=same_type(a, b), is_composite=True)
 
 
-def _linear(of: Arguments, *, bias: int | None = 2, dtype: int | None = None) -> Work | None:
+def _linear(of: Arguments, *, bias: int | None = 2, dtype: int | None = None) -> Work:
     """The product with a transposed weight.
 
     dtype  argument with the result's type; without one, or if it is None, that of 16-bit and wider factors
     """
     x, weight = of.tensor(0), of.tensor(1)
-    if x is None or weight is None or not x.shape or len(weight.shape) != 2 or x.shape[-1] != weight.shape[1]:
-        return None
+    require(x.shape and len(weight.shape) == 2 and x.shape[-1] == weight.shape[1])
     own = None if x.dtype in ("fp8", "int8") else same_type(x, weight)
     return _product(
-        x, weight, (*x.shape[:-1], weight.shape[0]), x.shape[-1], added=None if bias is None else of.tensor(bias),
+        x, weight, (*x.shape[:-1], weight.shape[0]), x.shape[-1], added=None if bias is None else of.optional(bias),
         dtype=(None if dtype is None else of.dtype(dtype)) or own, is_composite=True,
     )  # fmt: skip
 
 
-def _awq_gemm(of: Arguments) -> Work | None:
+def _awq_gemm(of: Arguments) -> Work:
     """awq_gemm of vLLM: input, 8 weights of 4 bits in each integer, scales by group and column, zeros."""
-    x, weight, scales, zeros = (of.tensor(place) for place in range(4))
-    if x is None or weight is None or scales is None or not len(x.shape) == len(weight.shape) == len(scales.shape) == 2:
-        return None
-    if x.shape[1] != weight.shape[0] or scales.shape[1] != 8 * weight.shape[1]:
-        return None
-    return _decoded(x, (x.shape[0], scales.shape[1]), bytes_of(x, weight, scales, zeros))
+    x, weight, scales = of.tensor(0), of.tensor(1), of.tensor(2)
+    require(len(x.shape) == len(weight.shape) == len(scales.shape) == 2)
+    require(x.shape[1] == weight.shape[0] and scales.shape[1] == 8 * weight.shape[1])
+    return _decoded(x, (x.shape[0], scales.shape[1]), bytes_of(x, weight, scales, of.optional(3)))
 
 
-def _marlin_gemm(of: Arguments) -> Work | None:
+def _marlin_gemm(of: Arguments) -> Work:
     """marlin_gemm of vLLM: input, packed weights (2) with scales and zeros; the extents are arguments 12 to 14."""
-    x, extents = of.tensor(0), [of.integers(place) for place in (12, 13, 14)]
-    if x is None or None in extents or any(len(extent or ()) != 1 for extent in extents):
-        return None
-    rows, columns, inner = (extent[0] for extent in extents if extent)
-    if x.shape != (rows, inner) or columns < 0:
-        return None
-    return _decoded(x, (rows, columns), bytes_of(x, *(of.tensor(place) for place in range(2, 8))))
+    x = of.tensor(0)
+    rows, columns, inner = (of.integer(place) for place in (12, 13, 14))
+    require(x.shape == (rows, inner) and columns >= 0)
+    return _decoded(x, (rows, columns), bytes_of(x, *(of.optional(place) for place in range(2, 8))))
 
 
 def _decoded(x: Tensor, shape: Shape, read_bytes: int) -> Work:

@@ -7,26 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from traceconv.normalize.operators.arguments import Arguments
+from traceconv.normalize.operators.arguments import Arguments, require
 from traceconv.normalize.operators.work import Formula, Work, bytes_as, bytes_of, vector_type, with_options
 
 
 def _normalization(
     of: Arguments, per_element: int | None, *, x: int = 0, scale: int | None = None, shift: int | None = None,
     reads: tuple[int, ...] = (), writes: tuple[int, ...] = (),
-) -> Work | None:  # fmt: skip
+) -> Work:  # fmt: skip
     """Normalization of the argument x: operations per element, one more for a scale and a shift if they are given."""
     tensor = of.tensor(x)
-    if tensor is None:
-        return None
-    affine = [one for place in (scale, shift) if place is not None and (one := of.tensor(place))]
+    affine = [one for place in (scale, shift) if place is not None and (one := of.optional(place))]
     flops = None if per_element is None else tensor.count * (per_element + len(affine))
-    read = bytes_of(tensor, *affine, *(of.tensor(place) for place in reads))
-    write = bytes_of(*(of.tensor(place) for place in writes)) if writes else tensor.size_bytes
+    read = bytes_of(tensor, *affine, *(of.optional(place) for place in reads))
+    write = bytes_of(*(of.optional(place) for place in writes)) if writes else tensor.size_bytes
     return Work("normalization", vector_type([tensor]), flops, read, write)
 
 
-def _batch_norm(of: Arguments) -> Work | None:
+def _batch_norm(of: Arguments) -> Work:
     """Training: mean (1), variance (3), centre and divide (2). Otherwise the last alone; the flag is argument 5."""
     is_training = of.flag(5)
     per_element = None if is_training is None else 6 if is_training else 2
@@ -37,7 +35,7 @@ def _batch_norm(of: Arguments) -> Work | None:
 def _backward(
     of: Arguments, *, scale: int, saved: tuple[int, ...], x: int = 1, mask: int | None = None,
     is_centred: bool = True, per_channel: bool = False, training: int | None = None,
-) -> Work | None:  # fmt: skip
+) -> Work:  # fmt: skip
     """Gradients of input, scale and shift.
 
     x            argument with the input, 0 or 1; the other is the gradient
@@ -54,10 +52,9 @@ def _backward(
     given, tensor = of.tensor(1 - x), of.tensor(x)
     flags = [True, True, is_centred] if mask is None else of.flags(mask)
     is_training = True if training is None else of.flag(training)
-    if given is None or tensor is None or given.shape != tensor.shape:
-        return None
-    weight = of.tensor(scale)
-    read = bytes_of(given, tensor, weight, *(of.tensor(place) for place in saved))
+    require(given.shape == tensor.shape)
+    weight = of.optional(scale)
+    read = bytes_of(given, tensor, weight, *(of.optional(place) for place in saved))
     if flags is None or len(flags) != (3 if is_centred else 2) or is_training is None:
         return Work("normalization", vector_type([tensor]), None, read)
     of_x, of_scale, of_shift = (*flags, False)[:3]
@@ -74,24 +71,20 @@ def _backward(
     return Work("normalization", vector_type([tensor]), flops, read, write)
 
 
-def _softmax(of: Arguments) -> Work | None:
+def _softmax(of: Arguments) -> Work:
     """Maximum, difference, exponential, sum, quotient; for log_softmax the difference from the sum's logarithm."""
-    x = of.tensor(0)
-    if x is None:
-        return None
-    out = of.tensor(3)
+    x, out = of.tensor(0), of.optional(3)
     to_float = of.flag(2)
     dtype = out.dtype if out else "fp32" if to_float else x.dtype if to_float is False or x.dtype == "fp32" else None
     write = bytes_as(x.count, dtype)
     return Work("softmax", vector_type([x]), 5 * x.count, x.size_bytes, write)
 
 
-def _softmax_backward(of: Arguments) -> Work | None:
+def _softmax_backward(of: Arguments) -> Work:
     """Product with the result, its sum, difference, product; for log_softmax exponential, sum, product, difference."""
     gradient, out = of.tensor(0), of.tensor(1)
-    if gradient is None or out is None or gradient.shape != out.shape:
-        return None
-    x = of.tensor(3)  # older versions of PyTorch pass the input instead of its type
+    require(gradient.shape == out.shape)
+    x = of.optional(3)  # older versions of PyTorch pass the input instead of its type
     dtype = x.dtype if x else of.dtype(3) or (gradient.dtype if gradient.dtype != "fp32" else None)
     write = bytes_as(gradient.count, dtype)
     return Work("softmax", vector_type([gradient]), 4 * gradient.count, bytes_of(gradient, out), write)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import gcd, prod
 
-from traceconv.normalize.operators.arguments import Arguments, Shape, element_bytes
+from traceconv.normalize.operators.arguments import Arguments, Shape, element_bytes, known, require
 from traceconv.normalize.operators.work import Formula, Work, bytes_as, bytes_of, of_each, vector_type, with_options
 
 
-def _pooling(of: Arguments, *, rank: int, has_indices: bool) -> Work | None:
+def _pooling(of: Arguments, *, rank: int, has_indices: bool) -> Work:
     """Input, size of the window, stride, padding, dilation (with indices only), whether sizes are rounded up.
 
     One operation per element of each window, those of the padding too.
     """
     x = of.tensor(0)
-    if x is None or len(x.shape) not in (rank + 1, rank + 2):
-        return None
+    require(len(x.shape) in (rank + 1, rank + 2))
     window = of_each(of.integers(1), rank)
     count = _windows(of, x.shape[-rank:], window, has_indices)
     if window is None or count is None:
@@ -51,29 +50,24 @@ def _windows(of: Arguments, extents: Shape, window: list[int] | None, has_indice
     return count
 
 
-def _max_pooling_backward(of: Arguments, *, indices: int) -> Work | None:
+def _max_pooling_backward(of: Arguments, *, indices: int) -> Work:
     """Gradient, input, …, indices: each gradient is added to one element."""
     gradient, x, places = of.tensor(0), of.tensor(1), of.tensor(indices)
-    if gradient is None or x is None or places is None:
-        return None
     read = bytes_of(gradient, places)
     return Work("pooling", vector_type([gradient]), gradient.count, read, x.size_bytes)
 
 
-def _mean_pooling_backward(of: Arguments, *, rank: int) -> Work | None:
+def _mean_pooling_backward(of: Arguments, *, rank: int) -> Work:
     """Gradient, input, size of the window: each gradient is added to all elements of its window."""
     gradient, x, window = of.tensor(0), of.tensor(1), of_each(of.integers(2), rank)
-    if gradient is None or x is None:
-        return None
     flops = None if window is None or min(window) < 1 else gradient.count * prod(window)
     return Work("pooling", vector_type([gradient]), flops, gradient.size_bytes, x.size_bytes)
 
 
-def _adaptive_pooling(of: Arguments, *, rank: int, has_indices: bool) -> Work | None:
+def _adaptive_pooling(of: Arguments, *, rank: int, has_indices: bool) -> Work:
     """Input, extents of the result."""
     x, extents = of.tensor(0), of_each(of.integers(1), rank)
-    if x is None or len(x.shape) not in (rank + 1, rank + 2):
-        return None
+    require(len(x.shape) in (rank + 1, rank + 2))
     if extents is None or min(extents) < 0:
         return Work("pooling", vector_type([x]), None, x.size_bytes)
     count = prod(x.shape[:-rank]) * prod(extents)
@@ -84,11 +78,10 @@ def _adaptive_pooling(of: Arguments, *, rank: int, has_indices: bool) -> Work | 
     return Work("pooling", vector_type([x]), flops, x.size_bytes, write)
 
 
-def _adaptive_pooling_backward(of: Arguments, *, rank: int) -> Work | None:
+def _adaptive_pooling_backward(of: Arguments, *, rank: int) -> Work:
     """Gradient, input."""
     gradient, x = of.tensor(0), of.tensor(1)
-    if gradient is None or x is None or not len(gradient.shape) == len(x.shape) > rank:
-        return None
+    require(len(gradient.shape) == len(x.shape) > rank)
     flops = prod(x.shape[:-rank]) * _adaptive_windows(x.shape[-rank:], list(gradient.shape[-rank:]))
     return Work("pooling", vector_type([gradient]), flops, gradient.size_bytes, x.size_bytes)
 
@@ -100,14 +93,13 @@ def _adaptive_windows(extents: Shape, results: list[int]) -> int:
     )
 
 
-def _interpolation(of: Arguments, *, rank: int, taps: int) -> Work | None:
+def _interpolation(of: Arguments, *, rank: int, taps: int) -> Work:
     """Input, extents of the result: products of `taps` elements with weights, and their sum; 1: a copy.
 
     The weights, which all rows and channels share, are not counted.
     """
-    x, extents = of.tensor(0), of_each(of.integers(1), rank)
-    if x is None or extents is None or len(x.shape) != rank + 2 or min(extents) < 0:
-        return None
+    x, extents = of.tensor(0), known(of_each(of.integers(1), rank))
+    require(len(x.shape) == rank + 2 and min(extents) >= 0)
     count = prod(x.shape[:2]) * prod(extents)
     # A smaller result may skip elements of the input.
     is_all = all(result >= extent for result, extent in zip(extents, x.shape[2:], strict=True))
@@ -115,11 +107,10 @@ def _interpolation(of: Arguments, *, rank: int, taps: int) -> Work | None:
     return Work("elementwise", vector_type([x]), flops, x.size_bytes if is_all else None, bytes_as(count, x.dtype))
 
 
-def _interpolation_backward(of: Arguments, *, rank: int, taps: int) -> Work | None:
+def _interpolation_backward(of: Arguments, *, rank: int, taps: int) -> Work:
     """Gradient, its extents, extents of the input: a product and a sum per element of the result and of its window."""
-    gradient, extents = of.tensor(0), of.integers(2)
-    if gradient is None or extents is None or len(extents) != rank + 2 or min(extents) < 0:
-        return None
+    gradient, extents = of.tensor(0), known(of.integers(2))
+    require(len(extents) == rank + 2 and min(extents) >= 0)
     flops = gradient.count * (1 if taps == 1 else 2 * taps)
     write = bytes_as(prod(extents), gradient.dtype)
     return Work("elementwise", vector_type([gradient]), flops, gradient.size_bytes, write)

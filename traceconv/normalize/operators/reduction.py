@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from traceconv.normalize.operators.arguments import Arguments, Shape, Tensor, element_bytes
+from traceconv.normalize.operators.arguments import Arguments, Shape, Tensor, element_bytes, require
 from traceconv.normalize.operators.work import Formula, Work, bytes_as, bytes_of, vector_type, with_options
 
 
-def _reduction(of: Arguments, *, dims: int, keep: int, dtype: int | None = None, result: str = "same") -> Work | None:
+def _reduction(of: Arguments, *, dims: int, keep: int, dtype: int | None = None, result: str = "same") -> Work:
     """One operation per element that is reduced.
 
     dims, keep  arguments with the dimensions and whether they are kept; a call without them reduces all
@@ -18,10 +18,8 @@ def _reduction(of: Arguments, *, dims: int, keep: int, dtype: int | None = None,
     result      same: the type of the input; sum: int64 for integers; or a type
     """
     x = of.tensor(0)
-    if x is None:
-        return None
     all_dims = len(of) <= (2 if dtype is not None else 1)
-    out = None if all_dims else next((one for place in range(keep + 1, len(of)) if (one := of.tensor(place))), None)
+    out = None if all_dims else next((one for place in range(keep + 1, len(of)) if (one := of.optional(place))), None)
     count = out.count if out else 1 if all_dims else _kept(x.shape, of, dims)
     type_place = 1 if all_dims else dtype
     to = x.dtype if result == "same" else result
@@ -48,40 +46,35 @@ def _kept(shape: Shape, of: Arguments, place: int) -> int | None:
     return prod(extent for place, extent in enumerate(shape) if place not in gone)
 
 
-def _cumulative(of: Arguments) -> Work | None:
+def _cumulative(of: Arguments) -> Work:
     x = of.tensor(0)
-    if x is None or vector_type([x]) is None:
-        return None
+    require(vector_type([x]))
     return Work("reduction", vector_type([x]), x.count, x.size_bytes, x.size_bytes)
 
 
-def _extremum(of: Arguments) -> Work | None:
+def _extremum(of: Arguments) -> Work:
     """max and min: of two tensors, elementwise and called maximum inside; of a dimension, with indices; of all."""
-    if of.tensor(1) is not None:
-        return None
+    require(of.optional(1) is None)
     found = _reduction(of, dims=1, keep=2)
-    x = of.tensor(0)
-    if found is None or x is None or found.write_bytes is None or len(of) == 1:
+    if found.write_bytes is None or len(of) == 1:
         return found
-    count = found.write_bytes // element_bytes(x.dtype)
+    count = found.write_bytes // element_bytes(of.tensor(0).dtype)
     return replace(found, write_bytes=found.write_bytes + count * element_bytes("int64"))
 
 
-def _norms(of: Arguments) -> Work | None:
+def _norms(of: Arguments) -> Work:
     """_foreach_norm: one norm per tensor of a list, whose types are not recorded."""
-    shapes = of.shapes(0)
-    return Work("reduction", None, sum(map(prod, shapes))) if shapes else None
+    return Work("reduction", None, sum(map(prod, of.shapes(0))))
 
 
-def _bag(of: Arguments) -> Work | None:
+def _bag(of: Arguments) -> Work:
     """_embedding_bag: table, indices, start of each bag, …, weights of the rows, whether the end follows the starts.
 
     A sum per element of the rows, and a product if they have weights.
     """
-    table, indices, starts, weights = of.tensor(0), of.tensor(1), of.tensor(2), of.tensor(6)
+    table, indices, starts, weights = of.tensor(0), of.tensor(1), of.tensor(2), of.optional(6)
     has_end = of.flag(7)
-    if table is None or indices is None or starts is None or len(table.shape) != 2:
-        return None
+    require(len(table.shape) == 2)
     rows = Tensor((indices.count, table.shape[1]), table.dtype)
     bags = None if has_end is None else max(starts.count - has_end, 0) * table.shape[1]
     flops = rows.count * (2 if weights else 1)
@@ -89,11 +82,10 @@ def _bag(of: Arguments) -> Work | None:
     return Work("indexing", vector_type([table]), flops, read, None if bags is None else bytes_as(bags, table.dtype))
 
 
-def _loss_of_classes(of: Arguments) -> Work | None:
+def _loss_of_classes(of: Arguments) -> Work:
     """nll_loss_forward: log-probabilities, class, weight of each class, …: one number per row is read and added."""
-    x, target, weights = of.tensor(0), of.tensor(1), of.tensor(2)
-    if x is None or target is None or not x.shape:
-        return None
+    x, target, weights = of.tensor(0), of.tensor(1), of.optional(2)
+    require(x.shape)
     reduction = of.integers(3)
     is_each = None if reduction is None else reduction == [0]
     read = target.count * element_bytes(x.dtype) + bytes_of(target, weights)

@@ -15,7 +15,7 @@ from traceconv.normalize.operators import (
     pooling,
     reduction,
 )
-from traceconv.normalize.operators.arguments import fits, parse_arguments
+from traceconv.normalize.operators.arguments import UnknownWork, fits, parse_arguments
 from traceconv.normalize.operators.work import Formula, Work
 
 #: Operators that only call others with a formula need none.
@@ -34,9 +34,12 @@ def work_of(name: str, dims: str, types: str, values: str | None) -> Work | None
     Its name may end with the overload (aten::add.Tensor), which the args show, too.
     """
     formula = _FORMULAS.get(name.partition(".")[0])
-    found = parse_arguments(dims, types, values) if formula is not None else None
-    work = formula(found) if formula is not None and found is not None else None
-    if work is None:
+    found = None if formula is None else parse_arguments(dims, types, values)
+    if formula is None or found is None:
+        return None
+    try:
+        work = formula(found)
+    except UnknownWork:
         return None
     return Work(
         work.category, work.compute_type, fits(work.flops), fits(work.read_bytes), fits(work.write_bytes),

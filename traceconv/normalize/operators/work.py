@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from traceconv.normalize.operators.arguments import Arguments, Shape, Tensor, element_bytes, promoted
+from traceconv.normalize.operators.arguments import Arguments, Shape, Tensor, element_bytes, promoted, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Work:
     is_composite: bool = False
 
 
-#: The work of a call with these arguments; None if they are not as the operator's definition has them.
-Formula: TypeAlias = "Callable[[Arguments], Work | None]"
+#: The work of a call with these arguments. Raises UnknownWork.
+Formula: TypeAlias = "Callable[[Arguments], Work]"
 
 
-def with_options(function: Callable[..., Work | None], **options: object) -> Formula:
+def with_options(function: Callable[..., Work], **options: object) -> Formula:
     """Return a formula that calls a function with these options."""
     return lambda of: function(of, **options)
 
@@ -53,14 +53,13 @@ def bytes_as(count: int, dtype: str | None) -> int | None:
     return None if dtype is None else count * element_bytes(dtype)
 
 
-def broadcast(shapes: list[Shape]) -> Shape | None:
-    """Return the shape of tensors that are broadcast; None if they don't match."""
+def broadcast(shapes: list[Shape]) -> Shape:
+    """Return the shape of tensors that are broadcast. Raises UnknownWork if they don't match."""
     rank = max((len(shape) for shape in shapes), default=0)
     result = []
     for extents in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
         wide = {extent for extent in extents if extent != 1}
-        if len(wide) > 1:
-            return None
+        require(len(wide) <= 1)
         result.append(wide.pop() if wide else 1)
     return tuple(result)
 
@@ -79,7 +78,8 @@ def same_type(a: Tensor, b: Tensor) -> str | None:
 
 def matrix_type(a: Tensor, b: Tensor) -> str | None:
     """Return the compute type of a product."""
-    return f"{a.dtype} matrix" if a.dtype == b.dtype else None
+    dtype = same_type(a, b)
+    return dtype and f"{dtype} matrix"
 
 
 def vector_type(tensors: list[Tensor]) -> str | None:
