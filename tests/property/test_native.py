@@ -23,7 +23,6 @@ from traceconv.formats.perfetto_proto import framing, rows, translate
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.args import merged
 from traceconv.normalize.trace.begin_end import POINT_DTYPE
-from traceconv.normalize.trace.binary import parsed_integers, taken
 from traceconv.normalize.trace.column_builder import Numbers, Values, new_column
 from traceconv.normalize.trace.complete_nesting import (
     BEFORE_NEXT,
@@ -150,26 +149,6 @@ def test_objects_that_cannot_be_merged_are_declined() -> None:
         native.merge(np.array([0, 7], np.int32), sound, np.array([0], np.int32), b"")
 
 
-def test_members_that_cannot_be_added_are_declined() -> None:
-    ends, text = np.array([0, 7], np.int32), b'{"a":1}'
-    rows, member = np.array([0]), (np.array([0, 5], np.int32), b'"b":2')
-    assert native.extend(ends, text, b'"x":{', ((rows, *member),)) is not None
-    for other in (b"[12345]", b'{"a":12', b"   } "):
-        assert native.extend(np.array([0, len(other)], np.int32), other, b'"x":{', ((rows, *member),)) is None
-    for outside in ([0, 8], [-1, 7], [7, 0], [0, 2**31 - 1]):
-        bad = np.array(outside, np.int32)
-        assert native.extend(bad, text, b'"x":{', ((rows, *member),)) is None
-        assert native.extend(ends, text, b'"x":{', ((rows, bad, member[1]),)) is None
-    for row in (-1, 1, 2**40):
-        assert native.extend(ends, text, b'"x":{', ((np.array([row]), *member),)) is None
-    with pytest.raises(ValueError, match="as many"):
-        native.extend(ends, text, b"", ((np.array([0, 1]), *member),))
-    with pytest.raises(ValueError, match="at most 16"):
-        native.extend(ends, text, b"", ((rows, *member),) * 17)
-    with pytest.raises(ValueError, match="offsets"):
-        native.extend(ends, text, b"", ((np.zeros(0, np.int64), b"", b""),))
-
-
 WORDS = ["NaN", "+NaN", "-inf", "Infinity", "-Infinity", "INF", "N/A", "None", "True", "False", "undefined", "nanx"]
 NUMBERS = ["+5", "007", "-01.5", ".5", "-.5", "5.", "-12.", "0.", "1.5", "-", "+x", "1.2.", "..", "+1:NaN"]
 SOUND = ["true", "false", "null", "{}", "[]", '{"a":1}', "[1,2]", '"text"', '"NaN, ]"', '"é"']
@@ -266,19 +245,6 @@ def test_deep_values_are_declined() -> None:
         assert (native.events(text, False, (b"ph",), (b"args",), False) is not None) is is_taken
 
 
-@given(st.lists(st.binary(max_size=40), max_size=12), st.data())
-def test_rows_of_a_binary_column(values: list[bytes], data: st.DataObject) -> None:
-    column = pa.array([b"before", *values], pa.binary()).slice(1)
-    rows = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=20)) if values else []
-    assert taken(column, np.array(rows, np.intp)).to_pylist() == [values[row] for row in rows]
-
-
-@pytest.mark.parametrize("rows", [[-1], [2], [0, 10**12]])
-def test_rows_out_of_bounds_are_rejected(rows: list[int]) -> None:
-    with pytest.raises(ValueError, match="a row outside of the array"):
-        taken(pa.array([b"a", b"b"], pa.binary()), np.array(rows, np.intp))
-
-
 VALUES = st.one_of(
     TIMES,
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
@@ -317,24 +283,6 @@ def test_series_of_malformed_objects_are_declined() -> None:
     for no_array in (b"", b"\0\0\0"):
         with pytest.raises(ValueError, match="offsets"):
             native.series(no_array, b"{}")
-
-
-@given(st.lists(st.one_of(st.integers(-(10**19), 10**19).map(str), TIMES), max_size=5))
-def test_integers_are_texts_that_print_the_same(texts: list[str]) -> None:
-    column = binary_column([text.encode() for text in texts])
-    plain = all(re.fullmatch(r"0|-?[1-9][0-9]*", text) for text in texts)
-    fast = parsed_integers(column)
-    # The longest ones are declined and parsed one by one.
-    if not plain or all(len(text.lstrip("-")) <= 18 for text in texts):
-        assert (None if fast is None else fast.tolist()) == ([int(text) for text in texts] if plain else None)
-    else:
-        assert fast is None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "AVAILABLE", False)
-        slow = parsed_integers(column)
-    if fast is not None:
-        assert slow is not None
-        assert fast.tolist() == slow.tolist()
 
 
 @st.composite
@@ -529,20 +477,6 @@ def while_it_changes(array: NDArray[np.generic], values: list[object], read: Cal
     finally:
         stop.set()
         writer.join()
-
-
-def test_rows_that_change_during_a_copy_stay_within_the_copy() -> None:
-    rows = np.zeros(20_000, np.int64)
-
-    def read() -> None:
-        try:
-            ends, data = native.take(np.array([0, 1, 1000], np.int32), b"x" * 1000, rows)
-        except ValueError as error:
-            assert str(error) == "the array changed while it was read"
-        else:
-            assert np.frombuffer(ends, np.int32)[-1] == len(data)
-
-    while_it_changes(rows, [0, 1], read)
 
 
 def test_spans_that_change_during_nesting_access_no_invalid_track() -> None:

@@ -6,11 +6,9 @@ import json
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traceconv import native
 from traceconv.normalize.trace.args import EXTRA_KEY, Members, members_of, with_members
 
 ARGS = st.sampled_from([None, "{}", "{ }", '{"a":1}', '{"a":"}"} ', '{"a": {"b": 1 } \n}\t', '{"é":"\\\\"}'])
@@ -31,9 +29,6 @@ def test_keys_next_to_args(
     column = pa.array([event[0] for event in events], pa.string())
     added = [one for one in beside if len(one.rows)]
     found = with_members(column, added).to_pylist()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "AVAILABLE", False)
-        assert with_members(column, added).to_pylist() == found
     for (args, one, two, flag), text in zip(events, found, strict=True):
         members = {**(one or {}), **(two or {}), **({"bp": '"e"'} if flag else {})}
         if not members:

@@ -33,6 +33,11 @@ def test_equal_ids_in_two_scopes_are_two_flows(tmp_path: Path) -> None:
     assert rows_of(events, tmp_path, "SELECT src_ns, dst_ns FROM flow ORDER BY src_ns") == [(1000, 3000), (2000, 4000)]
 
 
+def test_a_zero_in_front_makes_another_id(tmp_path: Path) -> None:
+    events = [event("s", 1, id="7"), event("s", 2, id="07"), event("f", 3, id=7), event("f", 4, id="07")]
+    assert rows_of(events, tmp_path, "SELECT src_ns, dst_ns FROM flow ORDER BY src_ns") == [(1000, 3000), (2000, 4000)]
+
+
 def test_flows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
     """Only flows of the categories in the writer's rules are; other flows keep their kind."""
     call = event("X", 10, name="cudaLaunchKernel", cat="cuda_runtime", dur=5)

@@ -25,7 +25,6 @@ static PyMethodDef methods[] = {
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
     {"expand", native_expand, METH_VARARGS,
         "expand(words, width, codes, links, templates, plan, out, size): write the records of events; their number."},
-    {"extend", native_extend, METH_VARARGS, "extend(offsets, data, lead, added): objects with members added to some, or None."},
     {"find", native_find, METH_VARARGS, "find(ids, wanted, found): the first place of each wanted ID, or -1."},
     {"fit", native_fit, METH_VARARGS,
         "fit(previous, delays, offsets, sources, edge_delays, times, causes): delays that give the times, and causes."},
@@ -52,7 +51,6 @@ static PyMethodDef methods[] = {
     {"simulate", native_simulate, METH_VARARGS,
         "simulate(previous, offsets, sources, tasks, devices, replays): the times of a graph whose tasks share "
         "devices, for each replay [delays, edge_delays, work, demands, times]."},
-    {"take", native_take, METH_VARARGS, "take(offsets, data, rows): some rows of a binary array."},
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
@@ -60,7 +58,6 @@ static PyMethodDef methods[] = {
     {"work", native_work, METH_VARARGS,
         "work(tasks, times, devices, busy_ns, demands, work, rounds, exact): what tasks that shared "
         "devices would take alone, and their demands for bandwidth."},
-    {"integers", native_integers, METH_VARARGS, "integers(offsets, data): integers in texts, or None."},
     {NULL, NULL, 0, NULL},
 };
 

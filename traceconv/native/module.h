@@ -30,7 +30,6 @@ PyObject *native_differences(PyObject *module, PyObject *args);
 PyObject *native_end_of_bracketed(PyObject *module, PyObject *args);
 PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_expand(PyObject *module, PyObject *args);
-PyObject *native_extend(PyObject *module, PyObject *args);
 PyObject *native_fit(PyObject *module, PyObject *args);
 PyObject *native_find(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
@@ -47,10 +46,8 @@ PyObject *native_replay(PyObject *module, PyObject *args);
 PyObject *native_series(PyObject *module, PyObject *args);
 PyObject *native_sqlite_rows(PyObject *module, PyObject *args);
 PyObject *native_simulate(PyObject *module, PyObject *args);
-PyObject *native_take(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);
 PyObject *native_track_events(PyObject *module, PyObject *args);
-PyObject *native_integers(PyObject *module, PyObject *args);
 PyObject *native_walk(PyObject *module, PyObject *args);
 PyObject *native_work(PyObject *module, PyObject *args);
 

@@ -84,9 +84,6 @@ def with_members(args: pa.Array, added: Sequence[Members]) -> pa.Array:
     has_any = np.zeros(len(args), np.bool_)
     for one in added:
         has_any[one.rows] = True
-    extended = _extended(args, added, has_any)
-    if extended is not None:
-        return extended
     rows = np.flatnonzero(has_any)
     members = added[0].texts if len(added) == 1 else _joined(added, rows)
     # The existing objects without their closing brace.
@@ -95,21 +92,6 @@ def with_members(args: pa.Array, added: Sequence[Members]) -> pa.Array:
     commas = pc.if_else(pc.equal(bodies, "{"), "", ",")
     extended = pc.binary_join_element_wise(bodies, commas, f'"{EXTRA_KEY}":{{', members, "}}", "")
     return extended if len(rows) == len(args) else pc.replace_with_mask(args, pa.array(has_any), extended)
-
-
-def _extended(args: pa.Array, added: Sequence[Members], has_any: NDArray[np.bool_]) -> pa.Array | None:
-    """Do it in one pass; None if there is no C, or an object doesn't end like one. NULL has at most two bytes."""
-    if not native.AVAILABLE:
-        return None
-    texts = tuple((one.rows.astype(np.int64), *_buffers(one.texts)) for one in added)
-    found = native.extend(*_buffers(args), f'"{EXTRA_KEY}":{{'.encode(), texts)
-    if found is None:
-        return None
-    ends, data = found
-    valid = args.is_valid().to_numpy(zero_copy_only=False) | has_any
-    bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
-    used = pa.py_buffer(data).slice(0, int.from_bytes(ends[-4:], "little"))
-    return pa.Array.from_buffers(pa.string(), len(args), [bitmap, pa.py_buffer(ends), used])
 
 
 def _buffers(texts: pa.Array) -> tuple[NDArray[np.int32], pa.Buffer | bytes]:

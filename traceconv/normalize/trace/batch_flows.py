@@ -13,7 +13,6 @@ from traceconv.normalize.names import constant
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import args_column
 from traceconv.normalize.trace.batch_markers import markers
-from traceconv.normalize.trace.binary import parsed_integers
 from traceconv.normalize.trace.complete_nesting import BEFORE_NEXT, POINT, SPAN_DTYPE
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.event_batch import EventBatch, unquoted
@@ -87,15 +86,22 @@ def _keys(events: EventBatch, at: Places, ids: pa.Array) -> Int64:
     labels = [column.take(at) for column in (events.categories, events.names, events.batch.columns.label("scope"))]
     firsts, word = distinct_rows(*(column.codes for column in labels))
     salt = np.array([hash(words) for words in zip(*(column.take(firsts) for column in labels), strict=True)], np.int64)
-    numbers = parsed_integers(ids)
-    if numbers is None:
-        numbers = np.array([_number(text) for text in ids.to_pylist()], np.int64)
     # Consecutive IDs have consecutive keys: sorted by key, flows stay nearly in the order of the source.
-    return numbers + salt[word]
+    return _numbers(ids) + salt[word]
+
+
+def _numbers(ids: pa.Array) -> Int64:
+    """Return each ID's own number, or else a hash; for an ID the same in all batches."""
+    try:
+        numbers = ids.cast(pa.int64())
+        if numbers.cast(pa.string()).equals(ids):  # 07 isn't the ID 7
+            return numbers.to_numpy()  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:
+        pass
+    return np.array([_number(text) for text in ids.to_pylist()], np.int64)
 
 
 def _number(text: str) -> int:
-    """Return an ID's own number, or else a hash."""
     number = parse_int64(text)
     return number if number is not None and str(number) == text else hash(text)
 

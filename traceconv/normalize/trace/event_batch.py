@@ -15,7 +15,7 @@ from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import Coded, Extras, TraceBatch
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import Members, args_column, members_of, with_members
-from traceconv.normalize.trace.binary import as_text, offsets_of, parsed_integers, taken
+from traceconv.normalize.trace.binary import as_text, offsets_of
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.metadata import id2_parts
 from traceconv.normalize.trace.times import Times, exact_ns
@@ -75,7 +75,7 @@ class EventBatch:
         raw = self.batch.columns.raw.get(field)
         if raw is None or (len(places) == self.count and bool(np.all(places[1:] > places[:-1]))):
             return raw
-        return taken(raw, places)
+        return raw.take(pa.array(places))
 
     def times(self, field: str) -> Times:
         """Return the times in a field of all events. They are parsed, and rounding is logged, once."""
@@ -186,7 +186,7 @@ class EventBatch:
         rows = np.flatnonzero(where & (np.diff(offsets_of(raw)) > 0))
         if not len(rows):
             return None
-        return Members(rows, pc.binary_join_element_wise(f'"{field}":', as_text(taken(raw, rows)), ""))
+        return Members(rows, pc.binary_join_element_wise(f'"{field}":', as_text(raw.take(pa.array(rows))), ""))
 
     def _label_members(
         self, field: str, places: Places, where: Mask, shown: Callable[[Any], bool] = lambda value: value is None
@@ -215,7 +215,7 @@ class EventBatch:
         own = np.flatnonzero(row >= 0)
         own = own[np.argsort(row[own], kind="stable")]
         leads = pa.array([f"{json.dumps(key)}:" for key in extra.keys], pa.string())
-        texts = as_text(taken(extra.texts, own))
+        texts = as_text(extra.texts.take(pa.array(own)))
         members = pc.binary_join_element_wise(leads.take(pa.array(extra.codes[own])), texts, "")
         rows, firsts = np.unique(row[own], return_index=True)
         ends = pa.array(np.append(firsts, len(own)).astype(np.int32))
@@ -231,7 +231,7 @@ class EventBatch:
             events, texts = self.extra.column("id2")
             row_of = self._row_of(places)[events]
             own = np.flatnonzero((row_of >= 0) & (codes[row_of] == without))
-            id2 = taken(texts, own).dictionary_encode()
+            id2 = texts.take(pa.array(own)).dictionary_encode()
             codes[row_of[own]] = len(found) + id2.indices.to_numpy()
             found += [id2_parts(text) for text in id2.dictionary.to_pylist()]
             number = {one: place for place, one in enumerate(dict.fromkeys(found))}  # an ID may be written in two ways
@@ -244,7 +244,7 @@ class EventBatch:
         if raw is None:
             return pa.array([""] * len(places), pa.string())
         texts = as_text(raw)
-        if parsed_integers(raw) is None and pc.any(pc.or_(pc.starts_with(texts, '"'), pc.equal(texts, "null"))).as_py():
+        if pc.any(pc.or_(pc.starts_with(texts, '"'), pc.equal(texts, "null"))).as_py():
             quoted = pc.and_(pc.starts_with(texts, '"'), pc.ends_with(texts, '"'))
             quoted = pc.and_(quoted, pc.greater(pc.binary_length(texts), 1))
             plain = pc.if_else(quoted, pc.utf8_slice_codeunits(texts, 1, -1), texts)
