@@ -32,6 +32,10 @@ SAMPLES = {
         "Three training steps of ResNet-18 in the format of PyTorch's profiler, with modelled times.",
         "python sample_traces/pytorch_trace.py sample_traces/pytorch/resnet18.pt.trace.json.gz",
     ),
+    "pytorch_memory": (
+        "Two training steps of a perceptron as a memory snapshot of PyTorch, with a modelled allocator.",
+        "python sample_traces/memory_snapshot.py sample_traces/pytorch_memory/mlp.pickle",
+    ),
 }
 
 

@@ -45,7 +45,6 @@ from traceconv.pipeline.result import NothingUsable
         ("austin.txt", b"# mode: wall\n\nP7;T0:7;/w.py:<module>:6;/w.py:c:5 20070\n", "austin2speedscope"),
         ("a.mojo", b"MOJ\x03\x01mode\x00wall\x00", "mojo2austin"),
         ("firefox.json", b'{"meta":{"interval":1,"startTime":1.5},"threads":[]}', "profile of Firefox"),
-        ("snapshot.pickle", pickle.dumps({"segments": [], "device_traces": []}), "memory snapshot of PyTorch"),
         ("profile.pkl", pickle.dumps([("CPU", 1.5)]), "Python pickle"),
         ("uftrace.folded", b"_GLOBAL__sub_I_f 2\nmain 2\nmain;f 168\nmain;f;g 4\n", "collapsed stacks"),
         ("ncu.csv", b'==PROF== Connected\n"ID","Process ID","Process Name"\n', "Nsight Compute"),

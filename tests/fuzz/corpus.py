@@ -6,6 +6,7 @@ import gzip
 import importlib
 import json
 import os
+import pickle
 import random
 import sqlite3
 import sys
@@ -187,6 +188,12 @@ def rocpd() -> list[Sample]:
         return [("a.db", path.read_bytes())]
 
 
+def torch_memory() -> list[Sample]:
+    """Memory snapshots of PyTorch, of two protocols."""
+    found = _module("torch_memory_builder").small_snapshot()
+    return [("m.pickle", pickle.dumps(found, protocol)) for protocol in (2, 4)]
+
+
 def rules() -> list[Sample]:
     """Files of rules for events."""
     return [("rules.toml", path.read_bytes()[:6000]) for path in sorted(_RULES.glob("*.toml"))]
@@ -239,5 +246,6 @@ READERS: dict[str, Callable[[], list[Sample]]] = {
     "nsys": nsys,
     "perfetto_proto": perfetto,
     "rocpd": rocpd,
+    "torch_memory": torch_memory,
     "xplane": xplane,
 }

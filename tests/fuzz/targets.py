@@ -137,7 +137,7 @@ class Events(Target):
         if own:
             self.name = f"own_{reader}"
         self.samples = corpus.own_export(reader) if own else corpus.READERS[reader]()
-        text = reader not in (*_SQLITE, "perfetto_proto", "xplane")
+        text = reader not in (*_SQLITE, "perfetto_proto", "torch_memory", "xplane")
         self.structured = (mutate.json_values, mutate.number) if text else (mutate.overwrite,)
         if reader == "furiosa_csv":
             self.structured = (mutate.lines, mutate.number)
@@ -274,6 +274,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "furiosa_csv": lambda work: Events(work, "furiosa_csv", 18, rows=False),
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
     "rocpd": lambda work: Events(work, "rocpd", 0.5, rows=False),
+    "torch_memory": lambda work: Events(work, "torch_memory", 4, rows=False),
+    "torch_memory_rows": lambda work: Events(work, "torch_memory", 0.5, rows=True),
     "nsys": lambda work: Events(work, "nsys", 1, rows=False),
     "nsys_rows": lambda work: Events(work, "nsys", 0.3, rows=True),
     "perfetto_proto": lambda work: Events(work, "perfetto_proto", 2, rows=False),

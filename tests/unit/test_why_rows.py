@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import zstandard
 from ingest_checks import taken
 from rocpd_builder import database_of_rocprof_sys
 from small_sources import EVENTS, nsys_report, speedscope
+from torch_memory_builder import small_snapshot
 from vendor_folders import msprof_folder, torch_npu_folder
 from why_checks import check_store, values_in
 
@@ -62,6 +64,12 @@ def rocpd(folder: Path) -> Path:
     return path
 
 
+def snapshot(folder: Path) -> Path:
+    path = folder / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(small_snapshot()))
+    return path
+
+
 SOURCES: dict[str, Callable[[Path], Path]] = {
     "npulog": lambda folder: ROOT / "sample_traces" / "mini_resnet",
     "msprof tables": msprof_folder,
@@ -69,6 +77,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "torch_npu damaged": lambda folder: torch_npu_folder(folder, damaged=True),
     "nsys": nsys_report,
     "rocpd": rocpd,
+    "torch_memory": snapshot,
     "trace": trace,
     "gzip": packed,
     "zstd": lines,

@@ -87,6 +87,10 @@ class Code(Enum):
     LONG_PHASE = (Severity.INFO, "Phases (ph) of several letters: read by their first.")
     NO_TIME = (Severity.DATA_LOSS, "Events without a valid timestamp.")
     FINE_TIME = (Severity.INFO, "Timestamps finer than a nanosecond: rounded, half to even.")
+    UNORDERED_TIME = (
+        Severity.INFO,
+        "Entries of a list in order of time that are earlier than the one before: moved to it.",
+    )
     BAD_DURATION = (Severity.DATA_LOSS, "Durations that are not numbers, exceed 2^63 - 1 ns, or end beyond it: NULL.")
     NO_DURATION = (Severity.INFO, "Complete events without a duration: NULL.")
     BACKWARD = (Severity.INFO, "Negative durations: NULL, with the value kept in args.")

@@ -27,6 +27,7 @@ from traceconv.formats.plugins import PluginSource, as_input_error, confidence_o
 from traceconv.formats.rocpd.format import FORMAT as ROCPD
 from traceconv.formats.rocprofv3.format import FORMAT as ROCPROFV3
 from traceconv.formats.speedscope.format import FORMAT as SPEEDSCOPE
+from traceconv.formats.torch_memory.format import FORMAT as TORCH_MEMORY
 from traceconv.formats.xplane.format import FORMAT as XPLANE
 
 #: From this confidence on, a format is certain; below it, the file may contain anything.
@@ -46,6 +47,7 @@ FORMATS = (
     ROCPD,
     ROCPROFV3,
     SPEEDSCOPE,
+    TORCH_MEMORY,
     XPLANE,
 )
 _BUILT_IN = {one.name: one for one in FORMATS}

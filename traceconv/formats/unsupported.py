@@ -15,11 +15,6 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "is a profile of Firefox, which is not supported; open it in speedscope and export it from there",
     ),
     (
-        re.compile(rb"\x80[\x02-\x05].{0,200}segments", re.DOTALL),
-        "is a memory snapshot of PyTorch, which is not supported; ingest the trace that export_chrome_trace writes "
-        "with profile_memory=True",
-    ),
-    (
         re.compile(rb"\x80[\x02-\x05](?:\x95|[\x28-\x7d])"),
         "is a Python pickle, such as a profile of tinygrad, which is not supported",
     ),

@@ -4,7 +4,8 @@ An allocation is paired with the next free of its address on its device. Writers
 paired by size: the memory in use over time is right, but which of two blocks of one size lives longer is a guess.
 Memory allocated before the recording is a block without `alloc_ns`. If the writer counts all allocated memory, what it
 counted before its first event and was not freed later is one more block, without times. What the allocator reserves is
-one segment from each change of its size to the next. The markers stay in `marker`.
+one segment from each change of its size to the next; a writer that marks each segment has these instead. The markers
+stay in `marker`.
 
 PyTorch reports memory that it maps (files, tensors that processes share) with a total of 0, since its allocator doesn't
 count it. Such blocks are not part of what the allocator held.
@@ -30,7 +31,9 @@ WITH read AS (
   SELECT id, ts_ns, process_id, nullif(TRY_CAST(texts[1] AS BIGINT), -9223372036854775808) AS size_bytes,
          TRY_CAST(texts[2] AS HUGEINT) AS address, TRY_CAST(texts[3] AS BIGINT) AS device_id,
          TRY_CAST(texts[4] AS BIGINT) AS device_type, TRY_CAST(texts[5] AS BIGINT) AS total_bytes,
-         TRY_CAST(texts[6] AS BIGINT) AS reserved_bytes
+         TRY_CAST(texts[6] AS BIGINT) AS reserved_bytes, coalesce(texts[7] = 'segment', false) AS is_segment,
+         coalesce(texts[8] = 'true', false) AS is_before, 'stream ' || texts[9] AS pool,
+         TRY(TRY_CAST(texts[10] AS BIGINT) + $first_op) AS op_id
   FROM read
 ), placed AS (
   -- An address above 2^63 may have been written as a signed number.
@@ -38,13 +41,14 @@ WITH read AS (
          TRY_CAST(CASE WHEN address < 0 THEN address + 18446744073709551616::HUGEINT ELSE address END AS UBIGINT)
            AS address,
          CASE WHEN device_type = 0 THEN $host ELSE device_id END AS device_id,
-         device_type, total_bytes, reserved_bytes
+         device_type, total_bytes, reserved_bytes, is_segment, is_before, pool, op_id
   FROM typed
   WHERE size_bytes IS DISTINCT FROM 0
 ), counted AS (
   SELECT *, CASE WHEN address IS NULL THEN abs(size_bytes) END AS alike,
          sum(sign(size_bytes)) OVER (
-           PARTITION BY process_id, device_type, device_id, address, CASE WHEN address IS NULL THEN abs(size_bytes) END
+           PARTITION BY process_id, device_type, device_id, is_segment, address,
+             CASE WHEN address IS NULL THEN abs(size_bytes) END
            ORDER BY ts_ns, id
          ) AS live
   FROM placed
@@ -54,7 +58,7 @@ SELECT *, CASE WHEN size_bytes > 0 THEN live ELSE live + 1 END AS level FROM cou
 """
 
 _BLOCKS = """
-INSERT INTO memory (run_id, block_id, device_id, kind, address, size_bytes, alloc_ns, free_ns)
+INSERT INTO memory (run_id, block_id, device_id, pool, kind, address, size_bytes, alloc_ns, free_ns, op_id)
 WITH neighbour AS (
   SELECT *, lead(ts_ns) OVER on_level AS next_ns, lag(ts_ns) OVER on_level AS before_ns,
          -- The total before the change: by the last one that the allocator may have counted, else by the next one.
@@ -63,11 +67,12 @@ WITH neighbour AS (
            lead(total_bytes::HUGEINT - size_bytes) OVER on_device - size_bytes
          ) AS total_before
   FROM temp.memory_change
-  WINDOW on_level AS (PARTITION BY process_id, device_type, device_id, address, alike, level ORDER BY ts_ns, id),
-         on_device AS (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
+  WINDOW on_level AS (
+           PARTITION BY process_id, device_type, device_id, is_segment, address, alike, level ORDER BY ts_ns, id
+         ), on_device AS (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
 ), block AS (
-  SELECT id, process_id, device_type, device_id, address, abs(size_bytes) AS size_bytes,
-         CASE WHEN size_bytes > 0 THEN ts_ns END AS alloc_ns,
+  SELECT id, process_id, device_type, device_id, pool, is_segment, address, abs(size_bytes) AS size_bytes, op_id,
+         CASE WHEN size_bytes > 0 AND NOT is_before THEN ts_ns END AS alloc_ns,
          CASE WHEN size_bytes > 0 THEN next_ns ELSE ts_ns END AS free_ns,
          total_bytes = 0 AND total_before + size_bytes <> 0 AS is_mapped
   FROM neighbour
@@ -100,13 +105,16 @@ WITH neighbour AS (
   FROM reserved
   WINDOW on_device AS (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
 ), every AS (
-  SELECT id, device_id, 'block' AS kind, address, size_bytes, alloc_ns, free_ns FROM block
+  SELECT id, device_id, pool, CASE WHEN is_segment THEN 'segment' ELSE 'block' END AS kind, address, size_bytes,
+         alloc_ns, free_ns, CASE WHEN alloc_ns IS NOT NULL OR free_ns IS NULL THEN op_id END AS op_id
+  FROM block
   UNION ALL
-  SELECT -1, device_id, 'block', NULL, size_bytes, NULL, NULL FROM rest WHERE size_bytes > 0
+  SELECT -1, device_id, NULL, 'block', NULL, size_bytes, NULL, NULL, NULL FROM rest WHERE size_bytes > 0
   UNION ALL
-  SELECT id, device_id, 'segment', NULL, size_bytes, alloc_ns, free_ns FROM segment WHERE size_bytes > 0
+  SELECT id, device_id, NULL, 'segment', NULL, size_bytes, alloc_ns, free_ns, NULL FROM segment WHERE size_bytes > 0
 )
-SELECT $run, row_number() OVER (ORDER BY id, device_id, kind), device_id, kind, address, size_bytes, alloc_ns, free_ns
+SELECT $run, row_number() OVER (ORDER BY id, device_id, kind), device_id, pool, kind, address, size_bytes, alloc_ns,
+       free_ns, op_id
 FROM every
 """
 
@@ -116,6 +124,17 @@ SELECT DISTINCT $run, m.device_id, CASE WHEN m.device_type = 0 THEN 'CPU' END
 FROM temp.memory_change AS m
 WHERE m.device_id IS NOT NULL
   AND NOT EXISTS (FROM device AS d WHERE d.run_id = $run AND d.device_id = m.device_id)
+"""
+
+_OPS = """
+INSERT INTO op (run_id, op_id, name)
+SELECT $run, op_id, any_value(name)
+FROM (
+  SELECT TRY(TRY_CAST(texts[1] AS BIGINT) + $first_op) AS op_id, texts[2] AS name
+  FROM (SELECT TRY(json_extract_string(args, $paths)) AS texts FROM marker WHERE run_id = $run AND name = $name)
+)
+WHERE op_id > $first_op
+GROUP BY op_id
 """
 
 
@@ -128,13 +147,25 @@ def insert_blocks(target: RunSql, markers: MemoryMarkers) -> int:
         markers.device_type,
         markers.total_bytes,
         markers.reserved_bytes,
+        markers.kind,
+        markers.is_before,
+        markers.stream_id,
+        markers.op_id,
     )
-    paths = ['$."' + key.replace('"', '\\"') + '"' for key in keys if key is not None]
-    target.run_sql(_CHANGES, name=markers.name, host=HOST_DEVICE, paths=paths)
+    # Ops of tasks have numbers already.
+    first_op = target.number("SELECT coalesce(max(op_id), 0) FROM op WHERE run_id = $run")
+    target.run_sql(_CHANGES, name=markers.name, host=HOST_DEVICE, paths=_paths(*keys), first_op=first_op)
     unread = target.number("SELECT count(*) FROM temp.memory_change WHERE size_bytes IS NULL")
     if unread:
         target.run_sql("DELETE FROM temp.memory_change WHERE size_bytes IS NULL")
     target.run_sql(_BLOCKS)
     target.run_sql(_DEVICES)
+    if markers.ops is not None:
+        target.run_sql(_OPS, name=markers.ops, paths=_paths(markers.op_id, markers.op_name), first_op=first_op)
     target.run_sql("DROP TABLE temp.memory_change")
     return unread
+
+
+def _paths(*keys: str | None) -> list[str]:
+    """Return JSON paths of keys; of no key, one that nothing is at."""
+    return ["$[0][0]" if key is None else '$."' + key.replace('"', '\\"') + '"' for key in keys]

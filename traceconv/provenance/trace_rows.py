@@ -49,7 +49,7 @@ class TraceRows:
         if table == "step":
             return self._step(row)
         if table == "memory":
-            return self._records("memory", self._is_block(row)), []
+            return self._records("memory", self._is_block(row)) or self._changes(row), []
         if table == "fusion":
             op = self._sources.row("op", "op_id", row["op_id"])
             return self._records("fusion", lambda record: record["name"] == op.get("name")), []
@@ -222,6 +222,25 @@ class TraceRows:
             return (record["alloc_ns"], size, record["name"]) == (row["alloc_ns"], row["size_bytes"], name)
 
         return same
+
+    def _changes(self, row: Mapping[str, Any]) -> list[Evidence]:
+        """Return the instants of a block's allocation and free; of one without times, any that has its address."""
+        size = str(row["size_bytes"])
+        place = size if row["address"] is None else str(row["address"])
+        is_free = "contains(args, '-' || ?)"
+        wanted = [
+            ("its allocation", f"ts_ns = ? AND contains(args, ?) AND NOT {is_free}", [row["alloc_ns"], place, size]),
+            ("its free", f"ts_ns = ? AND contains(args, ?) AND {is_free}", [row["free_ns"], place, size]),
+        ]
+        if row["alloc_ns"] is None and row["free_ns"] is None:
+            wanted = [("the block", f"contains(args, ?) AND contains(args, ?) AND NOT {is_free}", [place, size, size])]
+        refs = [
+            ref
+            for role, condition, values in wanted
+            if values[0] is not None
+            for ref in self._first("marker", condition, values, role)
+        ]
+        return [one for ref in refs for one in self.event(int(ref.id), ref.role)]
 
     def _records(self, becomes: str, test: tables_csv.Test) -> list[Evidence]:
         """Return records that pass a test, from the CSV files whose records become rows of one kind."""

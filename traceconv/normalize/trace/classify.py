@@ -97,7 +97,14 @@ class MemoryMarkers(NamedTuple):
     size_bytes   bytes, negative for a free
     device_type  0 is the host, which has no number, whatever `device_id` is
     total_bytes  bytes allocated on the device afterwards
-    reserved_bytes  bytes in segments of the device's allocator afterwards; None: not in the trace
+
+    The others are None if the trace doesn't have them:
+
+    reserved_bytes  bytes in segments of the device's allocator afterwards
+    kind            `segment` for memory that the allocator reserves
+    is_before       true for memory that was allocated before the recording
+    stream_id       the stream of the pool
+    op_id           number of what allocated it; `ops` are instants that have its name in the arg `op_name`
     """
 
     name: str
@@ -107,6 +114,12 @@ class MemoryMarkers(NamedTuple):
     device_type: str
     total_bytes: str
     reserved_bytes: str | None = None
+    kind: str | None = None
+    is_before: str | None = None
+    stream_id: str | None = None
+    op_id: str | None = None
+    op_name: str | None = None
+    ops: str | None = None
 
 
 class StepEnds(NamedTuple):

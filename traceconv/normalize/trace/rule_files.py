@@ -200,7 +200,10 @@ def _op_type(text: str, where: str) -> re.Pattern[str]:
 
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
     names = MemoryMarkers._fields
-    _check(entry, dict.fromkeys(names, _TEXT), where, *(name for name in names if name != "reserved_bytes"))
+    required = (name for name in names if name not in MemoryMarkers._field_defaults)
+    _check(entry, dict.fromkeys(names, _TEXT), where, *required)
+    if len({key in entry for key in ("op_id", "op_name", "ops")}) > 1:
+        raise _RuleError(f"{where}: op_id, op_name and ops belong together")
     return MemoryMarkers(**entry)
 
 
