@@ -361,10 +361,10 @@ class _Builder:
         edge_kinds = np.concatenate([np.full(len(one), kind, np.int8) for one, _, kind in self._edges])
         groups = np.concatenate((np.full(self.hosts, len(TASK_KINDS), np.int8), self.tasks["kind"]))[vertices.slices]
         usual, kinds, edge_kinds = usual_delays(vertices, groups, sources, targets, edge_kinds)
-        meet = edge_kinds == MEET
-        if meet.any():
+        meet = np.flatnonzero(edge_kinds == MEET)
+        if len(meet):
             # Collectives of any size: each takes as long after the last start as measured.
-            ends = usual.targets[meet]
+            ends = usual.targets_of(meet)
             started = vertices.times[usual.previous]
             np.maximum.at(started, ends, vertices.times[usual.sources[meet]])
             usual.delay_ns[ends] = vertices.times[ends] - started[ends]

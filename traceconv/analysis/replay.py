@@ -52,6 +52,11 @@ class Delays:
         targets: Int64 = np.repeat(np.arange(len(self.previous)), np.diff(self.offsets))
         return targets
 
+    def targets_of(self, edges: Int64) -> Int64:
+        """Return the vertices that some edges lead to."""
+        targets: Int64 = np.searchsorted(self.offsets, edges, "right") - 1
+        return targets
+
     def fitted(self, times: Int64) -> tuple[Delays, Int64]:
         """Return the graph with delays that give exactly the measured times, and the cause of each vertex: -1 for its
         line, -2 if it has no predecessor, else the edge.

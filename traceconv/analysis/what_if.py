@@ -208,9 +208,10 @@ def what_if(
         else:
             changed = shared
             if change.speed_up is not None:
-                chosen = is_faster[graph.slices[shared.ends]]
+                shared_ends = shared.ends
+                chosen = is_faster[graph.slices[shared_ends]]
                 changed = shared.faster(chosen, change.speed_up)
-                asking = shared.ends[chosen & changed.needs_most_memory]
+                asking = shared_ends[chosen & changed.needs_most_memory]
             replays = replays_of(graph.times, (graph.delays, shared), (delays, changed))
         return list(_spans(graph, group, replays)), shared is not None, _during_collectives(graph, asking)
 
@@ -235,8 +236,11 @@ def what_if(
 
 def _during_collectives(graph: Graph, ends: Int64) -> bool:
     """Return whether tasks ran while a collective of several devices moved data on theirs. ends: their vertices."""
+    meet = np.flatnonzero(graph.edge_kinds == MEET)
+    if not len(ends) or not len(meet):
+        return False
     times, begins_ns = graph.times, graph.times - graph.delays.delay_ns
-    collectives = np.unique(graph.delays.targets[graph.edge_kinds == MEET])
+    collectives = np.unique(graph.delays.targets_of(meet))
     own_devices, of_collectives = (
         graph.task_devices[graph.slices[one] - graph.host_count] for one in (ends, collectives)
     )
@@ -262,22 +266,26 @@ def changed_delays(graph: Graph, change: Change, is_faster: Mask) -> Delays:
     """Return the delays of a graph with a change; is_faster: [slice] whether it takes 1 / speed_up of its time."""
     delays = graph.delays
     delay_ns, edge_ns = delays.delay_ns.copy(), delays.edge_ns.copy()
-    runs = graph.kinds == RUN
-    on_host = ((graph.kinds == HOST) | (graph.kinds == IDLE)) & (graph.inside >= 0)
+
+    def taking_time(chosen: Mask) -> Int64:
+        """Return the vertices before which a chosen slice takes time: the ends of tasks, and those inside calls."""
+        found = [np.flatnonzero(chosen[graph.slices] & (graph.kinds == RUN))]
+        if chosen[: graph.host_count].any():
+            on_host = np.flatnonzero(((graph.kinds == HOST) | (graph.kinds == IDLE)) & (graph.inside >= 0))
+            found.append(on_host[chosen[graph.inside[on_host]]])
+        return np.concatenate(found)
+
     if change.speed_up is not None:
-        faster = runs & is_faster[graph.slices]
-        faster[on_host] = is_faster[graph.inside[on_host]]
+        faster = taking_time(is_faster)
         delay_ns[faster] = divided(delay_ns[faster], change.speed_up)
     if change.overlap_communication:
         tasks = np.concatenate((np.full(graph.host_count, -1), graph.task_kinds))
-        delay_ns[runs & (tasks[graph.slices] == TASK_KINDS.index("collective"))] = 0
+        delay_ns[taking_time(tasks == TASK_KINDS.index("collective"))] = 0
     if change.no_launch_cost:
-        launching = np.zeros(len(runs), bool)
-        launching[on_host] = graph.launches[graph.inside[on_host]]
-        delay_ns[launching] = 0
+        delay_ns[taking_time(graph.launches)] = 0
     meet = np.flatnonzero(graph.edge_kinds == MEET)
     if len(meet):
-        edge_ns[meet] = delay_ns[delays.targets[meet]]
+        edge_ns[meet] = delay_ns[delays.targets_of(meet)]
     if change.no_host_waits:
         edge_ns[np.isin(graph.edge_kinds, (SYNC, RECORDED_SYNC, COPY))] = _NEVER
     return replace(delays, delay_ns=delay_ns, edge_ns=edge_ns)
