@@ -64,7 +64,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A new cache, also of programs that the test starts, with the empty store that would take a second to create."""
-    from traceconv.reports.catalog import report_statements
+    from traceconv.reports.statements import report_statements
     from traceconv.store.template_cache import empty_store
 
     empty_store(report_statements)  # is cached

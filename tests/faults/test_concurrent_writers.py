@@ -18,7 +18,7 @@ from traceconv.base.errors import StoreError
 from traceconv.export.output import open_output
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRuns, Observer
-from traceconv.reports.catalog import report_statements
+from traceconv.reports.statements import report_statements
 from traceconv.store import file_lock
 from traceconv.store.writer import StoreWriter
 
@@ -28,7 +28,7 @@ PATIENCE = 60
 HOLD = """
 import os, signal, sys
 from pathlib import Path
-from traceconv.reports.catalog import report_statements
+from traceconv.reports.statements import report_statements
 from traceconv.store.writer import StoreWriter
 writer = StoreWriter(Path(sys.argv[1]), report_statements)
 print("held", flush=True)

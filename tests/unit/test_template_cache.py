@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from stores import query
 
-from traceconv.reports.catalog import report_statements
+from traceconv.reports.statements import report_statements
 from traceconv.store import template_cache
 from traceconv.store.template_cache import empty_store
 from traceconv.store.writer import StoreWriter
@@ -112,7 +112,8 @@ _OPENED = """
 import sys
 import traceconv.cli.app
 import traceconv.pipeline.ingest
-from traceconv.reports.catalog import report_statements
+import traceconv.reports.catalog
+from traceconv.reports.statements import report_statements
 from traceconv.store import template_cache
 from traceconv.store.statements import store_statements
 

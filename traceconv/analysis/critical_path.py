@@ -28,7 +28,7 @@ from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError, UsageError, option
 from traceconv.base.int64 import Int64
 from traceconv.base.workers import Workers
-from traceconv.reports.catalog import report_statements
+from traceconv.reports.statements import report_statements
 from traceconv.reports.window import Window
 from traceconv.store.database import MEMORY_LIMIT
 from traceconv.store.writer import StoreWriter

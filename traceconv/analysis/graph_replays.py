@@ -10,7 +10,7 @@ import duckdb
 
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import InputError
-from traceconv.reports.catalog import report_statements
+from traceconv.reports.statements import report_statements
 from traceconv.store.replay_tables import IS_LAUNCH, clear_replays, fill_replays
 from traceconv.store.writer import StoreWriter
 

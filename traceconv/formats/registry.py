@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from traceconv.base.errors import InputError, UsageError, option, printable, suggestion
 from traceconv.events.trace import TraceSource
@@ -18,7 +18,6 @@ from traceconv.formats.format import Format, ReadRequest
 from traceconv.formats.furiosa_csv.format import FORMAT as FURIOSA_CSV
 from traceconv.formats.json_items.format import FORMAT as JSON_ITEMS
 from traceconv.formats.json_items.format import may_have_items
-from traceconv.formats.locate import Evidence, Wanted, locate_block
 from traceconv.formats.megengine_static.format import FORMAT as MEGENGINE_STATIC
 from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.nsys.format import FORMAT as NSYS
@@ -29,6 +28,9 @@ from traceconv.formats.rocprofv3.format import FORMAT as ROCPROFV3
 from traceconv.formats.speedscope.format import FORMAT as SPEEDSCOPE
 from traceconv.formats.torch_memory.format import FORMAT as TORCH_MEMORY
 from traceconv.formats.xplane.format import FORMAT as XPLANE
+
+if TYPE_CHECKING:
+    from traceconv.formats.locate import Evidence, Wanted
 
 #: From this confidence on, a format is certain; below it, the file may contain anything.
 SURE = 50
@@ -81,6 +83,8 @@ def open_source(name: str, request: ReadRequest) -> TraceSource:
 
 def locate_event(wanted: Wanted) -> list[Evidence]:
     """Find an event in its source. Raises InputError for a file that has changed since ingest."""
+    from traceconv.formats.locate import locate_block
+
     found = format_of(wanted.source.format.partition(" ")[0])
     if found is None:
         return locate_block(wanted)

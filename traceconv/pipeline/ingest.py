@@ -16,7 +16,7 @@ from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
 from traceconv.pipeline.run_copy import note_same_content
 from traceconv.pipeline.run_import import Recording, import_run
-from traceconv.reports.catalog import report_statements
+from traceconv.reports.statements import report_statements
 from traceconv.store.writer import StoreWriter
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from traceconv.pipeline.reader_pool import together
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, Observer, Problem
 from traceconv.pipeline.run_import import Recording, import_run, path_text
 from traceconv.pipeline.trace_file import TraceOptions
-from traceconv.reports.catalog import report_statements
 from traceconv.reports.question import check_engine
+from traceconv.reports.statements import report_statements
 from traceconv.store.database import connect_memory, open_own_file, temporary_spill_folder
 from traceconv.store.files import remove_database
 from traceconv.store.writer import StoreWriter

@@ -12,10 +12,10 @@ import duckdb
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import StoreError, UsageError, option, printable
 from traceconv.pipeline.run_copy import copy_rows, note_same_content
-from traceconv.reports.catalog import report_statements
 from traceconv.reports.current_store import open_current_store
 from traceconv.reports.fetch import reading
 from traceconv.reports.run_choice import choose_run
+from traceconv.reports.statements import report_statements
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, sql_type
 from traceconv.store.compact import compact

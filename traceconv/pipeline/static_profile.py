@@ -12,7 +12,7 @@ import pyarrow as pa
 from traceconv._version import __version__
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.normalize.rows import rows_from_tuples
-from traceconv.reports.catalog import report_statements
+from traceconv.reports.statements import report_statements
 from traceconv.runtime.static_profile import StaticProfile
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.writer import StoreWriter

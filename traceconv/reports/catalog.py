@@ -11,6 +11,7 @@ from importlib import resources
 import duckdb
 
 from traceconv.reports.findings import findings_query, trust_findings
+from traceconv.reports.statements import report_statements
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import define, views
 from traceconv.store.documented_sql import (
@@ -64,12 +65,6 @@ def install(connection: duckdb.DuckDBPyConnection) -> None:
     versions can't read others.
     """
     connection.execute(";\n".join(report_statements()))
-
-
-def report_statements() -> list[str]:
-    """Return the statements that create all reports."""
-    every = [*reports().values(), *renamed_reports().values()]
-    return [statement for report in every for statement in _statements(report)]
 
 
 def define_report(connection: duckdb.DuckDBPyConnection, report: Report) -> None:
@@ -182,7 +177,8 @@ def _macro(report: Report) -> str:
     return f"{quote_identifier(report.name)}({parameters}) AS TABLE\n{report.body}"
 
 
-def _statements(report: Report) -> list[str]:
+def creating(report: Report) -> list[str]:
+    """Return the statements that create a report in a store."""
     name = quote_identifier(report.name)
     return [
         f"CREATE OR REPLACE MACRO {_macro(report)}",

@@ -22,7 +22,7 @@ def open_current_store(path: Path) -> duckdb.DuckDBPyConnection:
     try:
         return open_store(path)
     except OlderStoreError:
-        from traceconv.reports.catalog import report_statements
+        from traceconv.reports.statements import report_statements
         from traceconv.store.migrate import open_migrated
 
         return open_migrated(path, report_statements())

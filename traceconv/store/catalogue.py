@@ -13,15 +13,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import duckdb
 
 from traceconv.base.errors import StoreError, printable
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, sql_type
-from traceconv.store.documented_sql import DocumentedSql, SqlFolder, parse
-from traceconv.store.functions import function_body, function_names
+
+if TYPE_CHECKING:
+    from traceconv.store.documented_sql import DocumentedSql
 
 #: Time limit for reading the catalogue; a valid store takes milliseconds.
 _CATALOGUE_SECONDS = 20.0
@@ -41,6 +42,8 @@ TableColumns: TypeAlias = "dict[str, dict[str, tuple[str, str | None]]]"
 @cache
 def views() -> Mapping[str, DocumentedSql]:
     """Return the views of every store, by name."""
+    from traceconv.store.documented_sql import SqlFolder, parse
+
     return SqlFolder(resources.files("traceconv.store") / "views", parse)
 
 
@@ -139,6 +142,8 @@ def define(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 @cache
 def _definitions(sql: str) -> tuple[str, ...]:
     """Return the statements, ordered by dependency."""
+    from traceconv.store.functions import function_body, function_names
+
     macros, all_views = function_names(), views()
     made: dict[str, str] = {}
 

@@ -22,7 +22,6 @@ from traceconv.base.cache_folder import cache_folder
 from traceconv.base.digest import blake2b
 from traceconv.base.errors import StoreError
 from traceconv.store.database import STORAGE_OPTIONS, create_store
-from traceconv.store.statements import store_statements
 
 #: Several versions may be in use: those created last are kept.
 _KEPT_FILES = 4
@@ -54,6 +53,8 @@ def empty_store(report_statements: Callable[[], Sequence[str]]) -> bytes | None:
         if (cached := _intact(path.read_bytes())) is not None:
             return cached
     try:
+        from traceconv.store.statements import store_statements
+
         return _create(folder, path, [*store_statements(), *report_statements()])
     except (OSError, StoreError, duckdb.Error):
         return None  # if it also fails for the store, that error is reported

@@ -43,11 +43,9 @@ from traceconv.store.load_memory import (
     launching_operators,
     prepare_to_load,
 )
-from traceconv.store.migrate import migrate
 from traceconv.store.partial_store import create_partial, partial_store, remove_orphan
 from traceconv.store.run_index import RunIndex
 from traceconv.store.small_inserts import SmallInserts
-from traceconv.store.statements import store_statements
 from traceconv.store.valid_files import remember_valid
 
 #: Rows of a new store from which on each step of filling derived tables is committed: what earlier steps used takes
@@ -96,6 +94,8 @@ class StoreWriter:
             try:
                 self._connection = open_store(path, read_only=False)
             except OlderStoreError:
+                from traceconv.store.migrate import migrate
+
                 migrate(self._target, report_statements())
                 self._connection = open_store(path, read_only=False)
             remove_temporary(path)
@@ -118,6 +118,8 @@ class StoreWriter:
                     self._connection.execute("SET fsync_mode = 'NONE'")
             self._connection.execute("BEGIN TRANSACTION")
             if not has_tables:
+                from traceconv.store.statements import store_statements
+
                 self._connection.execute(";\n".join([*store_statements(), *report_statements()]))
         except BaseException as error:
             self._undo()

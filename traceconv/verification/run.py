@@ -29,7 +29,7 @@ from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder.folder import FolderRecording
 from traceconv.pipeline.vendor_folder.task_sql import TASK_COLUMNS, match_tasks
-from traceconv.reports.catalog import report_statements
+from traceconv.reports.statements import report_statements
 from traceconv.store.writer import StoreWriter
 from traceconv.verification.cells import Difference, Tally
 from traceconv.verification.checks import (

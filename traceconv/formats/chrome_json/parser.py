@@ -16,9 +16,7 @@ from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.events.trace import Segment, TraceBatch
 from traceconv.formats.chrome_json.compiled import scanned_columns
 from traceconv.formats.chrome_json.decode import BLANKS, Decoded
-from traceconv.formats.chrome_json.patch import restore_backslashes
-from traceconv.formats.chrome_json.pieces import Pieces
-from traceconv.formats.chrome_json.recovery import MANY_FAILURES, Piece, Recovery, RecoveryState
+from traceconv.formats.chrome_json.pieces import MANY_FAILURES, Piece, Pieces, RecoveryState
 from traceconv.formats.chrome_json.scan import (
     end_of_bracketed,
     end_of_string,
@@ -246,7 +244,11 @@ class TraceParser:
         line_end = text.find(b"\n", value, within)
         if line_end < 0 and waits and len(text) < within:
             return False
-        restored = restore_backslashes(text[value:line_end].rstrip(b" \r,")) if line_end >= 0 else None
+        restored = None
+        if line_end >= 0:
+            from traceconv.formats.chrome_json.patch import restore_backslashes
+
+            restored = restore_backslashes(text[value:line_end].rstrip(b" \r,"))
         value_end = end_of_value(text, value, final) if restored is None else line_end
         if value_end is None:
             return False if waits else self._bad_key(at)
@@ -367,6 +369,8 @@ class TraceParser:
                 return True, False
         elif may_wait:
             return False, False
+        from traceconv.formats.chrome_json.recovery import Recovery
+
         recovery = Recovery(self._log, self._recovery, text, base, final=final, may_wait=may_wait, cut=cut)
         pieces, at, ended = recovery.run()
         for piece in pieces:

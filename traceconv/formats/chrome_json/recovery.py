@@ -16,70 +16,18 @@ from traceconv.events.trace import Segment
 from traceconv.formats.chrome_json.compiled import scanned_prefix
 from traceconv.formats.chrome_json.decode import BLANKS, Decoded, MalformedText, decode_events, is_beginning
 from traceconv.formats.chrome_json.patch import SURROGATE, Patched, escape_quotes, first_bad_byte, patch
+from traceconv.formats.chrome_json.pieces import MANY_FAILURES, Piece, RecoveryState
 from traceconv.formats.chrome_json.scan import end_of_bracketed, event_starts, next_event_start, skip_space
 from traceconv.formats.common.limits import LARGE_BYTES
 
-#: From this many malformed events on, stretches are repaired before they are decoded.
-MANY_FAILURES = 64
 #: The end of a malformed event is searched up to this distance.
 _NEAR_BYTES = 64 << 10
 _FIRST_BYTES = 1 << 10
-#: Scanning ahead is limited to this multiple of the recovered text, plus a constant: the work stays proportional to the
-#: length of the text, for any damage.
-_AHEAD_TIMES, _AHEAD_BYTES = 16, 4 << 20
 #: Between events: byte order marks of concatenated files, separators of JSON text sequences, form feeds.
 _SEPARATORS = re.compile(rb"(?:\xef\xbb\xbf|[\x01-\x20,])+")
 #: After the end of an event: what JSON has nowhere outside of strings.
 _AFTER = re.compile(rb"[\x00-\x20\x80-\xff]*")
 _LINE_END = re.compile(rb"[ \t\r]*\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Decoded events and their text."""
-
-    decoded: Decoded
-    segment: Segment
-
-
-@dataclass(slots=True)
-class RecoveryState:
-    """State that one stretch of text passes on to the next.
-
-    lines     events are separated by line breaks, not commas
-    failures  malformed events in the last stretch
-    in_large  the text may continue an event that was skipped for its size
-    """
-
-    lines: bool = False
-    failures: int = 0
-    in_large: bool = False
-    lost_events: int = 0
-    _ahead_bytes: int = _AHEAD_BYTES
-
-    def decode(self, text: bytes) -> Decoded | None:
-        """Decode events separated by commas or by line breaks; None if the text is malformed."""
-        for lines in (self.lines, not self.lines):
-            try:
-                return decode_events(text, lines)
-            except MalformedText:
-                continue
-        return None
-
-    def decode_stretch(self, text: bytes) -> Decoded | None:
-        """Decode events, and note whether line breaks separate them."""
-        decoded = self.decode(text)
-        self.lines = self.lines or (decoded is not None and decoded.lines)
-        return decoded
-
-    def advance(self, size: int) -> None:
-        """Count bytes that were taken or skipped."""
-        self._ahead_bytes = min(_AHEAD_BYTES, self._ahead_bytes + _AHEAD_TIMES * size)
-
-    def may_scan(self, size: int) -> bool:
-        """Whether to scan this many bytes ahead; counts them."""
-        self._ahead_bytes -= size
-        return self._ahead_bytes >= 0
 
 
 @dataclass(slots=True)
