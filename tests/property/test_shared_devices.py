@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from traceconv import native
 from traceconv.analysis import contention
 from traceconv.analysis.contention import _CAPACITY, _NONE, Contention
 from traceconv.analysis.replay import Delays
+from traceconv.analysis.slices import Columns
 from traceconv.base.int64 import Int64
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import CUBE, Device, Task, Work
@@ -186,3 +189,38 @@ def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
             *rest,
         )
         assert work[0] == most
+
+
+def test_tasks_with_equal_hashes_are_not_the_same() -> None:
+    """DuckDB's hash of a number can be inverted: a file can have a size for which two tasks have one hash."""
+    factor, mask = 0xD6E8FEB86659FD93, 2**64 - 1
+
+    def mixed(number: int, factor: int) -> int:
+        number ^= number >> 32
+        return number * factor & mask
+
+    def inverse(number: int) -> int:
+        for _ in range(2):
+            number = mixed(number, pow(factor, -1, 2**64))
+        return number ^ number >> 32
+
+    with duckdb.connect() as connection:
+        found = "SELECT hash(name, NULL, NULL), hash(name, NULL, NULL, 64) FROM (VALUES ('a'), ('b')) AS n(name)"
+        (_, target), (before, _) = connection.execute(found).fetchall()
+        size = inverse(target ^ mixed(before, factor))
+        connection.execute(f"""
+CREATE TABLE device AS
+SELECT 1 AS run_id, 0::BIGINT AS device_id, 8::BIGINT AS ai_core_count, 8::BIGINT AS ai_vector_core_count,
+       2::BIGINT AS ai_cpu_count, 0::BIGINT AS peak_bytes_per_s, 0::BIGINT AS core_clock_hz;
+CREATE TABLE op (run_id INT, op_id INT, op_type TEXT, input_shapes TEXT, input_dtypes TEXT, input_bytes BIGINT,
+                 output_bytes BIGINT, weight_bytes BIGINT);
+CREATE TABLE task_pmu (run_id INT, id BIGINT, aic_mte2_cycles BIGINT, aiv_mte2_cycles BIGINT);
+CREATE TABLE task AS
+SELECT 1 AS run_id, n::BIGINT AS id, 0 AS op_id, n AS start_ns, 0::BIGINT AS device_id, name, 'copy' AS kind,
+       NULL AS core_type, 1::BIGINT AS block_count, 0::BIGINT AS mix_block_count, size::BIGINT AS size_bytes
+FROM (VALUES (1, 'a', 64), (2, 'b', {(size ^ 1 << 63) - (1 << 63)}), (3, 'a', 64)) AS t(n, name, size)
+""")
+        needs = contention._needs(partial(Columns.read, connection), 1, 0, 9)
+    assert needs is not None
+    one, other, same = needs["signature"][np.argsort(needs["id"])]
+    assert one == same != other

@@ -50,7 +50,8 @@ SELECT t.id, t.device_id AS device, coalesce(t.block_count, 0) AS blocks, coales
        CASE t.core_type WHEN 'AI_CORE' THEN 0 WHEN 'MIX_AIC' THEN 1 WHEN 'MIX_AIV' THEN 2 WHEN 'AI_VECTOR_CORE' THEN 3
                         WHEN 'AI_CPU' THEN 4 ELSE 5 END::TINYINT AS core_type,
        coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes, 0) AS bytes,
-       hash(coalesce(o.op_type, t.name), o.input_shapes, o.input_dtypes, t.size_bytes) // 2 AS signature
+       min(t.id) OVER (
+         PARTITION BY coalesce(o.op_type, t.name), o.input_shapes, o.input_dtypes, t.size_bytes) AS signature
 FROM task AS t
 LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
 WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND t.device_id IS NOT NULL
@@ -88,7 +89,7 @@ def _needs(read: Callable[[str], Columns], run_id: int, low_ns: int, high_ns: in
     measured = find(ids, cycles["id"])
     cycles, measured = cycles.rows(measured >= 0), measured[measured >= 0]
     busy = np.zeros(len(ids), np.int64)
-    needs = Columns(id=ids, signature=tasks["signature"].astype(np.int64))
+    needs = Columns(id=ids, signature=tasks["signature"])
     for core in ("cube", "vector", "cpu"):
         blocks = np.zeros(len(ids), np.int64)
         for name, types in (("blocks", _BLOCKS[core]), ("mix_blocks", _MIX_BLOCKS[core])):
