@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import nsys_builder
@@ -68,12 +69,43 @@ def test_flows_from_a_call_that_starts_with_the_launch_are_not_launches(tmp_path
 
 
 def test_a_task_in_the_process_of_its_call_has_a_launch(tmp_path: Path) -> None:
-    one, other = (rank(host, host, {1: at, 2: at + 7}, 40) for host, at in ((1000, 10), (2000, 12)))
-    store = stored(tmp_path, one + other)
+    events = [event for host, at in ((1000, 10), (2000, 12)) for event in rank(host, host, {1: at, 2: at + 7}, 40)]
+    for event in events:
+        if event["cat"] == "kernel":
+            event["args"] = {**event["args"], "device": 0}
+    store = stored(tmp_path, events)
     wanted = [(f"k{host}", number, at * 1000, 40_000) for host, first in ((1000, 10), (2000, 12))
               for number, at in ((1, first), (2, first + 7))]  # fmt: skip
     assert query(store, LAUNCHES) == wanted
     assert query(store, "SELECT count(*) FROM import_log WHERE code = 'unclear_launch'") == [(0,)]
+
+
+def test_the_call_of_another_process_with_the_id_of_a_lost_one_is_no_launch(tmp_path: Path) -> None:
+    """20 IDs occur in one process only. The process of a container may have the number of another one's device."""
+    for number, (host, device) in enumerate(((1000, 0), (2, 3), (1, 2))):
+        one = rank(host, device, {n: 10 + 30 * n for n in range(25)}, 50)
+        other = rank(host + 1, 1, {n: 12 + 30 * n for n in (*range(5), *range(50, 70))}, 500)
+        # The call 2 and the start of its flow are lost, and the task that only the other process has: a task of the
+        # first one has the ID of that call, as task 2 has, but another External id.
+        lost = [event for event in one[8:12] if event["pid"] == host] + [other[-3]]
+        events = [event for event in one + other if event not in lost]
+        args = {**other[-4]["args"], "External id": 1}  # type: ignore[dict-item]
+        events.append({**one[1], "ts": 5000, "args": {**args, "device": device}})
+        (tmp_path / str(number)).mkdir()
+        store = stored(tmp_path / str(number), events)
+        found = query(store, "SELECT name, correlation_id FROM task WHERE submit_ns IS NOT NULL ORDER BY ALL")
+        known = [(f"k{host}", n) for n in range(5, 25)]
+        assert found == [*known, *((f"k{host + 1}", n) for n in (2, *range(50, 69)))]
+        for rows in ("SELECT id AS dst_id, api_id AS src_id FROM task WHERE api_id IS NOT NULL", "FROM flow"):
+            launches = query(
+                store,
+                f"""
+SELECT t.name, p.pid_text FROM ({rows}) AS f JOIN task AS t ON t.id = f.dst_id JOIN api AS a ON a.id = f.src_id
+JOIN track AS k ON k.track_id = a.track_id JOIN process AS p ON p.process_id = k.process_id""",
+            )
+            assert len(launches) == len(found)
+            assert all(name == f"k{pid}" for name, pid in launches)
+        assert query(store, "SELECT event_count FROM import_log WHERE code = 'unclear_launch'") == [(10,)]
 
 
 def test_ids_that_one_process_uses_again_are_not_launches(tmp_path: Path) -> None:
@@ -137,15 +169,34 @@ def test_trust_names_devices_of_several_ranks_with_one_number(tmp_path: Path) ->
     assert query(stored(tmp_path, merged((1000, 0), (2000, 1))), sql) == []
 
 
-def test_trust_names_threads_with_the_numbers_of_a_stream(tmp_path: Path) -> None:
-    """The process of a container has number 1, like a device."""
-    events = [{**event, "tid": 7} for event in rank(1, 1, {1: 10}, 50)]
-    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 7, "ts": 9, "dur": 60}
-    sql = "SELECT count, total_count, affected_ns FROM trust WHERE finding = 'shared_threads'"
-    store = stored(tmp_path, [*events, operator])
-    assert query(store, sql) == [(2, None, 62_000)]
-    store.unlink()
-    assert query(stored(tmp_path, [*rank(1, 1, {1: 10}, 50), operator | {"tid": 1}]), sql) == []
+def test_a_thread_with_the_numbers_of_a_stream_has_its_own_track(tmp_path: Path) -> None:
+    """The process of a container has number 1, like a device: its rows are those that another thread would have."""
+    rows = """
+SELECT s.kind, s.name, s.start_ns, s.dur_ns, s.self_ns, s.depth, p.start_ns, k.kind, k.device_id, k.stream_id
+FROM (FROM range UNION ALL BY NAME FROM api UNION ALL BY NAME FROM task UNION ALL BY NAME
+      SELECT track_id, ts_ns AS start_ns, name FROM marker WHERE ts_ns > 0) AS s
+JOIN track AS k ON k.track_id = s.track_id
+LEFT JOIN (SELECT id, start_ns FROM range UNION ALL SELECT id, start_ns FROM api) AS p ON p.id = s.parent_id
+ORDER BY ALL"""
+    flows = "SELECT src_ns, dst_ns FROM flow JOIN task AS t ON t.id = dst_id JOIN api AS a ON a.id = src_id"
+    host: list[Event] = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 9, "dur": 51.5},
+        {"ph": "X", "cat": "python_function", "name": "forward", "ts": 3, "dur": 102},
+        {"ph": "X", "cat": "overhead", "name": "Lazy Loading", "ts": 58, "dur": 9},
+        {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 9.5, "s": "t"},
+    ]
+    events = [*rank(1000, 1, {1: 10, 2: 20, 3: 55}, 50), *({**event, "pid": 1000} for event in host)]
+    chance = random.Random(3)
+    for number in range(6):
+        found = []
+        for tid in (7, 8):
+            (folder := tmp_path / f"{number}_{tid}").mkdir()
+            shown = [{**event, "pid": 1, "tid": tid} if event["pid"] == 1000 else event for event in events]
+            store = stored(folder, shown)
+            assert len(query(store, flows)) == 3
+            found.append((query(store, rows), query(store, f"{flows} ORDER BY ALL")))
+        assert found[0] == found[1]
+        chance.shuffle(events)
 
 
 def test_equal_ids_in_two_files_are_independent(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ WHERE NOT c.is_task AND t.is_task AND task.run_id = $run AND task.id = t.id
 
 
 def drop_unclear_launch_flows(target: RunSql) -> None:
-    """Delete the launch flows to tasks whose correlation ID occurs in several calls, or calls of several processes.
+    """Delete the launch flows to tasks with a correlation ID of calls, none of which is known to be theirs.
 
-    A flow from the task's own process stays, if that has one call with the ID.
+    If calls of several processes have it, only a flow from the task's own process stays.
     """
     target.run_sql(
         "DELETE FROM flow WHERE run_id = $run AND kind = 'launch' AND (src_id, dst_id) IN ("
@@ -56,7 +56,7 @@ def drop_unclear_launch_flows(target: RunSql) -> None:
         "JOIN track AS k ON k.run_id = $run AND k.track_id = t.track_id "
         "JOIN (SELECT b.correlation_id, count(DISTINCT coalesce(o.process_id, -1)) AS processes FROM api AS b "
         "JOIN track AS o ON o.run_id = $run AND o.track_id = b.track_id WHERE b.run_id = $run "
-        "GROUP BY b.correlation_id HAVING count(*) > 1) AS n ON n.correlation_id = t.correlation_id "
+        "GROUP BY b.correlation_id) AS n ON n.correlation_id = t.correlation_id "
         "WHERE f.run_id = $run AND (t.submit_ns IS NULL "
         "OR (n.processes > 1 AND c.process_id IS DISTINCT FROM k.process_id)))"
     )
@@ -66,18 +66,20 @@ def find_launches_by_arg(target: RunSql, arg: str) -> int:
     """Set the launches of tasks in a run whose calls have no correlation IDs, by an arg of both.
 
     Several tasks may have the same value, such as those of an operator. They are in the order of the launching calls
-    with this value, if there are as many. Return the number of those whose launches are unclear.
+    with this value, if there are as many, of one process. Return the number of those whose launches are unclear.
     """
     numbered = (
         "SELECT *, row_number() OVER (PARTITION BY key ORDER BY start_ns, id) AS place, "
-        "count(*) OVER (PARTITION BY key) AS number FROM (SELECT id, start_ns, dur_ns, step_id, args->>$arg AS key "
-        "FROM {rows} AND run_id = $run) WHERE key IS NOT NULL"
+        "count(*) OVER (PARTITION BY key) AS number FROM (SELECT id, track_id, start_ns, dur_ns, step_id, "
+        "args->>$arg AS key FROM {rows} AND run_id = $run) WHERE key IS NOT NULL"
     )
     calls = numbered.format(rows="api WHERE regexp_matches(name, '(?i)launch|memcpy|memset')")
     tasks = numbered.format(rows="task WHERE true")
     target.run_sql(
-        "UPDATE task SET submit_ns = c.start_ns, api_id = c.id, call_ns = c.dur_ns, step_id = c.step_id "  # noqa: S608 - our own words
-        f"FROM ({calls}) AS c JOIN ({tasks}) AS t USING (key, place, number) "
+        f"WITH call AS ({calls}), of_one AS (SELECT key FROM call JOIN track AS k ON k.run_id = $run "  # noqa: S608 - our own words
+        "AND k.track_id = call.track_id GROUP BY key HAVING count(DISTINCT coalesce(k.process_id, -1)) = 1) "
+        "UPDATE task SET submit_ns = c.start_ns, api_id = c.id, call_ns = c.dur_ns, step_id = c.step_id "
+        f"FROM call AS c SEMI JOIN of_one USING (key) JOIN ({tasks}) AS t USING (key, place, number) "
         "WHERE task.run_id = $run AND task.id = t.id",
         arg=arg,
     )

@@ -254,7 +254,9 @@ class _AnyTrace:
             message = f"tasks whose {second.launch_arg} occurs in another number of calls: their launch is unknown"
             self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
         if second.unclear_launches:
-            unclear = second.unclear_launches - find_repeated_launches(target)
+            unclear = second.unclear_launches
+            if not second.share_ids:
+                unclear -= find_repeated_launches(target)
             message = "tasks whose correlation ID is used by several calls or processes: their launch is unknown"
             self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
             drop_unclear_launch_flows(target)

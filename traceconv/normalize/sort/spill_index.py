@@ -71,6 +71,11 @@ class SpillIndex:
                 values[name][asked] = rows[name]
         return found, values
 
+    def bounds(self) -> tuple[int, int]:
+        """Return the least and the largest key. There must be one."""
+        self.sort()
+        return int(self._keys.read(0, 1)["key"][0]), int(self._last_keys[-1])
+
     def _parts(self, keys: UInt64) -> Iterator[tuple[int, slice]]:
         """Yield the number of each part of the rows that may have keys of these, which are in order, and their slice.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -162,6 +162,7 @@ class RuleSet:
     event_limit   the writer omits the last complete events of JSON that has more than this number, or a multiple
     overflow_keys paths of keys outside the events, such as `about.overflow`: if a value is true, or a number above 0,
                   the writer dropped events
+    sides         category → HOST or DEVICE: threads of the host and streams of devices may have the same pid and tid
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -181,6 +182,7 @@ class RuleSet:
     event_limit: int | None = None
     launch_arg: str | None = None
     overflow_keys: tuple[str, ...] = ()
+    sides: Mapping[str, int] = field(default_factory=dict)
 
     def missing_events(self, complete_events: int, keys: Mapping[str, bytes]) -> str | None:
         """Return what is missing if the writer dropped events, or kept as many complete events as it ever does.

@@ -48,6 +48,9 @@ class EventBatch:
         if not first.instants.isdisjoint(self.categories.distinct):
             instant = np.array([category in first.instants for category in self.categories.distinct], np.bool_)
             self.kind[instant[self.categories.codes] & (self.kind == phases.COMPLETE)] = phases.INSTANT
+        sides = [first.sides.get(category, 0) for category in self.categories.distinct]
+        #: Of events on the host's or a device's side of their pid and tid; None if there are none.
+        self.sides = np.array(sides, np.int8)[self.categories.codes] if any(sides) else None
         self.pids = columns.label("pid")
         self.tids = columns.label("tid")
         self.extra = columns.extra
@@ -147,9 +150,11 @@ class EventBatch:
     def thread_tracks(self, places: Places) -> Int64:
         """Return the thread tracks of some events."""
         pids, tids = self.pids.take(places), self.tids.take(places)
-        firsts, number = distinct_rows(pids.codes, tids.codes)
+        sides = np.zeros(len(places), np.int8) if self.sides is None else self.sides[places]
+        firsts, number = distinct_rows(pids.codes, tids.codes, sides)
         thread_of = self.first.tracks.thread_of
-        return np.array([thread_of(pids[row], tids[row]) for row in firsts.tolist()], np.int64)[number]
+        found = [thread_of(pids[row], tids[row], int(sides[row])) for row in firsts.tolist()]
+        return np.array(found, np.int64)[number]
 
     def args_of(self, places: Places) -> pa.Array:
         """Return the args column of some events."""

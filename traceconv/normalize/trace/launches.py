@@ -1,9 +1,10 @@
 """Calls by process and correlation ID, and which of them launched a task.
 
-Each process counts its own IDs, so a trace that was merged from several has equal ones. A device's tasks do not
-identify the process that launched them: of several processes with an ID, the task's own process is used. If that has
-no call with this ID, the launch is unknown. If several calls of a process have the ID, one after the other, it is found
-once all rows are stored (find_repeated_launches); of calls inside each other, the outermost is used.
+Each process counts its own IDs, so a trace that was merged from several has equal ones. A task in a process with calls
+was launched by one of these. Other tasks are in the process of a device: they were launched by the only call with their
+ID, if its process is known to launch on this stream (stream_owners). If several calls of a process have the ID, one
+after the other, it is found once all rows are stored (find_repeated_launches); of calls inside each other, the
+outermost is used. Some sources make IDs unique: all that have one are then known.
 
 A task without an ID, or with one that no call has, was launched by the call from which its only launch flow leads.
 """
@@ -11,14 +12,21 @@ A task without an ID, or with one that no call has, was launched by the call fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
+from traceconv.base.integers import parse_int64
 from traceconv.normalize.sort.spill_index import SpillIndex
 from traceconv.normalize.trace.complete_nesting import NO_PARENT
+from traceconv.normalize.trace.stream_owners import NO_ARG, TASK_DTYPE, Calls, owners
+from traceconv.normalize.trace.tracks import TraceTracks
+from traceconv.normalize.tracks import map_distinct
 from traceconv.schema.dtypes import RecordArray
 
 #: Of a call; -1 if unknown, and call_ns is _REPEATED if other calls have the ID.
@@ -26,19 +34,45 @@ _VALUES = ("start_ns", "step_id", "api_id", "call_ns")
 _REPEATED = -2
 
 
+class TaskBatch(NamedTuple):
+    """Some tasks.
+
+    known      those with a correlation ID
+    device_id  -1 if unknown
+    read_args  returns what they share with the calls that launched them, NO_ARG if unknown
+    """
+
+    ids: Int64
+    tracks: NDArray[np.int32]
+    start_ns: Int64
+    correlation: Int64
+    known: Mask
+    device_id: Int64
+    read_args: Callable[[], Int64]
+
+
 class Launches:
-    """Takes calls, then finds those of tasks. `unclear`: tasks with the ID of several calls or processes."""
+    """Takes calls, then finds those of tasks. `unclear`: tasks with the ID of calls that may belong to others."""
 
     def __init__(
-        self, process_of: Callable[[int], int | None], calls: Callable[[], Iterator[tuple[Int64, ...]]]
+        self,
+        tracks: TraceTracks,
+        calls: Callable[[], Iterator[tuple[Int64, ...]]],
+        call_args: Callable[[], Iterator[tuple[Int64, Int64]]],
+        tasks: Callable[[], Iterator[TaskBatch]],
     ) -> None:
-        """`process_of`: returns the process of a track. `calls`: yields the _VALUES of all rows of `api`."""
-        self._process_of = process_of
-        self._read_calls = calls
+        """These read rows again: `calls` the _VALUES of all rows of `api`, `call_args` their IDs and what they share
+        with their tasks, `tasks` all tasks.
+        """
+        self._tracks = tracks
+        self._read_calls, self._read_call_args, self._read_tasks = calls, call_args, tasks
         self._calls: dict[int | None, SpillIndex] = {}
         #: Task → call, by launch flows.
         self._sources = SpillIndex(("src_id",), settle=_only)
         self._calls_by_id: SpillIndex | None = None
+        self._call_args: SpillIndex | None = None
+        #: Track of a stream → place of the process that launches on it.
+        self._owners: dict[int, int] | None = None
         self.unclear = 0
 
     def add(self, correlation: Int64, tracks: NDArray[np.int32], *values: Int64) -> None:
@@ -65,41 +99,84 @@ class Launches:
         """Whether no call has an ID."""
         return not self._calls
 
-    def look_up(
-        self, tasks: Int64, correlation: Int64, known: Mask, tracks: NDArray[np.int32]
-    ) -> tuple[Mask, dict[str, Int64]]:
-        """Return for which tasks the launch is known, and its values. `known`: tasks with a correlation ID."""
-        found, unclear, values = self._by_correlation(correlation, known, tracks)
+    @cached_property
+    def share_ids(self) -> bool:
+        """Whether IDs of processes are in the same range, so that a call may have the ID of a lost one."""
+        bounds = sorted(calls.bounds() for calls in self._calls.values())
+        return any(low <= last for (_, last), (low, _) in pairwise(bounds))
+
+    def look_up(self, tasks: TaskBatch) -> tuple[Mask, dict[str, Int64]]:
+        """Return for which tasks the launch is known, and its values."""
+        keys = tasks.correlation.astype(np.uint64)
+        if self.share_ids:
+            found, is_clear, values = self._of_several(tasks, keys)
+        else:
+            count, _, values = self._in_all(keys, np.full(len(keys), -1))
+            found, is_clear = count > 0, np.ones(len(keys), np.bool_)
+        found &= tasks.known
+        unclear = found & (~is_clear | (values["call_ns"] == _REPEATED))
+        found &= ~unclear
         self.unclear += int(np.count_nonzero(unclear))
-        self._find_by_flow(tasks, found, unclear, values)
+        self._find_by_flow(tasks.ids, found, unclear, values)
         return found, values
 
-    def _by_correlation(
-        self, correlation: Int64, known: Mask, tracks: NDArray[np.int32]
-    ) -> tuple[Mask, Mask, dict[str, Int64]]:
-        """Return for which tasks the launch is known and unclear, and its values."""
-        found = np.zeros(len(correlation), np.bool_)
-        values = {name: np.zeros(len(correlation), np.int64) for name in _VALUES}
-        keys = correlation.astype(np.uint64)
-        if len(self._calls) <= 1:
-            for calls in self._calls.values():
-                found, values = calls.look_up(keys)
-            unclear = known & found & (values["call_ns"] == _REPEATED)
-            return found & known & ~unclear, unclear, values
-        own = np.full(len(keys), -1, np.int64)
-        places = {process: place for place, process in enumerate(self._calls) if process is not None}
-        for process, rows in self._by_process(tracks):
-            own[rows] = places.get(process, -1) if process is not None else -1
-        count, is_own = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
-        for place, calls in enumerate(self._calls.values()):
-            hit, own_values = calls.look_up(keys)
-            take = hit & ~is_own
-            for name in _VALUES:
-                values[name][take] = own_values[name][take]
+    def _of_several(self, tasks: TaskBatch, keys: NDArray[np.uint64]) -> tuple[Mask, Mask, dict[str, Int64]]:
+        """Return which IDs calls have, whether one of these certainly launched the task, and its values."""
+        own, asks, rows = self._of_streams(tasks)
+        count, place, values = self._in_all(keys, own)
+        is_clear = (place == own) & (own >= 0)
+        if len(asks):
+            if self._owners is None:
+                self._owners = owners((self._of_streams(batch)[2] for batch in self._read_tasks()), self._calls_of)
+            known = self._owners
+            owner = map_distinct(rows["stream"], lambda stream: known.get(stream, -1))
+            is_clear[asks] = self._calls_of(rows["key"]).launched(rows) & (owner == place[asks])
+        return count > 0, is_clear, values
+
+    def _of_streams(self, tasks: TaskBatch) -> tuple[Int64, NDArray[np.intp], RecordArray]:
+        """Return the place of each task's process, -1 if that has no calls or is a device. Return the places of tasks
+        with an ID for which it is -1, and their rows of TASK_DTYPE.
+        """
+        own, device = np.full(len(tasks.ids), -1), np.zeros(len(tasks.ids), np.int32)
+        places = {process: place for place, process in enumerate(self._calls)}
+        for process, rows in self._by_process(tasks.tracks):
+            if process is not None:
+                device[rows] = process
+                number = parse_int64(self._tracks.pid_of(process))
+                own[rows] = np.where(tasks.device_id[rows] == number, -1, places.get(process, -1))
+        asks = np.flatnonzero(tasks.known & (own < 0))
+        found = np.empty(len(asks), TASK_DTYPE)
+        if len(asks):
+            found["key"], found["start_ns"] = tasks.correlation[asks].astype(np.uint64), tasks.start_ns[asks]
+            found["arg"], found["device"] = tasks.read_args()[asks], device[asks]
+            found["stream"] = tasks.tracks[asks]
+        return own, asks, found
+
+    def _in_all(self, keys: NDArray[np.uint64], own: Int64) -> tuple[Int64, Int64, dict[str, Int64]]:
+        """Return how many processes have a call with each ID, the place of one (`own`, if it has), and its values."""
+        if len(self._calls) == 1:
+            [(hit, values)] = (calls.look_up(keys) for calls in self._calls.values())
+            return hit.astype(np.int64), hit - 1, values
+        count, place = np.zeros(len(keys), np.int64), np.full(len(keys), -1)
+        values = {name: np.zeros(len(keys), np.int64) for name in _VALUES}
+        for number, calls in enumerate(self._calls.values()):
+            hit, found = calls.look_up(keys)
             count += hit
-            is_own |= hit & (own == place)
-        unclear = known & (((count > 1) & ~is_own) | ((count > 0) & (values["call_ns"] == _REPEATED)))
-        return known & (count > 0) & ~unclear, unclear, values
+            take = hit & ((place < 0) | (own == number))
+            place[take] = number
+            for name in _VALUES:
+                values[name][take] = found[name][take]
+        return count, place, values
+
+    def _calls_of(self, keys: NDArray[np.uint64]) -> Calls:
+        count, place, values = self._in_all(keys, np.full(len(keys), -1))
+        count[values["call_ns"] == _REPEATED] = 0
+        if self._call_args is None:
+            self._call_args = SpillIndex(("arg",))
+            for ids, args in self._read_call_args():
+                self._call_args.add(ids.astype(np.uint64), args)
+        has_arg, found = self._call_args.look_up(values["api_id"].astype(np.uint64))
+        return Calls(count, place, values["start_ns"], np.where(has_arg, found["arg"], NO_ARG))
 
     def _find_by_flow(self, tasks: Int64, found: Mask, unclear: Mask, values: dict[str, Int64]) -> None:
         """Find launches that are neither known nor unclear."""
@@ -120,7 +197,7 @@ class Launches:
 
     def _by_process(self, tracks: NDArray[np.int32]) -> list[tuple[int | None, NDArray[np.intp]]]:
         distinct, codes = np.unique(tracks, return_inverse=True)
-        processes = [self._process_of(track) for track in distinct.tolist()]
+        processes = [self._tracks.process_id_of(track) for track in distinct.tolist()]
         numbers = {process: place for place, process in enumerate(dict.fromkeys(processes))}
         if len(numbers) == 1:
             return [(processes[0], np.arange(len(tracks)))]
@@ -129,7 +206,7 @@ class Launches:
 
     def close(self) -> None:
         """Free the disk space."""
-        for index in (*self._calls.values(), self._sources, self._calls_by_id):
+        for index in (*self._calls.values(), self._sources, self._calls_by_id, self._call_args):
             if index is not None:
                 index.close()
 

@@ -31,9 +31,10 @@ A file may also describe how its writer marks allocations and frees (`[memory]`,
 how instants mark the ends of steps (`[step_ends]`, with the fields of `StepEnds`),
 which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), which arg shows it in
 files without correlation IDs (`launch_arg`), which complete events are instants, whatever their duration (`instants`, a
-list of categories), which args contain the name of the host (`[[host]]`, with the fields of `HostArg`), how many
-complete events it keeps (`event_limit`), and which keys outside the events show that it dropped some
-(`overflow_keys`).
+list of categories), which events are on threads of the host and which on streams of devices, if their pids and tids may
+be equal (`host_categories`, `device_categories`), which args contain the name of the host (`[[host]]`, with the fields
+of `HostArg`), how many complete events it keeps (`event_limit`), and which keys outside the events show that it dropped
+some (`overflow_keys`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from traceconv.events.items import ITEMS_KEY, UNITS, Items
 from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, HostArg, MemoryMarkers, Rule, RuleSet, StepEnds
 from traceconv.normalize.trace.kernel_names import SHARED
 from traceconv.normalize.trace.steps import TIME_COLUMNS
+from traceconv.normalize.trace.tracks import DEVICE, HOST
 from traceconv.schema import table as table_schema
 
 _TEXT, _INTEGER, _BOOLEAN = "a string", "a 64-bit integer", "true or false"
@@ -68,9 +70,11 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     _ITEMS: lambda value: isinstance(value, dict) or (_CHECKS[_TABLES](value) and len(value) > 0),
 }
 _OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _INTEGER, "i64": _INTEGER, "bool": _BOOLEAN}
+#: Keys with categories whose events are on this side of a pid and tid that both use.
+SIDES = {"host_categories": HOST, "device_categories": DEVICE}
 _FILE_KEYS = {
     **dict.fromkeys(("title", "device_kind", "launch_arg"), _TEXT),
-    **dict.fromkeys(("launch_flows", "op_types", "instants", "overflow_keys"), _TEXTS),
+    **dict.fromkeys(("launch_flows", "op_types", "instants", "overflow_keys", *SIDES), _TEXTS),
     **dict.fromkeys(("detect", "memory", "step_ends"), _TABLE),
     "items": _ITEMS,
     **dict.fromkeys(("priority", "event_limit"), _INTEGER),
@@ -177,6 +181,7 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
             _event_limit(raw, where),
             raw.get("launch_arg"),
             tuple(raw.get("overflow_keys", ())),
+            {category: side for key, side in SIDES.items() for category in raw.get(key, ())},
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error

@@ -205,8 +205,13 @@ class SecondPass:
         return self.rules.launch_arg if self._slices.launches.is_empty else None
 
     @property
+    def share_ids(self) -> bool:
+        """Whether several processes use the same correlation IDs."""
+        return self._slices.launches.share_ids
+
+    @property
     def unclear_launches(self) -> int:
-        """The number of tasks whose launch is unknown because several calls or processes use their ID."""
+        """The number of tasks whose launch is unknown although calls have their ID."""
         return self._slices.launches.unclear
 
 

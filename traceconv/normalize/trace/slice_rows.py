@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -15,18 +16,21 @@ from traceconv.normalize.memory_budget import NumberedRows
 from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.rows import ColumnData, Nullable, row_batch, rows_from_tuples
 from traceconv.normalize.sort.spool import Spool
+from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.classify import DEFAULT, OP_COLUMNS, Op, RuleSet
+from traceconv.normalize.trace.column_builder import Numbers
 from traceconv.normalize.trace.complete_nesting import NO_PARENT, UNKNOWN
 from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.normalize.trace.end_events import durations, with_ends
 from traceconv.normalize.trace.first_pass import FirstPass
-from traceconv.normalize.trace.launches import Launches
+from traceconv.normalize.trace.launches import Launches, TaskBatch
 from traceconv.normalize.trace.rule_columns import RuleColumns, dictionary_of
 from traceconv.normalize.trace.shared_track_gaps import SharedTrackGaps
 from traceconv.normalize.trace.step_ends import EndedSteps
 from traceconv.normalize.trace.step_slices import StepFinder
 from traceconv.normalize.trace.steps import Steps
+from traceconv.normalize.trace.stream_owners import NO_ARG
 from traceconv.schema.dtypes import RecordArray
 
 _SHAPES = attrgetter(*OP_COLUMNS[1:])
@@ -43,8 +47,10 @@ class SliceRows:
         self._nested = nested
         self._codes = codes
         self._rule_columns = RuleColumns(self._rules, rules.filled_columns, first.tracks)
+        arg = rules.launch_arg
+        self._launch_arg = None if arg is None else ArgColumns({arg: (arg,)}, (arg,))
         self._steps: Steps | EndedSteps = Steps()
-        self.launches = Launches(first.tracks.process_id_of, self._calls)
+        self.launches = Launches(first.tracks, self._calls, self._call_args, self._launched)
         self._step_devices: set[tuple[int, int | None]] = set()
         self._ops = NumberedRows(first.budget, "op", Op)
         self._devices: set[int] = set()
@@ -145,7 +151,7 @@ class SliceRows:
             tracks = batch.column("track_id").to_numpy()
             self._add_launches(columns, tracks, start, steps, np.arange(count), of_api=True)
         else:
-            self._task(columns, batch, codes, nested, filled, start, count)
+            self._task(columns, batch, codes, nested, filled, start)
             columns["wait_ns"] = self._op_summary_waits(columns, start, start + dur_ns, no_dur)
         return columns
 
@@ -162,6 +168,31 @@ class SliceRows:
             dur_ns, no_dur = durations(batch, self._nested.take(batch.column("row").to_numpy()))
             step = np.where(steps.mask, -1, steps.values).astype(np.int64)
             yield start, step, batch.column("id").to_numpy(), np.where(no_dur, -1, dur_ns)
+
+    def _call_args(self) -> Iterator[tuple[Int64, Int64]]:
+        """Yield the IDs of calls, and what they share with the tasks that they launched."""
+        for batch, _ in self._spilled_for("api", "id", "row", "args"):
+            yield batch.column("id").to_numpy(), self._launch_args(batch)
+
+    def _launch_args(self, batch: pa.RecordBatch) -> Int64:
+        """Return what tasks and calls share with each other, NO_ARG if that is unknown."""
+        if self._launch_arg is None:
+            return np.full(batch.num_rows, NO_ARG)
+        [(_, found)] = self._launch_arg.read(batch.column("args"), None)
+        assert isinstance(found, Numbers)
+        return np.where(found.null, NO_ARG, found.values)
+
+    def _launched(self) -> Iterator[TaskBatch]:
+        """Yield the tasks as `Launches` needs them."""
+        for batch, codes in self._spilled_for("task"):
+            yield self._task_batch(batch, self._rule_columns.of_batch("task", batch, codes))
+
+    def _task_batch(self, batch: pa.RecordBatch, filled: Mapping[str, ColumnData]) -> TaskBatch:
+        ids, tracks, start_ns = (batch.column(name).to_numpy() for name in ("id", "track_id", "start_ns"))
+        correlation, known = _known(filled.get("correlation_id"), len(ids))
+        device, has_device = _known(filled.get("device_id"), len(ids))
+        device_id = np.where(has_device, device, -1)
+        return TaskBatch(ids, tracks, start_ns, correlation, known > 0, device_id, partial(self._launch_args, batch))
 
     def _add_launches(
         self,
@@ -198,12 +229,9 @@ class SliceRows:
         nested: RecordArray,
         filled: dict[str, ColumnData],
         start: Int64,
-        count: int,
     ) -> None:
         steps, of_device = self._steps_at(batch, start, tasks=True)
-        ids, tracks = (batch.column(name).to_numpy() for name in ("id", "track_id"))
-        correlation, has_correlation = _known(filled.get("correlation_id"), count)
-        found, launched = self.launches.look_up(ids, correlation, has_correlation > 0, tracks)
+        found, launched = self.launches.look_up(self._task_batch(batch, filled))
         columns["submit_ns"] = Nullable(launched["start_ns"], ~found)
         for name in ("api_id", "call_ns"):
             columns[name] = Nullable(launched[name], ~found | (launched[name] < 0))

@@ -9,11 +9,21 @@ import numpy as np
 
 from traceconv.base.arrays import NDArray
 from traceconv.events.trace import Label, NamedTrack, ReusedId, TrackName
+from traceconv.normalize.memory_budget import Budget
 from traceconv.normalize.tracks import Track, Tracks
+
+#: Sides of a pid and tid: those of a thread, or the numbers of a device and a stream. _BOTH: the first track with them
+#: is the device's, and there is another one for the host.
+HOST, DEVICE, _BOTH = 1, 2, 3
 
 
 class TraceTracks(Tracks):
     """Tracks by names and numbers of the source. `1` and `"1"` are the same."""
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        super().__init__(budget)
+        #: By track number: the side that it was first used for.
+        self._sides = bytearray()
 
     def process_of(self, pid: Label) -> int | None:
         """Return the ID of a process, None for no pid."""
@@ -27,15 +37,28 @@ class TraceTracks(Tracks):
         if process_id is not None:
             self._processes.change(process_id, **values)
 
-    def thread_of(self, pid: Label, tid: Label | NamedTrack) -> int:
-        """Return the track of a thread; without a tid, of the process's main thread, whose number is the pid."""
+    def thread_of(self, pid: Label, tid: Label | NamedTrack, side: int = 0) -> int:
+        """Return the track of a thread; without a tid, of the process's main thread, whose number is the pid.
+
+        side  HOST or DEVICE, if the event shows it; each side has a track of its own if both occur
+        """
         process_id = self.process_of(pid)
         if isinstance(tid, NamedTrack):
             return self._tracks.number((tid.kind, process_id, tid.key), tid.kind, process_id, None, tid.key)
         tid = pid if tid is None else tid
         tid_text = None if tid is None else str(tid)
         key = ("thread", process_id, tid if isinstance(tid, ReusedId) and tid != pid else tid_text)
-        return self._tracks.number(key, "thread", process_id, None, tid_text)
+        values = "thread", process_id, None, tid_text
+        number = self._tracks.number(key, *values)
+        if number >= len(self._sides):
+            self._sides.extend(bytes(number + 1))
+        first = self._sides[number]
+        if first in (0, side or first) and first != _BOTH:
+            self._sides[number] = first or side
+            return number
+        if first != HOST:
+            self._sides[number] = _BOTH
+        return number if first == _BOTH and side == DEVICE else self._tracks.number((*key, "other"), *values)
 
     def change_thread(self, pid: Label, tid: Label | NamedTrack, **values: object) -> None:
         """Set columns of a thread's track."""
@@ -93,6 +116,10 @@ class TraceTracks(Tracks):
     def process_id_of(self, track_id: int) -> int | None:
         """Return the process of a track."""
         return self._tracks.at(track_id).process_id
+
+    def pid_of(self, process_id: int) -> str:
+        """Return the source's pid of a process."""
+        return self._processes.at(process_id).pid_text
 
     def process_names(self) -> Iterator[str]:
         """Yield the names of processes that have one."""
