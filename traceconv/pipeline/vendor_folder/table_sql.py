@@ -1,4 +1,4 @@
-"""Steps, fusions and memory blocks from a vendor's CSV files, in SQL over temporary tables."""
+"""Steps, fusions and memory blocks from a vendor's CSV files: SQL (`table_sql.sql`) over temporary tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from traceconv.normalize.rows import rows_from_tuples
 from traceconv.normalize.trace.steps import NO_STEP, StepsOverTime, StepSpan
 from traceconv.pipeline.run_sql import RunSql
+from traceconv.store.sections import section
 
 STEP_COLUMNS = dict.fromkeys(
     ("id", "device_id", "model_id", "iteration", "fp_start_ns", "bp_end_ns", "end_ns"), "BIGINT"
@@ -32,40 +33,9 @@ def add_steps(target: RunSql) -> tuple[int, int]:
 
     Tasks that start within a new step on its device belong to it.
     """
-    _settle_devices_of_steps(target)
-    target.run_sql(
-        "CREATE OR REPLACE TEMP TABLE vendor_same_step AS "
-        "SELECT v.id, s.step_id, s.device_id FROM temp.vendor_step AS v "
-        "JOIN step AS s ON s.run_id = $run AND s.iteration = v.iteration "
-        "AND (s.device_id IS NULL OR v.device_id IS NULL OR s.device_id = v.device_id) "
-        "AND (s.model_id IS NULL OR v.model_id IS NULL OR s.model_id = v.model_id) "
-        "QUALIFY row_number() OVER (PARTITION BY v.id ORDER BY s.device_id, s.step_id) = 1 "
-        "AND row_number() OVER (PARTITION BY s.step_id, s.device_id ORDER BY v.id) = 1"
-    )
-    target.run_sql(
-        "UPDATE step SET model_id = coalesce(step.model_id, v.model_id), "
-        "device_id = coalesce(step.device_id, v.device_id), "
-        "fp_start_ns = coalesce(step.fp_start_ns, v.fp_start_ns), "
-        "bp_end_ns = coalesce(step.bp_end_ns, v.bp_end_ns), end_ns = coalesce(step.end_ns, v.end_ns) "
-        "FROM temp.vendor_same_step AS m JOIN temp.vendor_step AS v USING (id) "
-        "WHERE step.run_id = $run AND step.step_id = m.step_id AND step.device_id IS NOT DISTINCT FROM m.device_id"
-    )
-    target.run_sql(
-        "CREATE OR REPLACE TEMP TABLE vendor_new_step AS "
-        "SELECT (SELECT coalesce(max(step_id), 0) FROM step WHERE run_id = $run) "
-        "+ row_number() OVER (ORDER BY coalesce(fp_start_ns, end_ns), id) AS step_id, device_id, model_id, iteration, "
-        "fp_start_ns, bp_end_ns, end_ns FROM temp.vendor_step AS v "
-        "WHERE NOT EXISTS (FROM temp.vendor_same_step AS m WHERE m.id = v.id)"
-    )
-    added = target.number(
-        "INSERT INTO step (run_id, step_id, device_id, model_id, iteration, fp_start_ns, bp_end_ns, end_ns, "
-        "step_source) SELECT $run, *, 'csv' FROM temp.vendor_new_step"
-    )
-    target.run_sql(
-        "UPDATE task SET step_id = s.step_id FROM temp.vendor_new_step AS s WHERE task.run_id = $run "
-        "AND task.step_id IS NULL AND task.start_ns >= s.fp_start_ns AND task.start_ns < s.end_ns "
-        "AND (task.device_id IS NULL OR s.device_id IS NULL OR task.device_id = s.device_id)"
-    )
+    _run(target, "devices_of_steps", "same_steps", "complete_steps", "new_steps")
+    added = target.number(section(__name__, "add_steps"))
+    _run(target, "steps_of_tasks")
     return target.number("SELECT count(*) FROM temp.vendor_same_step"), added
 
 
@@ -74,37 +44,7 @@ def add_fusions(target: RunSql) -> None:
 
     A fusion that is listed for several devices is stored once.
     """
-    target.run_sql(
-        "CREATE OR REPLACE TEMP TABLE vendor_fused AS SELECT v.*, row_number() OVER (ORDER BY v.id) "
-        "+ (SELECT coalesce(max(fusion_id), 0) FROM fusion WHERE run_id = $run) AS fusion_id, o.op_id "
-        "FROM (FROM temp.vendor_fusion QUALIFY row_number() OVER ("
-        "PARTITION BY model_name, model_id, name, originals ORDER BY id) = 1) AS v "
-        "LEFT JOIN op AS o ON o.run_id = $run AND o.name = v.name "
-        "AND o.fusion_id IS NULL AND (o.model_id IS NULL OR v.model_id IS NULL OR o.model_id = v.model_id) "
-        "QUALIFY row_number() OVER (PARTITION BY v.id ORDER BY o.op_id) = 1"
-    )
-    target.run_sql(
-        "UPDATE temp.vendor_fused SET op_id = fresh.op_id FROM (SELECT id, row_number() OVER (ORDER BY id) "
-        "+ (SELECT coalesce(max(op_id), 0) FROM op WHERE run_id = $run) AS op_id FROM temp.vendor_fused "
-        "WHERE op_id IS NULL) AS fresh WHERE vendor_fused.id = fresh.id"
-    )
-    target.run_sql(
-        "INSERT INTO op (run_id, op_id, model_id, name) SELECT $run, op_id, model_id, name FROM temp.vendor_fused AS f "
-        "WHERE NOT EXISTS (FROM op AS o WHERE o.run_id = $run AND o.op_id = f.op_id)"
-    )
-    target.run_sql(
-        "UPDATE op SET fusion_id = f.fusion_id, model_name = coalesce(op.model_name, f.model_name), "
-        "input_bytes = f.input_bytes, output_bytes = f.output_bytes, weight_bytes = f.weight_bytes, "
-        "workspace_bytes = f.workspace_bytes FROM temp.vendor_fused AS f "
-        "WHERE op.run_id = $run AND op.op_id = f.op_id"
-    )
-    target.run_sql(
-        "INSERT INTO fusion (run_id, fusion_id, op_id, original_index, original_name) "
-        "SELECT $run, fusion_id, op_id, place - 1, trim(originals[place]) FROM ("
-        "SELECT fusion_id, op_id, originals, unnest(range(1, len(originals) + 1)) AS place FROM ("
-        "SELECT fusion_id, op_id, string_split(originals, ';') AS originals FROM temp.vendor_fused)) "
-        "WHERE trim(originals[place]) <> ''"
-    )
+    _run(target, "fused", "number_fused", "add_fused", "complete_fused", "add_fusions")
 
 
 def add_memory(target: RunSql) -> None:
@@ -112,61 +52,7 @@ def add_memory(target: RunSql) -> None:
 
     The allocator's totals after each allocation are kept for `add_held_memory`.
     """
-    target.run_sql(
-        "INSERT INTO op (run_id, op_id, name, op_type, op_type_source) SELECT $run, (SELECT coalesce(max(op_id), 0) "
-        "FROM op WHERE run_id = $run) + row_number() OVER (ORDER BY name), name, name, 'name' FROM ("
-        "SELECT DISTINCT name FROM temp.vendor_memory WHERE name IS NOT NULL) AS v "
-        "WHERE NOT EXISTS (FROM op AS o WHERE o.run_id = $run AND o.name = v.name AND o.op_type = v.name)"
-    )
-    target.run_sql(
-        "INSERT INTO memory (run_id, block_id, device_id, pool, kind, size_bytes, alloc_ns, free_ns, op_id) "
-        "SELECT $run, (SELECT coalesce(max(block_id), 0) FROM memory WHERE run_id = $run) "
-        "+ row_number() OVER (ORDER BY v.id), v.device_id, v.pool, 'block', v.size_bytes, v.alloc_ns, v.free_ns, "
-        "(SELECT min(o.op_id) FROM op AS o WHERE o.run_id = $run AND o.name = v.name AND o.op_type = v.name) "
-        "FROM temp.vendor_memory AS v"
-    )
-    target.run_sql(
-        "CREATE TEMP TABLE IF NOT EXISTS vendor_held (device_id BIGINT, pool VARCHAR, ns BIGINT, total_bytes BIGINT, "
-        "reserved_bytes BIGINT)"
-    )
-    target.run_sql(
-        "INSERT INTO temp.vendor_held SELECT device_id, pool, alloc_ns, total_bytes, reserved_bytes "
-        "FROM temp.vendor_memory WHERE alloc_ns IS NOT NULL"
-    )
-    add_devices(target)
-
-
-#: Bytes in each pool besides those of the listed blocks, at each time with a recorded total.
-_HELD = """
-WITH change AS (
-  SELECT device_id, pool, alloc_ns AS ns, size_bytes AS bytes, 1 AS allocs, 0 AS frees
-  FROM memory WHERE run_id = $run AND kind = 'block' AND alloc_ns IS NOT NULL
-  UNION ALL
-  SELECT device_id, pool, free_ns, -size_bytes, 0, 1
-  FROM memory WHERE run_id = $run AND kind = 'block' AND (free_ns >= alloc_ns OR alloc_ns IS NULL)
-), by_time AS (
-  SELECT device_id, pool, ns, sum(bytes) AS bytes, sum(allocs) AS allocs, sum(frees) AS frees
-  FROM change WHERE ns IS NOT NULL GROUP BY ALL
-), before AS (
-  SELECT device_id, pool, sum(size_bytes) AS bytes
-  FROM memory WHERE run_id = $run AND kind = 'block' AND alloc_ns IS NULL GROUP BY ALL
-), known AS (
-  SELECT m.device_id, m.pool, m.ns, m.allocs, m.frees, coalesce(b.bytes, 0)
-         + sum(m.bytes) OVER (PARTITION BY m.device_id, m.pool ORDER BY m.ns) AS bytes
-  FROM by_time AS m
-  LEFT JOIN before AS b ON b.device_id IS NOT DISTINCT FROM m.device_id AND b.pool IS NOT DISTINCT FROM m.pool
-), held AS (
-  SELECT k.device_id, k.pool, k.ns, max(h.total_bytes) - any_value(k.bytes) AS rest, max(h.reserved_bytes) AS reserved
-  FROM temp.vendor_held AS h
-  JOIN known AS k ON k.device_id IS NOT DISTINCT FROM h.device_id AND k.pool IS NOT DISTINCT FROM h.pool AND k.ns = h.ns
-  -- If a block is freed at the same time, the order is unknown.
-  WHERE k.frees = 0
-  GROUP BY k.device_id, k.pool, k.ns
-)
-SELECT device_id, pool, ns, {0}::BIGINT FROM held WHERE {0} IS NOT NULL
-QUALIFY lag({0}) OVER (PARTITION BY device_id, pool ORDER BY ns) IS DISTINCT FROM {0}
-ORDER BY device_id, pool, ns
-"""
+    _run(target, "add_ops", "add_memory", "held_table", "note_held", "add_devices")
 
 
 def add_held_memory(target: RunSql, coarse_bytes: int) -> None:
@@ -182,7 +68,7 @@ def add_held_memory(target: RunSql, coarse_bytes: int) -> None:
     # Both before any block is stored, since new blocks would count as listed ones.
     levels: dict[tuple[str, int | None, str | None], list[tuple[int, int]]] = {}
     for column, kind in (("rest", "block"), ("reserved", "segment")):
-        for device_id, pool, ns, held in target.fetch(_HELD.format(column)):
+        for device_id, pool, ns, held in target.fetch(section(__name__, "held", column=column)):
             levels.setdefault((kind, device_id, pool), []).append((ns, held))
     rows = [
         (device_id, pool, kind, size, alloc_ns, free_ns)
@@ -222,12 +108,7 @@ def _parts(levels: Iterable[tuple[int, int]], coarse_bytes: int) -> list[tuple[i
 
 def add_devices(target: RunSql) -> None:
     """Store devices that only blocks, steps or tracks name."""
-    target.run_sql(
-        "INSERT INTO device (run_id, device_id, kind) SELECT DISTINCT $run, device_id, 'NPU' FROM ("
-        "SELECT device_id FROM memory WHERE run_id = $run UNION SELECT device_id FROM step WHERE run_id = $run "
-        "UNION SELECT device_id FROM track WHERE run_id = $run) AS d WHERE device_id IS NOT NULL "
-        "AND NOT EXISTS (FROM device AS k WHERE k.run_id = $run AND k.device_id = d.device_id)"
-    )
+    _run(target, "add_devices")
 
 
 def settle_one_device(target: RunSql) -> None:
@@ -236,8 +117,8 @@ def settle_one_device(target: RunSql) -> None:
     if len(found) != 1:
         return
     for table, condition in (("task", "true"), ("step", "true"), ("track", "kind = 'stream'")):
-        unknown = f"run_id = $run AND device_id IS NULL AND {condition}"
-        target.run_sql(f"UPDATE {table} SET device_id = $device WHERE {unknown}", device=found[0][0])  # noqa: S608
+        sql = section(__name__, "set_device", table=table, condition=condition)
+        target.run_sql(sql, device=found[0][0])
 
 
 def settle_device_steps(target: RunSql) -> None:
@@ -245,13 +126,9 @@ def settle_device_steps(target: RunSql) -> None:
 
     In a timeline of several devices, the collectives of a device are in another process than its steps.
     """
-    _settle_devices_of_steps(target)
+    _run(target, "devices_of_steps")
     steps: dict[int, list[StepSpan]] = {}
-    for device_id, step_id, model_id, low_ns, high_ns in target.fetch(
-        "SELECT device_id, step_id, model_id, least(start_ns, fp_start_ns, bp_end_ns) AS low_ns, "
-        "greatest(fp_start_ns, bp_end_ns, end_ns) AS high_ns FROM step WHERE run_id = $run "
-        "AND step_source = 'slice' AND device_id IS NOT NULL ORDER BY low_ns, high_ns, step_id"
-    ):
+    for device_id, step_id, model_id, low_ns, high_ns in target.fetch(section(__name__, "marked_steps")):
         steps.setdefault(device_id, []).append(StepSpan(step_id, low_ns, high_ns, (device_id, model_id)))
     current = ((device_id, StepsOverTime(spans)) for device_id, spans in steps.items())
     batches = (
@@ -265,20 +142,10 @@ def settle_device_steps(target: RunSql) -> None:
         for device_id, over_time in current
     )
     target.writer.stage("vendor_current_step", batches, dict.fromkeys(("device_id", "from_ns", "step_id"), "BIGINT"))
-    target.run_sql(
-        "UPDATE task SET step_id = found.step_id FROM (SELECT t.id, s.step_id FROM ("
-        "SELECT id, device_id, start_ns FROM task WHERE run_id = $run AND step_id IS NULL) AS t "
-        "ASOF JOIN temp.vendor_current_step AS s ON s.device_id = t.device_id AND s.from_ns <= t.start_ns "
-        "WHERE s.step_id <> $none) AS found WHERE task.run_id = $run AND task.id = found.id",
-        none=NO_STEP,
-    )
+    target.run_sql(section(__name__, "marked_steps_of_tasks"), none=NO_STEP)
 
 
-def _settle_devices_of_steps(target: RunSql) -> None:
-    """Set the device of steps that the vendor's slices mark, if all of a step's tasks are on one device."""
-    target.run_sql(
-        "UPDATE step SET device_id = found.device_id FROM (SELECT step_id, min(device_id) AS device_id FROM task "
-        "WHERE run_id = $run AND step_id IS NOT NULL GROUP BY step_id HAVING count(DISTINCT device_id) = 1) AS found "
-        "WHERE step.run_id = $run AND step.step_id = found.step_id AND step.device_id IS NULL "
-        "AND step.step_source = 'slice'"
-    )
+def _run(target: RunSql, *names: str) -> None:
+    """Execute sections of the SQL."""
+    for name in names:
+        target.run_sql(section(__name__, name))
