@@ -119,15 +119,24 @@ def test_kineto(store: duckdb.DuckDBPyConnection, name: str) -> None:
     assert kinds[0] == kinds[1] > 0
 
 
+#: Args of ONNX Runtime with a list of tensors, [{"float": [1, 64]}].
+_TENSORS = ("input_type_shape", "output_type_shape")
+
+
 @pytest.mark.parametrize("store", ["real/onnxruntime/ort_profile_tiny_model.json"], indirect=True)
 def test_onnxruntime(store: duckdb.DuckDBPyConnection) -> None:
     events = events_of(REAL / "onnxruntime/ort_profile_tiny_model.json")
     nodes = [event for event in events if event["name"].endswith("_kernel_time")]
     assert writer(store) == "ONNX Runtime"
     assert op_totals(store) == totals(iter(nodes), lambda event: event["args"]["op_name"])
-    shapes = store.execute("SELECT input_shapes FROM op WHERE op_type = 'Conv'").fetchall()
-    first = next(event for event in nodes if event["args"]["op_name"] == "Conv")
-    assert [json.loads(text) for (text,) in shapes] == [first["args"]["input_type_shape"]]
+    columns = "input_shapes, input_dtypes, output_shapes, output_dtypes"
+    shapes = store.execute(f"SELECT {columns} FROM op WHERE op_type = 'Conv'").fetchall()
+    first = next(event["args"] for event in nodes if event["args"]["op_name"] == "Conv")
+    sides = [[(kind, dims) for one in first[key] for kind, dims in one.items()] for key in _TENSORS]
+    texts = [
+        (";".join(",".join(map(str, dims)) for _, dims in side), ";".join(kind for kind, _ in side)) for side in sides
+    ]
+    assert shapes == [(*texts[0], *texts[1])]
 
 
 @pytest.mark.parametrize("store", ["real/ascend/torch_npu_level1_rank1/trace_view.json"], indirect=True)

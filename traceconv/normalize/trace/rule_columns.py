@@ -14,7 +14,7 @@ from traceconv.normalize.trace.args import has_none
 from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.classify import OP_COLUMNS, Rule
 from traceconv.normalize.trace.column_builder import NUMBER_TYPES, Rows, Values, new_column, same
-from traceconv.normalize.trace.signature import SIGNATURE_COLUMNS, signature
+from traceconv.normalize.trace.signature import SIGNATURE_COLUMNS, of_tensors, signature
 from traceconv.normalize.trace.tracks import TraceTracks
 from traceconv.schema import table as table_schema
 
@@ -63,6 +63,9 @@ class RuleColumns:
                     columns[column].put(own, values)
             if rule.args:
                 for column, given in self._arg_columns(number, types).read(batch.column("args"), own):
+                    if column in SIGNATURE_COLUMNS and isinstance(given, Values):
+                        texts = [of_tensors(column, value) for value in given.distinct]
+                        given = Values(given.codes, texts)
                     columns[column].put(own, given)
         return {name: column.column() for name, column in columns.items()}
 

@@ -1,4 +1,7 @@
-"""Types of an op's tensors from one text, `T<768x3xf32>,|T<768xf16>` → shapes and data types of inputs and outputs."""
+"""Types of an op's tensors → shapes and data types of inputs and outputs.
+
+They are one text, `T<768x3xf32>,|T<768xf16>`, or a list for each side, `[{"float": [1, 64]}]`.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +31,15 @@ def signature(text: str) -> dict[str, str]:
             found[f"{side}_shapes"] = ";".join(shapes)
             found[f"{side}_dtypes"] = ";".join(tensor[2] for tensor in tensors)
     return found
+
+
+def of_tensors(column: str, value: object) -> object:
+    """Return the text of one of the columns from a list of tensors, None for none; any other value is unchanged."""
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        return value
+    tensors = [tensor for one in value for tensor in one.items()]
+    if not all(isinstance(shape, list) for _, shape in tensors):
+        return value
+    if column.endswith("_dtypes"):
+        return ";".join(dtype for dtype, _ in tensors) or None
+    return ";".join(",".join(map(str, shape)) for _, shape in tensors) if tensors else None
