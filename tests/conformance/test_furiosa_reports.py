@@ -107,6 +107,10 @@ def test_exported_tables_without_ids_have_the_same_times(name: str, tmp_path: Pa
         assert latency == tuple(entry["value"] for entry in PRINTED["summary"])
         found = store.execute("SELECT npu_total_ns, npu_run_ns FROM npu_execution").fetchall()
         assert sorted(found) == sorted((row["NPU Total"], row["NPU Run"]) for row in PRINTED["npu_executions"])
+        rows = store.execute("FROM npu_execution ORDER BY start_ns").fetchall()
+        last_ns = store.execute("SELECT max(start_ns) FROM npu_execution").fetchone()
+        parts = [store.execute(f"FROM npu_execution({side} := ?)", last_ns).fetchall() for side in ("to_ns", "from_ns")]
+        assert parts == [rows[:-1], rows[-1:]]
         found = store.execute("SELECT sum(count), sum(total_ns) FROM npu_operator").fetchone()
         assert found == (444, 432_536)
         found = store.execute("SELECT name, dur_ns FROM external_operator").fetchall()

@@ -29,9 +29,7 @@ WITH execution AS (
   SELECT r.run_id, r.id, r.trace_id, r.span_id, r.parent_span_id, r.correlation_id, r.track_id, r.pe_index,
          r.item_index, r.step_id, r.start_ns, r.dur_ns
   FROM "range" AS r
-  WHERE r.kind = 'execution' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
-    AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
-    AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
+  WHERE r.kind = 'execution' AND (run IS NULL OR r.run_id = run)
 ), summarised AS (
   SELECT o.run_id, o.op_id, o.executions_per_task FROM op AS o WHERE o.executions_per_task IS NOT NULL
 ), numbered AS (
@@ -59,7 +57,7 @@ WITH execution AS (
   WHERE e.correlation_id IS NULL
   GROUP BY t.run_id, e.id
 ), latest AS (
-  -- … otherwise, as in its exported tables, the execution that started last on that element.
+  -- … otherwise, as in its exported tables, the execution that started last on that element, wanted or not.
   SELECT t.run_id, e.id, sum(t.dur_ns) AS run_ns, count(t.dur_ns) AS operators
   FROM (SELECT * FROM unnumbered_task WHERE parent_span_id IS NULL) AS t
   ASOF JOIN (SELECT * FROM execution WHERE correlation_id IS NULL) AS e
@@ -82,4 +80,7 @@ SELECT e.run_id, e.id, e.trace_id, e.span_id, e.pe_index, e.item_index AS execut
        coalesce(o.operators, 0)::BIGINT AS operator_count
 FROM execution AS e
 LEFT JOIN operator AS o ON o.run_id = e.run_id AND o.id = e.id
+WHERE (step IS NULL OR e.step_id = step)
+  AND (first_step IS NULL OR e.step_id >= first_step) AND (last_step IS NULL OR e.step_id <= last_step)
+  AND (from_ns IS NULL OR e.start_ns >= from_ns) AND (to_ns IS NULL OR e.start_ns < to_ns)
 ORDER BY e.run_id, e.start_ns, e.pe_index, e.id
