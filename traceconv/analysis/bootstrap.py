@@ -55,12 +55,9 @@ class Resampled:
 def resample(base_windows: Int64, new_windows: Int64) -> Resampled:
     """Draw samples of both runs with replacement."""
     random = np.random.Generator(np.random.PCG64(_SEED))
-    counts = [_counts(random, len(windows)) if len(windows) > 1 else None for windows in (base_windows, new_windows)]
+    sizes = len(base_windows), len(new_windows)
+    counts = [random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) if n > 1 else None for n in sizes]
     return Resampled(counts[0], counts[1], base_windows, new_windows)
-
-
-def _counts(random: np.random.Generator, samples: int) -> Int64:
-    return random.multinomial(samples, np.full(samples, 1 / samples), size=_RESAMPLES)
 
 
 def _means(counts: Int64, sums: Int64, windows: Int64) -> Floats:

@@ -176,14 +176,10 @@ def op_labels(ops: Sequence[OpChange]) -> list[str]:
     """Return short names of ops with their first input shapes, which differ where these do."""
     names = [printable(op.name, LONGEST_NAME) for op in ops]
     different = distinct(names, _NAME_WIDTH, shortened)
-    labels = [f"{different[name]} {_shape(op)}".rstrip() for op, name in zip(ops, names, strict=True)]
+    shapes = [printable((op.new_shapes or op.base_shapes or "").split(";")[0], 100) for op in ops]
+    labels = [f"{different[name]} {shape}".rstrip() for name, shape in zip(names, shapes, strict=True)]
     short = distinct(labels, _OP_WIDTH, shortened)
     return [short[label] for label in labels]
-
-
-def _shape(op: OpChange) -> str:
-    """Return the first input shape."""
-    return printable((op.new_shapes or op.base_shapes or "").split(";")[0], 100)
 
 
 def _mark(op: OpChange) -> str:

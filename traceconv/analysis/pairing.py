@@ -91,10 +91,6 @@ def _name(*parts: str) -> _Signature:
     return signature
 
 
-def _kind(unit: Unit) -> Hashable:
-    return _kind_of(unit.op)
-
-
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """Units with the same signature are paired.
@@ -129,7 +125,7 @@ _RULES = (
     _Rule("sequence", _name("short"), at_place=True),
     _Rule("type and shape", _name("type", "shapes")),
     _Rule("short name", _name("short")),
-    _Rule("sequence", _kind, at_place=True),
+    _Rule("sequence", lambda unit: _kind_of(unit.op), at_place=True),
 )
 
 

@@ -224,7 +224,8 @@ def what_if(
         for step, before, after in zip(group, replayed, predicted, strict=True):
             found.append(StepChange(step, step.dur_ns, before[1] - before[0], after[1] - after[0]))
         measured = [(step.start_ns, step.end_ns) for step in group]
-        totals = [total + _total(spans) for total, spans in zip(totals, (measured, replayed, predicted), strict=True)]
+        for place, spans in enumerate((measured, replayed, predicted)):
+            totals[place] += max(end for _, end in spans) - min(start for start, _ in spans)
     span = {"start": min(step.start_ns for step in steps), "end": max(step.end_ns for step in steps)}
     [[tasks, unlaunched]] = connection.execute(_LAUNCHED, {"run": run_id, "device": device, **span}).fetchall()
     measured_ns, replayed_ns, predicted_ns = totals
@@ -289,10 +290,6 @@ def changed_delays(graph: Graph, change: Change, is_faster: Mask) -> Delays:
     if change.no_host_waits:
         edge_ns[np.isin(graph.edge_kinds, (SYNC, RECORDED_SYNC, COPY))] = _NEVER
     return replace(delays, delay_ns=delay_ns, edge_ns=edge_ns)
-
-
-def _total(spans: Sequence[tuple[int, int]]) -> int:
-    return max(end for _, end in spans) - min(start for start, _ in spans)
 
 
 def _spans(graph: Graph, steps: Sequence[Step], replays: Sequence[Int64]) -> Iterator[list[tuple[int, int]]]:

@@ -106,10 +106,6 @@ def _is_flag(value: object) -> bool:
     return type(value).__name__ in ("bool", "bool_")  # also numpy's
 
 
-def _is_number(value: object) -> bool:
-    return hasattr(value, "__float__") and not _is_flag(value)
-
-
 def _is_path(value: object) -> bool:
     return isinstance(value, (str, os.PathLike))
 
@@ -127,7 +123,7 @@ def _is_text(value: object) -> bool:
 _TYPES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "None": ("None", lambda value: value is None),
     "int": ("an integer", _is_integer),
-    "float": ("a number", _is_number),
+    "float": ("a number", lambda value: hasattr(value, "__float__") and not _is_flag(value)),
     "bool": ("True or False", _is_flag),
     "str": ("a string", _is_text),
     "PathLike": ("a path", _is_path),

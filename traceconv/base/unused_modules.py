@@ -50,10 +50,6 @@ class _MaskedArray:
     """The type of no array."""
 
 
-def _masked_arrays() -> dict[str, object]:
-    return {"MaskedArray": _MaskedArray, "is_masked": lambda _: False}
-
-
 def _linear_algebra() -> dict[str, object]:
     def function(name: str) -> Callable[..., Any]:
         return lambda *given, **named: getattr(_real("numpy.linalg"), name)(*given, **named)
@@ -68,17 +64,14 @@ def _duckdb_version() -> dict[str, object]:
     return {"__version__": found, "__duckdb_version__": found, "version": lambda: found, "build_info": dict}
 
 
-def _secrets() -> dict[str, object]:
-    return {"token_hex": lambda size=32: os.urandom(size).hex()}  # in names of DuckDB's relations
-
-
 #: Modules that others import but rarely use, and the names that they ask for in a command. Each takes 4 to 8 of the
 #: 260 ms of an ingest of one event: importlib.metadata for DuckDB's version, OpenSSL for secrets.
 _NAMES: dict[str, Callable[[], dict[str, object]]] = {
     "numpy.linalg": _linear_algebra,
-    "numpy.ma": _masked_arrays,
+    "numpy.ma": lambda: {"MaskedArray": _MaskedArray, "is_masked": lambda _: False},
     "duckdb._version": _duckdb_version,
-    "secrets": _secrets,
+    # In names of DuckDB's relations.
+    "secrets": lambda: {"token_hex": lambda size=32: os.urandom(size).hex()},
 }
 
 

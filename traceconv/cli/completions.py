@@ -122,8 +122,5 @@ def _plugins(group: str) -> list[str]:
 def _starting(names: Iterable[str], incomplete: str) -> list[str]:
     # A shell runs what is completed: names from a store with other characters would need quotes.
     safe = {name for name in names if all(c.isalnum() or c in "._-=/,@+" for c in name)}
-    return sorted((name for name in safe if name.startswith(incomplete)), key=_natural)
-
-
-def _natural(name: str) -> tuple[bool, int, str]:
-    return (not name.isdecimal(), int(name) if name.isdecimal() else 0, name)
+    fitting = [name for name in safe if name.startswith(incomplete)]
+    return sorted(fitting, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))

@@ -66,7 +66,9 @@ def write_sample(report: str, path: Path, form: str, output: Path | None, top: i
     if form == "json":
         write_lines([json_text(answer.to_dict())], output)
     elif form == "table":
-        width = _console_width() if output is None and sys.stdout.isatty() else _PLAIN_WIDTH
+        from rich.console import Console
+
+        width = Console().width if output is None and sys.stdout.isatty() else _PLAIN_WIDTH
         write_lines(_lines(answer, width), output)
     else:
         print_message(answer.title())
@@ -143,9 +145,3 @@ def _lines(answer: SampledAnswer, width: int) -> Iterator[str]:
     for _, line in lines(list(titles), cells, list(titles.values()), width, first=True):
         yield line
     yield from textwrap.wrap(answer.not_yet(), width)
-
-
-def _console_width() -> int:
-    from rich.console import Console
-
-    return Console().width

@@ -165,7 +165,7 @@ def _write(
         written[name] = doc
         size_bytes += counted.size_bytes
 
-    stamp = _stamp(start_ns or 0)
+    stamp = f"{datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=(start_ns or 0) // 10**9):%Y%m%d%H%M%S}"
     counts: dict[str, int] = {}
     omitted: dict[str, int] = {}
 
@@ -201,8 +201,3 @@ def _lines(connection: duckdb.DuckDBPyConnection, run_id: int, name: str) -> Ite
 def _write_texts(file: CountedFile, texts: Iterator[str]) -> None:
     for text in texts:
         file.write(text.encode())
-
-
-def _stamp(start_ns: int) -> str:
-    """Return a time in UTC as in msprof's file names."""
-    return f"{datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=start_ns // 10**9):%Y%m%d%H%M%S}"

@@ -128,7 +128,8 @@ class _Export:
         self.file.write(wire.packet(flags=1))
         self._metadata()
         if self.with_args:
-            self.file.write(_own_packet(HEADER, self._header()))
+            about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": PACKET_FORM, **self.plan.header()}
+            self.file.write(_own_packet(HEADER, json_text(about).encode()))
         self._clock()
         for descriptor in self.plan.descriptors:
             self.file.write(wire.packet(wire.bytes_field(wire.DESCRIPTOR, descriptor)))
@@ -168,10 +169,6 @@ class _Export:
         )
 
     # -- what only traceconv reads --
-
-    def _header(self) -> bytes:
-        about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": PACKET_FORM, **self.plan.header()}
-        return json_text(about).encode()
 
     def _tables(self, connection: duckdb.DuckDBPyConnection) -> Iterator[int]:
         """Write the rows of tables that viewers don't show, or show in another form; yield their numbers."""

@@ -75,7 +75,8 @@ class Export(NamedTuple):
         """Raise UsageError for the suffix of another kind of file, and for a device that the run does not have."""
         name = Path("" if output is None else output.name.removesuffix(".gz"))
         suffix = name.suffix.lower()
-        if self.suffixes is not None and suffix not in self.suffixes and suffix in _foreign_suffixes():
+        foreign = {suffix for export in EXPORTS for suffix in export.suffixes or ()}.union(_OTHER_SUFFIXES)
+        if self.suffixes is not None and suffix not in self.suffixes and suffix in foreign:
             raise UsageError(
                 f"{printable(str(output))}: export {self.name} writes {self.title}, not {suffix}; name it "
                 f"{printable(name.stem + self.suffixes[0])}"
@@ -212,10 +213,6 @@ Open the file at https://ui.perfetto.dev (it stays in your browser) or in Perfet
         suffixes=(".pftrace", ".perfetto-trace", ".pb"),
     ),
 )
-
-
-def _foreign_suffixes() -> set[str]:
-    return {suffix for export in EXPORTS for suffix in export.suffixes or ()}.union(_OTHER_SUFFIXES)
 
 
 def find_export(name: str) -> Export:

@@ -43,7 +43,9 @@ def exporting(
     same order each time. Raises InputError if the run has tasks without a start, StoreError if the store can't be read.
     """
     try:
-        if _has_no_starts(connection, run_id) and not (estimates and _is_static(connection, run_id)):
+        query = "SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1"
+        has_no_starts = connection.execute(query, [run_id]).fetchall()
+        if has_no_starts and not (estimates and _is_static(connection, run_id)):
             raise InputError(
                 f"run {run_id} has no timeline to export: its tasks have no start times, as in a static profile"
             )
@@ -52,11 +54,6 @@ def exporting(
             yield
     except duckdb.Error as error:
         raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
-
-
-def _has_no_starts(connection: duckdb.DuckDBPyConnection, run_id: int) -> bool:
-    query = "SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1"
-    return bool(connection.execute(query, [run_id]).fetchall())
 
 
 def _is_static(connection: duckdb.DuckDBPyConnection, run_id: int) -> bool:

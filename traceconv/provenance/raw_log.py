@@ -97,7 +97,8 @@ class RawLog:
             wanted["host_ns"] = int(start.values["host_ns"]) + dur_ns
         for source_id in self._stream_from(start.source_id):
             own = source_id == start.source_id
-            at = self._block_offset(source_id, start.sequence) if own else 0
+            block_id = (source_id << ORDINAL_BITS) + start.sequence
+            at = (self._sources.block_of(block_id).byte_offset or 0) if own else 0
             for block in self._blocks(source_id, at):
                 hits = self._hits(source_id, block, start.schema.name, wanted)
                 if own:
@@ -178,9 +179,6 @@ class RawLog:
             for one, row in of.items()
             if one >= source_id and row["format"] == of[source_id]["format"] and self._device(one) == device
         ]
-
-    def _block_offset(self, source_id: int, sequence: int) -> int:
-        return self._sources.block_of((source_id << ORDINAL_BITS) + sequence).byte_offset or 0
 
     def _blocks(self, source_id: int, start: int, end: int | None = None) -> Iterator[Block]:
         """Yield the intact blocks in a byte range of a file."""

@@ -74,12 +74,12 @@ def pretty(text: str) -> str:
     Short or deeply nested arrays and objects stay on one line. Malformed JSON is returned unchanged.
     """
     tokens: list[str] = _TOKEN.findall(text)
-    if "".join(tokens) != _squeezed(text):
+    if "".join(tokens) != re.sub(r'("(?:[^"\\]|\\.)*")|\s+', lambda match: match[1] or "", text):
         return text
     laid_out, indent, at = "", "", 0
     while at < len(tokens):
         token, end = tokens[at], _end(tokens, at)
-        flat = _flat(tokens[at:end])
+        flat = "".join(token + (" " if token in (",", ":") else "") for token in tokens[at:end])
         if len(flat) > _SHORT and token in ("{", "[") and len(indent) < _MAX_INDENT:
             indent += "  "
             laid_out += f"{token}\n{indent}"
@@ -101,14 +101,6 @@ def _end(tokens: list[str], at: int) -> int:
         if depth <= 0:
             return place + 1
     return len(tokens)
-
-
-def _flat(tokens: list[str]) -> str:
-    return "".join(token + (" " if token in (",", ":") else "") for token in tokens)
-
-
-def _squeezed(text: str) -> str:
-    return re.sub(r'("(?:[^"\\]|\\.)*")|\s+', lambda match: match[1] or "", text)
 
 
 def _title(row: Mapping[str, object]) -> str:

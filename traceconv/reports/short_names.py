@@ -23,38 +23,11 @@ _MANGLED_PART = re.compile(r"(L[a-z]n?[0-9]+E)|([0-9]{1,4})", re.ASCII)
 _PIECE = re.compile(r"[^\W\d_]+|\d+")
 _TOKEN = re.compile(r"[A-Za-z_]\w*|[0-9]+")
 #: Words of template arguments that don't show what a kernel does: types, and wrappers of PyTorch around a functor.
-_COMMON = frozenset(
-    [
-        "void",
-        "const",
-        "unsigned",
-        "signed",
-        "int",
-        "float",
-        "double",
-        "char",
-        "long",
-        "short",
-        "bool",
-        "half",
-        "lambda",
-        "operator",
-        "type",
-        "auto",
-        "true",
-        "false",
-        "Array",
-        "array",
-        "TensorIteratorBase",
-        "TensorIterator",
-        "gpu_kernel_impl",
-        "gpu_kernel_impl_nocast",
-        "ReduceOp",
-        "func_wrapper_t",
-        "OpaqueType",
-        "TensorListMetadata",
-    ]
-)
+_COMMON = frozenset([
+    "void", "const", "unsigned", "signed", "int", "float", "double", "char", "long", "short", "bool", "half",
+    "lambda", "operator", "type", "auto", "true", "false", "Array", "array", "TensorIteratorBase", "TensorIterator",
+    "gpu_kernel_impl", "gpu_kernel_impl_nocast", "ReduceOp", "func_wrapper_t", "OpaqueType", "TensorListMetadata",
+])  # fmt: skip
 
 
 def short_name(name: str) -> str:

@@ -148,7 +148,12 @@ class Body:
                 if not self.variants:
                     raise
         size = sum(values[name].size for name in names)
-        return min(self.variants.values(), key=lambda one: abs(_input_size(one) - size))
+
+        def distance(variant: Variant) -> int:
+            graph = variant.program.graph
+            return abs(sum(graph.tensors[name].count for name in graph.inputs) - size)
+
+        return min(self.variants.values(), key=distance)
 
     def lowered(
         self, tensors: Mapping[str, Tensor], constants: Mapping[str, Array], given: Mapping[str, Array] | None = None
@@ -289,8 +294,3 @@ def _shaped(types: Mapping[str, Tensor], name: str, value: Array) -> Tensor:
     """Return a tensor with the shape of a value; its type is the known one, since values of bfloat16 are fp32 here."""
     known = types.get(name)
     return Tensor(name, tuple(value.shape), elem_type_of(value.dtype) if known is None else known.elem_type)
-
-
-def _input_size(variant: Variant) -> int:
-    graph = variant.program.graph
-    return sum(graph.tensors[name].count for name in graph.inputs)

@@ -125,6 +125,12 @@ class CubePart:
     read_bytes: int
     written_bytes: int
 
+    @property
+    def l2_read_bytes(self) -> int:
+        """Bytes that all tiles read from L2."""
+        k_bytes = self.k_fractals * 32
+        return self.tiles * (ceil_div(self.m0 * k_bytes, self.work.reuse) + self.n0 * k_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class VectorPart:

@@ -87,8 +87,7 @@ def _cube_arithmetic(spec: DeviceSpec, part: CubePart) -> Counts:
 
 def _cube_traffic(part: CubePart) -> tuple[int, int, int, int]:
     """Return the bytes that the cubes read from and write to L2, and those from and to device memory."""
-    k_bytes = part.k_fractals * _FRACTAL_K_BYTES
-    read = part.tiles * (ceil_div(part.m0 * k_bytes, part.work.reuse) + part.n0 * k_bytes)
+    read = part.l2_read_bytes
     written = part.tiles * part.m0 * part.n0 * part.out_elem_bytes
     return read, written, min(read, part.read_bytes), min(written, part.written_bytes)
 

@@ -126,13 +126,8 @@ def op_work(spec: DeviceSpec, op: DeviceOp) -> Work:
 
 def _l2_bytes(cost: Cost) -> int:
     """Return the bytes that mte2 of all cores reads."""
-    moved = 0
-    if cost.cube is not None:
-        work, row_bytes = cost.cube.work, cost.cube.k_fractals * 32
-        moved += cost.cube.tiles * (ceil_div(cost.cube.m0 * row_bytes, work.reuse) + cost.cube.n0 * row_bytes)
-    if cost.vector is not None:
-        moved += cost.vector.work.in_bytes
-    return moved
+    of_cube = 0 if cost.cube is None else cost.cube.l2_read_bytes
+    return of_cube + (0 if cost.vector is None else cost.vector.work.in_bytes)
 
 
 def copy_work(spec: DeviceSpec, size_bytes: int, link: int) -> Work:

@@ -56,7 +56,11 @@ class Process:
         #: Runs with the same number form one step; None: each run is a step.
         self.step_group: int | None = None
         self.stream_spans = StreamSpans(self._new_id)
-        self.span_log = SpanLog(self.clock, self.ids.spans, CURRENT_SPAN, self._begin_thread, self._parent_span)
+        #: The last argument returns the open piece of a span in the only capture; 0 if it is not in its log.
+        self.span_log = SpanLog(
+            self.clock, self.ids.spans, CURRENT_SPAN, self._begin_thread,
+            lambda span_id: next((capture.parent(span_id) for capture in self.captures), 0),
+        )  # fmt: skip
         self._step_groups = itertools.count(1)
         self._reset()
 
@@ -316,10 +320,6 @@ class Process:
         for capture in self.captures:
             capture.recorder.describe_new_thread(thread_id)
         return thread_id
-
-    def _parent_span(self, span_id: int) -> int:
-        """Return the open piece of a span in the only capture; 0 if it is not in its log."""
-        return next((capture.parent(span_id) for capture in self.captures), 0)
 
     def stream_span_begin(self, stream: object, name: str, args: str, cut: bool) -> StreamSpan:
         """Begin a span on a stream, given by number, name or a `Stream`. Raises UsageError when it is ambiguous."""

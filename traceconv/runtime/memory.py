@@ -67,13 +67,13 @@ class Allocator:
 
     log     gets every change, as the fields of a `MemoryEvent`: making one takes as long as logging it
     ids     numbers blocks and segments: one source for all devices of a capture
-    wanted  returns whether changes are logged at present; None: always
+    wanted  returns whether changes are logged at present
     """
 
     capacity_bytes: int
     log: Callable[..., object]
     ids: Iterator[int] = field(default_factory=lambda: count(1))
-    wanted: Callable[[], bool] | None = None
+    wanted: Callable[[], bool] = lambda: True
     used_bytes: int = 0
     reserved_bytes: int = 0
     _free: dict[str, list[Block]] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Allocator:
         block.block_id = next(self.ids)
         block.origin = origin
         self.used_bytes += size
-        if self.wanted is None or self.wanted():
+        if self.wanted():
             self.log(now_ns, block.block_id, block.address, size, self.used_bytes, self.reserved_bytes, origin)
         return block
 
@@ -111,7 +111,7 @@ class Allocator:
         """Free a block: it merges with free neighbours and is available to its pool."""
         block_id, block.block_id = block.block_id, 0
         self.used_bytes -= block.size_bytes
-        if self.wanted is None or self.wanted():
+        if self.wanted():
             origin = self._frees[block.pool]
             self.log(
                 now_ns, block_id, block.address, block.size_bytes, self.used_bytes, self.reserved_bytes, origin
@@ -176,6 +176,6 @@ class Allocator:
             following.next.previous = block
 
     def _log_segment(self, event: str, now_ns: int, segment_id: int, block: Block, size: int) -> None:
-        if self.wanted is None or self.wanted():
+        if self.wanted():
             origin = Origin(event, "segment", block.pool)
             self.log(now_ns, segment_id, block.address, size, self.used_bytes, self.reserved_bytes, origin)

@@ -28,7 +28,7 @@ class RangeLog:
         self._host = host
         self._device = device
         self._ids = ids
-        self._parent = parent or self._last_label
+        self._parent = parent or (lambda: self._open[-1] if self._open else 0)
         self._open: list[int] = []
 
     @contextmanager
@@ -77,9 +77,6 @@ class RangeLog:
         )  # fmt: skip
         log.range_begin(begin, run.span_id)
         log.range_end(end_ns, span_id, thread_id, "execution")
-
-    def _last_label(self) -> int:
-        return self._open[-1] if self._open else 0
 
     def modules(self, thread: HostThread, run: Run) -> Callable[[int, tuple[str, ...]], None]:
         """Return `Modules.change` for a run on a thread."""

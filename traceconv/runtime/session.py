@@ -77,11 +77,13 @@ class Session:
         self._device = device
         self._ids = ids or CaptureIds()
         self._truth = truth
-        self._event_store = host.recorder.store
+        store = host.recorder.store
         self._fetch = tuple(fetch)
         self._plan = schedule(model.program, model.spec, self._fetch)
         log = host.recorder.memory_log(device.device_id) if truth is None else self._log_memory
-        self._memory = Allocator(model.spec.memory_bytes, log, self._ids.blocks, self._memory_is_logged)
+        self._memory = Allocator(
+            model.spec.memory_bytes, log, self._ids.blocks, lambda: store.memory_on or truth is not None
+        )
         self._launcher = Launcher(model.program, self._plan, host, device, self._memory, truth)
         self._ranges = RangeLog(host, device, self._ids, parent)
         self.marks = StepMarks(host.recorder, device, self._ids)
@@ -139,9 +141,6 @@ class Session:
         for done in range(0, total, _WEIGHT_CHUNK_BYTES):
             self._launcher.weights(min(_WEIGHT_CHUNK_BYTES, total - done), loading)
         self._synchronize(self._plan.copy_in, NONE32)
-
-    def _memory_is_logged(self) -> bool:
-        return self._event_store.memory_on or self._truth is not None
 
     def _log_rest(self) -> None:
         """Log what was only collected so far, for speed. Called before a run continues or ends."""

@@ -58,7 +58,7 @@ def find_model(text: str) -> FoundModel:
     """
     path = Path(text)
     if path.is_file():
-        return FoundModel(_plain_name(path), _read(path))
+        return FoundModel(re.sub(r"[^\w.+-]+", "_", path.stem) or "model", _read(path))
     if text in BUILT_MODELS:
         return FoundModel(text, BUILT_MODELS[text]())
     if text in LIGHT_MODELS:
@@ -74,10 +74,6 @@ def find_model(text: str) -> FoundModel:
     known = model_names()
     hint = suggestion(text, known) or f" Known names: {', '.join(known)}."
     raise ModelError(f"{printable(text)} is neither a file nor the name of a model.{hint}")
-
-
-def _plain_name(path: Path) -> str:
-    return re.sub(r"[^\w.+-]+", "_", path.stem) or "model"
 
 
 def _read(path: Path) -> onnx.ModelProto:

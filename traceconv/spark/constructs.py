@@ -160,11 +160,6 @@ def _wide(node: Node) -> Node:
     return exp.cast(node.copy(), _WIDE)
 
 
-def _sum(node: Node) -> Node:
-    """Sums of integers are exact; those of doubles depend on the order of the rows."""
-    return exp.Sum(this=_wide(node.this))
-
-
 def _as_double(node: Node) -> Node:
     kind = _kind(node.unnest())
     if kind in _REALS:
@@ -436,7 +431,8 @@ _REWRITTEN: Mapping[type[exp.Expr], Callable[[Node], Node]] = {
     exp.RegexpLike: _pattern,
     exp.RegexpReplace: _replaced,
     exp.Select: _generated,
-    exp.Sum: _sum,
+    # Sums of integers are exact; those of doubles depend on the order of the rows.
+    exp.Sum: lambda node: exp.Sum(this=_wide(node.this)),
     exp.TryCast: _cast,
     exp.Union: _all,
 }

@@ -26,7 +26,6 @@ from traceconv.lake.views import usable_lake
 from traceconv.reports.catalog import Report
 from traceconv.reports.question import Question
 from traceconv.schema import tables
-from traceconv.schema.model import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -255,7 +254,8 @@ def _create_views(session: Any, lake: Lake, names: Collection[str]) -> None:
         else:
             root = lake.folder.spark_path
             # Partitions are texts, also keys that look like numbers.
-            reader = session.read.schema(f"{_declared(columns)}, `group` STRING, run STRING").option("basePath", root)
+            declared = ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in columns)
+            reader = session.read.schema(f"{declared}, `group` STRING, run STRING").option("basePath", root)
             reader.parquet(*(f"{root}/{path}" for path in files)).createOrReplaceTempView("traceconv_rows")
             listed = ", ".join(f"r.`{column.name}`" for column in columns)
             frame = session.sql(
@@ -272,7 +272,3 @@ def _local_frame(session: Any, rows: Sequence[Mapping[str, object]], types: Mapp
     arrow = {"i32": pa.int32(), "i64": pa.int64(), "bool": pa.bool_(), "str": pa.string(), "json": pa.string()}
     schema = pa.schema([(name, arrow[kind]) for name, kind in types.items()])
     return session.createDataFrame(pa.Table.from_pylist(list(rows), schema))
-
-
-def _declared(columns: Sequence[Column]) -> str:
-    return ", ".join(f"`{column.name}` {_TYPES[column.type]}" for column in columns)

@@ -9,7 +9,7 @@ import onnx
 from traceconv.base.errors import ModelError, printable
 from traceconv.runtime.graph import FLOATS, Graph, Node
 from traceconv.runtime.training.forms import is_parameter
-from traceconv.runtime.training.gradient import Gradient, NoRule, Same, Site
+from traceconv.runtime.training.gradient import NoRule, Same, Site
 from traceconv.runtime.training.rules import RULES
 
 #: Weights of quantized ops: op type → indices of its inputs.
@@ -89,7 +89,7 @@ def _why_not(graph: Graph, node: Node, places: tuple[int, ...], opset: int) -> s
         made = rule(site)
     except NoRule as why:
         return f" with {why}"
-    covered = {one.wrt if isinstance(one, Same) else place for one in made for place in _places(one)}
+    covered = {place for one in made for place in ((one.wrt,) if isinstance(one, Same) else one.wrt)}
     return None if covered >= set(places) else " with respect to one of its operands"
 
 
@@ -124,7 +124,3 @@ def leading_to(graph: Graph, name: str) -> list[Node]:
             found.append(node)
             needed.update(node.inputs)
     return found[::-1]
-
-
-def _places(step: Gradient | Same) -> tuple[int, ...]:
-    return (step.wrt,) if isinstance(step, Same) else step.wrt

@@ -47,21 +47,9 @@ def _gelu(node: Node, x: Values, y: Values, dy: Values) -> Values:
     return exact
 
 
-def _elu(node: Node, x: Values, y: Values, dy: Values) -> Values:
-    return np.where(x > 0, dy, dy * (y + node.float("alpha", 1.0)))
-
-
 def _selu(node: Node, x: Values, y: Values, dy: Values) -> Values:
     alpha, gamma = node.float("alpha", _SELU[0]), node.float("gamma", _SELU[1])
     return np.where(x > 0, dy * gamma, dy * (y + gamma * alpha))
-
-
-def _hard_sigmoid(node: Node, x: Values, y: Values, dy: Values) -> Values:
-    return np.where((y > 0) & (y < 1), dy * node.float("alpha", 0.2), np.zeros_like(dy))
-
-
-def _hard_swish(node: Node, x: Values, y: Values, dy: Values) -> Values:
-    return np.where(x <= -3, np.zeros_like(dy), np.where(x >= 3, dy, dy * (x / 3.0 + 0.5)))
 
 
 def _mish(node: Node, x: Values, y: Values, dy: Values) -> Values:
@@ -76,12 +64,18 @@ Slope = Callable[[Node, Values, Values, Values], Values]
 _UNARY: dict[str, tuple[str, str, Slope, int, int]] = {
     "Abs": ("AbsGrad", "x", lambda n, x, y, dy: dy * np.sign(x), 2, 2),
     "Cos": ("CosGrad", "x", lambda n, x, y, dy: -dy * np.sin(x), 13, 3),
-    "Elu": ("EluGrad", "xy", _elu, 4, 3),
+    "Elu": ("EluGrad", "xy", lambda n, x, y, dy: np.where(x > 0, dy, dy * (y + n.float("alpha", 1.0))), 4, 3),
     "Erf": ("ErfGrad", "x", lambda n, x, y, dy: dy * (2.0 / math.sqrt(math.pi)) * np.exp(-x * x), 9, 4),
     "Exp": ("ExpGrad", "y", lambda n, x, y, dy: dy * y, 1, 1),
     "Gelu": ("GeluGrad", "x", _gelu, 20, 12),
-    "HardSigmoid": ("HardSigmoidGrad", "y", _hard_sigmoid, 3, 2),
-    "HardSwish": ("HardSwishGrad", "x", _hard_swish, 5, 4),
+    "HardSigmoid": (
+        "HardSigmoidGrad", "y",
+        lambda n, x, y, dy: np.where((y > 0) & (y < 1), dy * n.float("alpha", 0.2), np.zeros_like(dy)), 3, 2,
+    ),
+    "HardSwish": (
+        "HardSwishGrad", "x",
+        lambda n, x, y, dy: np.where(x <= -3, np.zeros_like(dy), np.where(x >= 3, dy, dy * (x / 3.0 + 0.5))), 5, 4,
+    ),
     "LeakyRelu": (
         "LeakyReluGrad", "x", lambda n, x, y, dy: np.where(x > 0, dy, dy * n.float("alpha", 0.01)), 2, 2
     ),

@@ -183,10 +183,6 @@ def _gather(site: Site) -> list[Gradient | Same]:
     return [Gradient(op_type, (index.name, site.dy), (0,), compute, VectorUse(2, 1, scattered=True))]
 
 
-def _expand(site: Site) -> list[Gradient | Same]:
-    return [passed_on(site, 0, "ReduceSumD")]
-
-
 def _view(site: Site) -> list[Gradient | Same]:
     return [Same(0)]
 
@@ -194,7 +190,7 @@ def _view(site: Site) -> list[Gradient | Same]:
 RULES: dict[str, Rule] = {
     "AveragePool": _average_pool,
     "Concat": _concat,
-    "Expand": _expand,
+    "Expand": lambda site: [passed_on(site, 0, "ReduceSumD")],
     "Flatten": _view,
     "Gather": _gather,
     "GlobalAveragePool": _reduce,
