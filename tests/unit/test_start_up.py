@@ -17,7 +17,6 @@ from traceconv._version import __version__
 HEAVY = ("duckdb", "pyarrow", "numpy", "onnx", "onnxruntime")
 COMMANDS = (
     "",
-    "record",
     "ingest",
     "report",
     "query",
@@ -26,6 +25,7 @@ COMMANDS = (
     "analyze",
     "analyze critical-path",
     "analyze what-if",
+    "timeline",
     "export",
     "export chrome",
     "runs",
@@ -38,12 +38,14 @@ COMMANDS = (
     "lake report",
     "lake query",
     "schema",
+    "record",
     "model",
     "op-profile",
     "info",
     "dump",
     "verify",
     "why",
+    "mcp",
 )
 
 _PROGRAM = """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from traceconv.analysis.comparison import Change, Comparison
 from traceconv.analysis.comparison_text import heading, op_labels, ops_table, signed
 from traceconv.reports.html_document import end, filter_field, head, text
-from traceconv.reports.render import Table, headings, human_rows, is_number
+from traceconv.reports.render import Table, aligned_headings, human_rows
 from traceconv.reports.result import html_table
 from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit
 from traceconv.reports.values import human_duration
@@ -105,7 +105,7 @@ def _waterfall(bars: Sequence[_Bar], unit: str) -> str:
 
 def _ops(comparison: Comparison, top: int) -> str:
     table = ops_table(comparison)
-    rows = [row for batch in table.batches for row in batch]
+    rows = table.rows()
     names = [*_FIRST, *(name for name in table.names if name not in _FIRST)]
     places = [table.names.index(name) for name in names]
     places = [place for place in places if any(row[place] not in (None, "") for row in rows)]
@@ -113,7 +113,7 @@ def _ops(comparison: Comparison, top: int) -> str:
     shown = [[row[place] for place in places] for row in rows[:top]]
     if not shown:
         return ""
-    numbers = dict(zip(headings(columns), map(is_number, columns), strict=True))
-    made = html_table("", numbers, human_rows(Table(columns, ()), shown), values=shown, measure="change")
+    cells = human_rows(Table(columns, ()), shown)
+    made = html_table("", aligned_headings(columns), cells, values=shown, measure="change")
     left = f"<p>{len(rows) - top:,} more ops with smaller changes</p>" if len(rows) > top else ""
     return f'<details id="ops" open><summary>{len(shown):,} ops</summary>{made}{left}</details>'

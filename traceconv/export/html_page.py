@@ -38,7 +38,7 @@ from traceconv.reports.fetch import reading
 from traceconv.reports.html_document import end, filter_field, head, text
 from traceconv.reports.no_rows import why_empty
 from traceconv.reports.question import Question
-from traceconv.reports.render import Row, Table, headings, human_rows, is_number
+from traceconv.reports.render import Row, Table, aligned_headings, human_rows
 from traceconv.reports.result import html_table
 from traceconv.reports.run import answer
 from traceconv.reports.run_choice import run_origins
@@ -180,10 +180,9 @@ def _answer(connection: duckdb.DuckDBPyConnection, run_id: int, report: Report, 
         rows = known + [row for row in rows if row[-1] is None]
     rows = [row[: len(shown)] for row in rows[:top]]
     cells = human_rows(Table(shown, (), run_origins(connection, (run_id,))), rows)
-    names = headings(shown)
-    numbers = dict(zip(names, map(is_number, shown), strict=True))
-    bars_of = next((name for name, column in zip(names, shown, strict=True) if column in measure), None)
-    table = html_table("", numbers, cells, values=rows, measure=bars_of)
+    titles = aligned_headings(shown)
+    bars_of = next((title for title, column in zip(titles, shown, strict=True) if column in measure), None)
+    table = html_table("", titles, cells, values=rows, measure=bars_of)
     return _Answer(report, table, len(rows), more)
 
 

@@ -27,7 +27,7 @@ from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_columns import columns_packet, packed
 from traceconv.export.perfetto_flows import EventFlows, Flows
 from traceconv.export.perfetto_texts import Texts
-from traceconv.export.perfetto_tracks import TrackPlan, make_plan
+from traceconv.export.perfetto_tracks import TrackPlan
 from traceconv.export.record_file import RecordFile, in_turn, record_file
 from traceconv.export.record_kinds import Kind
 from traceconv.export.registry import Written
@@ -87,7 +87,7 @@ def export_perfetto(
             with record_file(counted) as records:
                 found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}))
                 find_lanes(connection, sources)
-                plan = make_plan(connection, run_id, sources)
+                plan = TrackPlan(connection, run_id, sources)
                 export = _Export(connection, run_id, sources, timeless, plan, found, records, args, device is not None)
                 export.write()
             return Written(export.rows, counted.size_bytes, export.omitted)

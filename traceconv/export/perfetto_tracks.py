@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 
 import duckdb
@@ -18,7 +17,7 @@ import pyarrow as pa
 from traceconv.base.arrays import NDArray
 from traceconv.base.errors import StoreError
 from traceconv.base.int64 import Int64
-from traceconv.export.chrome_layout import DEVICE_TABLES, Layout, Thread, make_layout
+from traceconv.export.chrome_layout import DEVICE_TABLES, Thread, make_layout
 from traceconv.export.load_counters import LoadCounter, allocations, load_counters, running_sums
 from traceconv.export.perfetto_records import bytes_field, number_field
 from traceconv.export.timeline import SLICE_TABLES, device_memory
@@ -32,17 +31,22 @@ _UUID, _NAME, _PROCESS, _THREAD, _PARENT, _COUNTER, _ORDERING, _RANK = 1, 2, 3, 
 _UNITS = {"ns": 1, "count": 2, "bytes": 3, "byte": 3}
 
 
-@dataclass(slots=True)
 class TrackPlan:
-    """The descriptors of all tracks, and the track IDs by the rows on them."""
+    """The descriptors of all tracks of a run, and the track IDs by the rows on them."""
 
-    layout: Layout
-    descriptors: list[bytes] = field(default_factory=list)
-    _by_place: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    _steps: dict[tuple[int | None, int], int] = field(default_factory=dict)
-    _counters: dict[tuple[int, str | None], int] = field(default_factory=dict)
-    _memory: dict[tuple[int | None, str], int] = field(default_factory=dict)
-    _load: list[tuple[int, LoadCounter]] = field(default_factory=list)
+    def __init__(self, connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> None:
+        """`sources` are FROM clauses of the rows to export, by table."""
+        self.layout = make_layout(connection, run_id, sources)
+        self.descriptors: list[bytes] = []
+        threads = self.layout.threads
+        self._uuids = count(max((thread.tid for thread in threads), default=0) + 1)
+        self._add_processes()
+        self._add_threads()
+        self._by_place = {source: self._places(source) for source in ("task", "api", "range", "marker")}
+        self._counters = self._add_counters(connection, sources["counter"])
+        self._memory = self._add_memory(connection, device_memory(run_id, sources["memory"]))
+        self._load = self._add_load(connection, run_id, sources)
+        self._steps = {(thread.track_id, thread.lane): thread.tid for thread in threads if thread.source == "step"}
 
     def header(self) -> dict[str, object]:
         """Return what the header of the trace contains: the rows of small tables, and the tracks of slices."""
@@ -76,12 +80,10 @@ class TrackPlan:
 
     def memory(self, connection: duckdb.DuckDBPyConnection, source: str) -> Iterator[tuple[Int64, Int64, Int64]]:
         """Yield the bytes in blocks (used) and segments (reserved) of devices over time: tracks, times, values."""
-        for (device, title), uuid in self._memory.items():
-            kind = "block" if title == "used" else "segment"
+        for (device, kind), uuid in self._memory.items():
             same = "IS NULL" if device is None else f"= {device}"
             blocks = f"(SELECT * FROM {source} WHERE kind = '{kind}' AND device_id {same})"
-            first = f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {source})"
-            for times, used in running_sums(connection, allocations(blocks, ("size_bytes",), first)):
+            for times, used in running_sums(connection, allocations(blocks, ("size_bytes",), _first_ns(source))):
                 yield np.full(len(times), uuid, np.int64), times, used
 
     def load(self, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64, pa.Array]]:
@@ -91,52 +93,36 @@ class TrackPlan:
                 if batch.num_rows:
                     yield np.full(batch.num_rows, uuid, np.int64), batch.column(0).to_numpy(), batch.column(1)
 
+    def _add_processes(self) -> None:
+        used = {thread.pid for thread in self.layout.threads if thread.layer != "unbound"}
+        for process in self.layout.processes:
+            if process.pid in used:
+                about = (
+                    number_field(1, process.pid) + number_field(3, process.pid) + bytes_field(6, process.name.encode())
+                )
+                self.descriptors.append(
+                    number_field(_UUID, process.pid)
+                    + bytes_field(_PROCESS, about)
+                    + number_field(_ORDERING, _EXPLICIT_ORDER)
+                )
 
-def make_plan(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> TrackPlan:
-    """Lay out the tracks of a run. `sources` are FROM clauses of the rows to export, by table."""
-    layout = make_layout(connection, run_id, sources)
-    plan = TrackPlan(layout)
-    used = {thread.pid for thread in layout.threads if thread.layer != "unbound"}
-    for process in layout.processes:
-        if process.pid in used:
-            about = number_field(1, process.pid) + number_field(3, process.pid) + bytes_field(6, process.name.encode())
-            plan.descriptors.append(
-                number_field(_UUID, process.pid)
-                + bytes_field(_PROCESS, about)
-                + number_field(_ORDERING, _EXPLICIT_ORDER)
-            )
-    kinds = {row["track_id"]: row.get("kind") for row in layout.tables["track"]}
-    uuids = count(max((thread.tid for thread in layout.threads), default=0) + 1)
-    hosts = {(thread.source, thread.track_id): thread for thread in layout.threads if not thread.lane}
-    for thread in layout.threads:
-        if thread.layer == "unbound" or thread.source in ("counter", "memory") or thread.shared:
-            continue
-        if thread.layer != "device" and kinds.get(thread.track_id) == "thread" and not thread.lane:
-            about = number_field(1, thread.pid) + number_field(2, thread.tid) + bytes_field(5, thread.name.encode())
-            plan.descriptors.append(number_field(_UUID, thread.tid) + bytes_field(_THREAD, about))
-            continue
-        host = hosts[thread.source, thread.track_id]
-        plan.descriptors.append(_named(thread.tid, host.name, thread.pid, thread.tid))
-    _place_slices(plan, layout)
-    _place_counters(plan, layout, connection, sources["counter"], uuids)
-    _place_memory(plan, layout, connection, run_id, sources["memory"], uuids)
-    first = f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {sources['memory']})"
-    for counter, thread in load_counters(connection, run_id, sources, layout, first):
-        uuid = next(uuids)
-        plan._load.append((uuid, counter))
-        plan.descriptors.append(_counter(uuid, counter.name, thread, counter.unit))
-    plan._steps.update({(t.track_id, t.lane): t.tid for t in layout.threads if t.source == "step"})
-    return plan
+    def _add_threads(self) -> None:
+        """Add the tracks of slices, markers and steps."""
+        kinds = {row["track_id"]: row.get("kind") for row in self.layout.tables["track"]}
+        hosts = {(thread.source, thread.track_id): thread for thread in self.layout.threads if not thread.lane}
+        for thread in self.layout.threads:
+            if thread.layer == "unbound" or thread.source in ("counter", "memory") or thread.shared:
+                continue
+            if thread.layer != "device" and kinds.get(thread.track_id) == "thread" and not thread.lane:
+                about = number_field(1, thread.pid) + number_field(2, thread.tid) + bytes_field(5, thread.name.encode())
+                self.descriptors.append(number_field(_UUID, thread.tid) + bytes_field(_THREAD, about))
+                continue
+            host = hosts[thread.source, thread.track_id]
+            self.descriptors.append(_named(thread.tid, host.name, thread.pid, thread.tid))
 
-
-def _named(uuid: int, name: str, parent: int, rank: int, more: bytes = b"") -> bytes:
-    about = number_field(_UUID, uuid) + bytes_field(_NAME, name.encode()) + number_field(_PARENT, parent)
-    return about + number_field(_RANK, rank) + more
-
-
-def _place_slices(plan: TrackPlan, layout: Layout) -> None:
-    for source in ("task", "api", "range", "marker"):
-        threads = [thread for thread in layout.threads if thread.source == source and thread.track_id is not None]
+    def _places(self, source: str) -> NDArray[np.int64]:
+        """Return the tracks of a table's slices by track_id and lane."""
+        threads = [thread for thread in self.layout.threads if thread.source == source and thread.track_id is not None]
         tracks = [thread.track_id or 0 for thread in threads]
         lanes = max((thread.lane for thread in threads), default=0) + 1
         if tracks and not 0 <= min(tracks) <= max(tracks) < _MOST_PLACES // lanes:
@@ -145,46 +131,51 @@ def _place_slices(plan: TrackPlan, layout: Layout) -> None:
         places = np.zeros((max(tracks, default=0) + 1, lanes), np.int64)
         for thread in threads:
             places[thread.track_id, thread.lane] = thread.tid
-        plan._by_place[source] = places
+        return places
+
+    def _add_counters(self, connection: duckdb.DuckDBPyConnection, source: str) -> dict[tuple[int, str | None], int]:
+        """Add the tracks of recorded counters; return them by track_id and series."""
+        threads = {thread.track_id: thread for thread in self.layout.threads if thread.source == "counter"}
+        rows = {row["track_id"]: row for row in self.layout.tables["track"]}
+        found = connection.execute(f"SELECT DISTINCT track_id, series FROM {source} ORDER BY ALL").fetchall()
+        counts = Counter(track for track, _ in found)
+        tracks = {}
+        for track, series in found:
+            thread, row = threads[track], rows.get(track, {})
+            name = str(row.get("name") or thread.name)
+            if series is not None and (counts[track] > 1 or series != "value"):
+                name = f"{name} {series}"
+            unit = row.get("unit")
+            tracks[track, series] = self._add_counter(name, thread, None if unit is None else str(unit))
+        return tracks
+
+    def _add_memory(self, connection: duckdb.DuckDBPyConnection, source: str) -> dict[tuple[int | None, str], int]:
+        """Add counters of device memory, unless the source has such counters itself; return them by device and kind."""
+        threads = {thread.track_id: thread for thread in self.layout.threads if thread.source == "memory"}
+        found = connection.execute(f"SELECT DISTINCT device_id, kind FROM {source} ORDER BY ALL").fetchall()
+        titles = {"block": "Memory used", "segment": "Memory reserved"}
+        return {(device, kind): self._add_counter(titles[kind], threads[device], "bytes") for device, kind in found}
+
+    def _add_load(
+        self, connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]
+    ) -> list[tuple[int, LoadCounter]]:
+        """Add the counters of the devices' load; return each with its track."""
+        counters = load_counters(connection, run_id, sources, self.layout, _first_ns(sources["memory"]))
+        return [(self._add_counter(counter.name, thread, counter.unit), counter) for counter, thread in counters]
+
+    def _add_counter(self, name: str, thread: Thread, unit: str | None) -> int:
+        about = b""
+        if unit is not None:
+            about = number_field(3, _UNITS[unit]) if unit in _UNITS else bytes_field(6, unit.encode())
+        uuid = next(self._uuids)
+        self.descriptors.append(_named(uuid, name, thread.pid, thread.tid, bytes_field(_COUNTER, about)))
+        return uuid
 
 
-def _place_counters(
-    plan: TrackPlan, layout: Layout, connection: duckdb.DuckDBPyConnection, source: str, uuids: Iterator[int]
-) -> None:
-    threads = {thread.track_id: thread for thread in layout.threads if thread.source == "counter"}
-    rows = {row["track_id"]: row for row in layout.tables["track"]}
-    found = connection.execute(f"SELECT DISTINCT track_id, series FROM {source} ORDER BY ALL").fetchall()
-    counts = Counter(track for track, _ in found)
-    for track, series in found:
-        thread, row = threads[track], rows.get(track, {})
-        name = str(row.get("name") or thread.name)
-        if series is not None and (counts[track] > 1 or series != "value"):
-            name = f"{name} {series}"
-        uuid = plan._counters[track, series] = next(uuids)
-        unit = row.get("unit")
-        plan.descriptors.append(_counter(uuid, name, thread, None if unit is None else str(unit)))
+def _first_ns(memory: str) -> str:
+    return f"(SELECT min(coalesce(alloc_ns, free_ns)) FROM {memory})"
 
 
-def _place_memory(
-    plan: TrackPlan,
-    layout: Layout,
-    connection: duckdb.DuckDBPyConnection,
-    run_id: int,
-    source: str,
-    uuids: Iterator[int],
-) -> None:
-    """Add counters of device memory, unless the source has such counters itself."""
-    threads = {thread.track_id: thread for thread in layout.threads if thread.source == "memory"}
-    memory = device_memory(run_id, source)
-    found = connection.execute(f"SELECT DISTINCT device_id, kind FROM {memory} ORDER BY ALL").fetchall()
-    for device, kind in found:
-        title = "used" if kind == "block" else "reserved"
-        uuid = plan._memory[device, title] = next(uuids)
-        plan.descriptors.append(_counter(uuid, f"Memory {title}", threads[device], "bytes"))
-
-
-def _counter(uuid: int, name: str, thread: Thread, unit: str | None) -> bytes:
-    about = b""
-    if unit is not None:
-        about = number_field(3, _UNITS[unit]) if unit in _UNITS else bytes_field(6, unit.encode())
-    return _named(uuid, name, thread.pid, thread.tid, bytes_field(_COUNTER, about))
+def _named(uuid: int, name: str, parent: int, rank: int, more: bytes = b"") -> bytes:
+    about = number_field(_UUID, uuid) + bytes_field(_NAME, name.encode()) + number_field(_PARENT, parent)
+    return about + number_field(_RANK, rank) + more

@@ -35,6 +35,10 @@ class Table:
     origins: Mapping[int, int] = field(default_factory=dict)
     optional: Collection[str] = ()
 
+    def rows(self) -> list[Row]:
+        """Return the rows of all batches."""
+        return [row for batch in self.batches for row in batch]
+
     @property
     def names(self) -> list[str]:
         """Names of the columns, made unique: those of a query may not be, but JSON needs it."""
@@ -65,6 +69,11 @@ def headings(columns: Sequence[SqlColumn]) -> list[str]:
         printable(column.name) if found.count(title) > 1 else title
         for column, title in zip(columns, found, strict=True)
     ]
+
+
+def aligned_headings(columns: Sequence[SqlColumn]) -> dict[str, bool]:
+    """Return the headings of columns of different names, and whether each contains numbers."""
+    return dict(zip(headings(columns), map(is_number, columns), strict=True))
 
 
 def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:

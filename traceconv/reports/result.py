@@ -17,7 +17,7 @@ from traceconv.reports.columns import find_columns
 from traceconv.reports.fetch import reading
 from traceconv.reports.no_rows import why_empty
 from traceconv.reports.question import Question
-from traceconv.reports.render import Row, Table, headings, human_rows, is_number
+from traceconv.reports.render import Row, Table, aligned_headings, human_rows
 from traceconv.reports.run import answer, statement
 from traceconv.reports.run_choice import run_origins
 from traceconv.reports.short_names import distinct
@@ -142,7 +142,7 @@ class ReportRows:
             rows = [row for batch in islice(answer(cursor, self._question), 1) for row in batch[: _SHOWN_ROWS + 1]]
         kept: list[Row] = [[row[place] for place in places] for row in rows[:_SHOWN_ROWS]]
         cells = human_rows(Table(columns, (), origins), kept)
-        return dict(zip(headings(columns), map(is_number, columns), strict=True)), cells, len(rows) > _SHOWN_ROWS
+        return aligned_headings(columns), cells, len(rows) > _SHOWN_ROWS
 
 
 def arrow_to_pandas(table: pyarrow.Table) -> pandas.DataFrame:

@@ -9,7 +9,7 @@ import duckdb
 
 from traceconv.formats.common.identity import distinct_ends
 from traceconv.reports.fetch import reading
-from traceconv.reports.render import Row, Table, headings, human_rows, is_number
+from traceconv.reports.render import Row, Table, aligned_headings, human_rows
 from traceconv.reports.result import html_table, text_table
 from traceconv.store.documented_sql import SqlColumn
 
@@ -56,8 +56,7 @@ class RunRows(list[dict[str, Any]]):
     def shown(self) -> tuple[dict[str, bool], list[list[str]]]:
         """Return the headings, each with whether its column contains numbers, and the cells."""
         table = runs_table([tuple(row.values()) for row in self], for_people=True)
-        rows = [row for batch in table.batches for row in batch]
-        return dict(zip(headings(table.columns), map(is_number, table.columns), strict=True)), human_rows(table, rows)
+        return aligned_headings(table.columns), human_rows(table, table.rows())
 
 
 def stored_runs(connection: duckdb.DuckDBPyConnection) -> list[Row]:

@@ -131,7 +131,7 @@ class Verdicts(TextDisplay, list[Verdict]):
         return lines_of(self)
 
 
-def verify(path: Path, *, exact: bool = False, observer: Observer | None = None) -> Verdicts:
+def verify(path: Path, *, exact: bool = False) -> Verdicts:
     """Check the tables of every output folder at or below `path` against its timeline and against each other.
 
     exact  require exact equality, without differences that rounding explains
@@ -150,7 +150,7 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
     verdicts = Verdicts(path)
     for folder in folders:
         try:
-            verdicts.append(_verify(folder, exact, observer or Observer()))
+            verdicts.append(_verify(folder, exact))
         except InputError as error:  # the other folders are still checked
             if len(folders) == 1:
                 raise
@@ -158,14 +158,14 @@ def verify(path: Path, *, exact: bool = False, observer: Observer | None = None)
     return verdicts
 
 
-def _verify(folder: VendorFolder, exact: bool, observer: Observer) -> Verdict:
+def _verify(folder: VendorFolder, exact: bool) -> Verdict:
     verdict = Verdict(str(folder.path), left=[(folder.name_of(file), why) for file, why in folder.left])
     with (
         temporary_folder() as scratch,
         StoreWriter(scratch / "verify.duckdb", report_statements) as writer,
     ):
         names = names_of([(folder.path, None)], Naming())[0]
-        run = import_run(FolderRecording(folder, TraceOptions()), names, writer, observer)
+        run = import_run(FolderRecording(folder, TraceOptions()), names, writer, Observer())
         verdict.losses = [entry.message for entry in run.log if entry.severity is not Severity.INFO]
         verdict.tallies = _FolderCheck(folder, RunSql(writer, run.run_id), exact, run.log).tallies()
     return verdict
@@ -180,7 +180,6 @@ class _FolderCheck:
     kernels: Kernels = field(default_factory=Kernels)
     last_rows: dict[str, LastRows] = field(default_factory=dict)
     has_kernels: bool = False
-    has_steps: bool = False
 
     def tallies(self) -> list[Tally]:
         """Yield a tally for each table, first for those that others are checked against."""

@@ -36,7 +36,7 @@ def lines_of(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Yield the summary, and the first cells that differ as a table."""
     yield from summary_lines(verdicts)
     table = differences_table(verdicts, with_folder=len(verdicts) > 1)
-    rows = [row for batch in table.batches for row in batch]
+    rows = table.rows()
     if rows:
         yield ""
         yield text_table(dict.fromkeys(table.names, False), human_rows(table, rows[:_SHOWN_DIFFERENCES]))
