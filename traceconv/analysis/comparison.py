@@ -166,10 +166,10 @@ class Comparison:
         """Whether the new run's steps are slower by more than `percent`, and not only by noise.
 
         With one step, or without, the change decides. On a host, the undisturbed step must be slower by more than the
-        raised limit, and the median step slower at all. That suffices on devices that wait for their host, too. On
-        all devices, it suffices that the median step is slower by more than the limit, and the interval of the change
-        of busy time begins above the limit, or nine tenths of the new steps are slower, by more than the limit, than
-        nine tenths of the base's.
+        raised limit, and the median step must be slower. That is also enough on devices that wait for their host. On
+        any device, it is enough that the median step is slower by more than the limit, and either the interval of the
+        change of busy time begins above the limit, or nine tenths of the new steps are slower, by more than the limit,
+        than nine tenths of the base's.
         """
         if self.undisturbed_percent is not None:
             if self.p50_percent > 0 and self.undisturbed_percent > self.raised_limit(percent):

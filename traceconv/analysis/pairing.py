@@ -96,7 +96,7 @@ class _Rule:
     """Units with the same signature are paired.
 
     at_place  only between the same paired units
-    joins     as one pair, also if their numbers are equal
+    joins     as one pair, even if their numbers are equal
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Folders that are deleted after use, also when Ctrl-C arrives while they are created."""
+"""Folders that are deleted after use, even if Ctrl-C arrives while they are created."""
 
 from __future__ import annotations
 

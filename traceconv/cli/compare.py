@@ -46,7 +46,7 @@ def compare(
     the limit, and so must be the device's busy time, by its 95 % interval, or nine tenths of the new steps against nine
     tenths of the base's. On a host, the undisturbed step (the sum of each op's shortest time in any step) must be
     slower by more than the limit, which is higher if other processes disturb the steps of NEW; on a device that waits
-    for its host, this suffices. Record 30 steps or more.
+    for its host, this is enough. Record 30 steps or more.
 
     Exit codes: 4 the limit is exceeded; 5 the runs are not comparable (other model, input shapes, device or number of
     steps), which --anyway overrides.

@@ -98,7 +98,7 @@ def _telling(table: Table, values: Sequence[Row], cells: Sequence[Sequence[str]]
 
 
 def _naming(table: Table) -> str:
-    """Return the column that names the rows; they need a name, also if all have the same."""
+    """Return the column that names the rows; they need a name, even if all have the same."""
     texts = [column.name for column in table.columns if column.type == "VARCHAR"] or [table.columns[0].name]
     return next((name for name in texts if name.endswith("name")), texts[0])
 

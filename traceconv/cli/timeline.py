@@ -22,7 +22,7 @@ def timeline(
 ) -> None:
     """Show a run in Perfetto's viewer, in the browser.
 
-    The run is exported as by "traceconv export perfetto", also if its format is one that Perfetto can't open. The page
+    The run is exported as by "traceconv export perfetto", even if Perfetto can't open its format. The page
     https://ui.perfetto.dev reads it from this machine, over port 9001, and sends it nowhere. The command ends when
     the page has read it.
 

@@ -67,7 +67,7 @@ class LakeFolder(Protocol):
         """Return the sizes of those of the files that exist."""
 
     def connect(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
-        """Let a connection read the files, also when it is locked down; return what precedes their names in SQL.
+        """Let a connection read the files, even when it is locked down; return what precedes their names in SQL.
 
         name  names the folder in this connection
         """

@@ -286,7 +286,7 @@ class Profiler(ProfileResults):
     def _leave(self, frame: FrameType) -> _Entry | None:
         """Remove the profile whose block the code in `frame` leaves; None: the exit of the program has removed it.
 
-        A `with` statement enters and leaves in the same frame, also in a generator or coroutine. Otherwise, as with an
+        A `with` statement enters and leaves in the same frame, even in a generator or coroutine. Otherwise, as with an
         ExitStack, it is the latest profile of this thread or task, or else of all.
         """
         around = _AROUND.get()

@@ -38,7 +38,7 @@ _LONGEST_NAME = 60
 class ReportRows:
     """The rows of a report: iterate over them, or call `.df()`, `.pl()`, `.arrow()` or `.fetchall()`.
 
-    Each use runs the query again on its own connection, so uses can be interleaved and needn't be exhausted.
+    Each use runs the query again on its own connection, so uses can be interleaved, and may stop early.
     """
 
     _question: Question

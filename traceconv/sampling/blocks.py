@@ -52,7 +52,7 @@ CERTAIN = -1
 
 
 class NotSampled(Exception):
-    """The file can't be sampled, or needn't be; the message says why."""
+    """The file can't be sampled, or doesn't need to be; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def run_tasks(
 ) -> list[Result]:
     """Run a function of a module on Spark's executors for each task; return the results in order.
 
-    It may be called again for a task, also at the same time.
+    It may be called several times for a task, even concurrently.
 
     note         what `on_progress` gets of a result
     on_progress  is called from a thread, several times per second, with the notes of all tasks that have ended

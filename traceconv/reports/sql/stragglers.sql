@@ -7,7 +7,7 @@
 -- measure = "late_ns"
 -- shown = ["rank", "iteration", "window_ns", "work_ns", "late_ns", "late_in", "compute_late_ns", "copy_late_ns", "data_loading_late_ns", "host_late_ns", "is_last"]
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs, as comparisons need, also if no run is selected." }
+-- run = { type = "BIGINT", doc = "Only this run; NULL, the default: all runs, as comparisons need." }
 -- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
 -- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
 -- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }

@@ -22,7 +22,7 @@ WITH led AS (
   WHERE l.code = 'loose_flow' AND (run IS NULL OR l.run_id = run)
   GROUP BY ALL
 ), single AS (
-  -- PyTorch's profiler writes a start or end for each call and task, also without a partner. Those of waits have no start.
+  -- PyTorch's profiler writes a start or end for each call and task, even without a partner. Those of waits have no start.
   SELECT run_id, sum(flows) AS flows
   FROM (
     SELECT c.run_id, bit_count(c.bits & ~coalesce(t.bits, 0::UBIGINT)) AS flows
