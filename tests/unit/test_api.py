@@ -49,36 +49,6 @@ def test_a_report_is_on_the_latest_run_or_on_the_one_named(store: Path) -> None:
         assert opened.query("SELECT count(*) FROM task").fetchall() == [(2,)]
 
 
-def test_a_wrong_name_is_answered_with_the_nearest_one(store: Path) -> None:
-    with traceconv.open_store(store) as opened:
-        for match, name, options in (
-            ("op-statistic", "op-statistics", {}),
-            ("no step parameter", "memory-peak", {"step": 1}),
-            ("no option 'colums'. Did you mean 'columns'", "op-statistic", {"colums": ["op_type"]}),
-            ("Did you mean 'capture2'", "op-statistic", {"run": "captur2"}),
-            ("no column 'op_typ'", "op-statistic", {"columns": ["op_typ"]}),
-            ("duplicate column", "op-statistic", {"columns": ["op_type", "op_type"]}),
-            ("list of strings", "op-statistic", {"columns": "op_type"}),
-            ("no column 'totl'. Did you mean 'total'", "op-statistic", {"order_by": "totl"}),
-            ("no column 'total_ns UP DOWN'", "op-statistic", {"order_by": "total_ns UP DOWN"}),
-            ("such as 3-5", "op-statistic", {"steps": "3-5-7"}),
-            ("the time window is empty", "op-statistic", {"from_ns": 7, "to_ns": 7}),
-            ("select one run", "op-statistic", {"run": "all", "from_ns": "1ms"}),
-            ("no from parameter", "fusion-op", {"from_ns": 7}),
-            ("COLUMN DESC", "op-statistic", {"order_by": "total_ns UPWARDS"}),
-            ("1 or more", "op-statistic", {"top": 0}),
-        ):
-            # At once: nothing is read yet.
-            with pytest.raises(UsageError, match=match):
-                opened.report(name, **options)  # type: ignore[arg-type]  # wrong on purpose
-        for match, sql in (("no_table", "FROM no_table"), ("must be a statement that returns rows", "")):
-            with pytest.raises(UsageError, match=match):
-                opened.query(sql)
-        assert not opened._shared.cursors
-    with pytest.raises(StoreError, match="does not exist"):
-        traceconv.open_store(store.with_name("other.duckdb"))
-
-
 def test_a_chrome_trace_is_of_one_run(store: Path, tmp_path: Path) -> None:
     with traceconv.open_store(store) as opened:
         opened.export_chrome(tmp_path / "trace.json", run=1)

@@ -107,9 +107,6 @@ def test_dump(command: Command, tmp_path: Path) -> None:
     assert [str(warning.message) for warning in caught] == err.splitlines()
     assert caught[0].filename == __file__
     assert rows == [json.loads(line) for line in out.splitlines()]
-    # Wrong arguments are reported at once.
-    with pytest.raises(traceconv.UsageError, match="Did you mean 'task'"):
-        traceconv.dump(RESNET, type="tasks")
 
 
 def test_verify(command: Command, tmp_path: Path) -> None:
@@ -130,8 +127,6 @@ def test_verify(command: Command, tmp_path: Path) -> None:
     assert found == [row[1:] for row in csv.reader(out.splitlines()[1:])]
     assert repr(verdicts).startswith(err.rstrip("\n"))
     assert "987654.321" in repr(verdicts)
-    with pytest.raises(traceconv.InputError, match="contains no output folder"):
-        traceconv.verify(RESNET)
 
 
 def test_schema_reports_runs_and_why(command: Command) -> None:
@@ -153,8 +148,6 @@ def test_schema_reports_runs_and_why(command: Command) -> None:
         task = store.query("SELECT id FROM task WHERE run_id = 1").fetchall()[0][0]
         answer = store.why("task", task, run=1)
         assert repr(answer) + "\n" == printed(command, "why", "task", task, "--run", "1", "--db", "s.duckdb")[0]
-        with pytest.raises(traceconv.UsageError, match="Did you mean 'task'"):
-            store.schema("taks")
 
 
 def test_names_of_a_trace_are_escaped_wherever_they_are_shown(tmp_path: Path) -> None:
@@ -206,5 +199,3 @@ def test_trace_files_are_opened_like_a_store(tmp_path: Path, command: Command) -
     with pytest.warns(traceconv.DataLossWarning, match="data_loss: ") as caught:
         traceconv.open_store(damaged_capture(tmp_path)).close()
     assert {warning.filename for warning in caught} == {__file__}
-    with pytest.raises(traceconv.UsageError, match="db and trace files exclude each other"):
-        traceconv.open_store(TRACE, db="s.duckdb")

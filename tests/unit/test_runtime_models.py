@@ -229,13 +229,9 @@ def test_a_model_of_views_alone_still_runs() -> None:
 # Names and inputs
 
 
-def test_unknown_names_get_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="Did you mean 'resnet50'"):
-        find_model("resnet5")
+def test_a_model_is_a_listed_name_or_a_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="mini_transformer"):
         find_model("zzz")
-    with pytest.raises(ModelError, match="no such model file"):
-        find_model(str(tmp_path / "absent.onnx"))
     with pytest.raises(ModelError, match="is a folder"):
         find_model(str(tmp_path))
     junk = tmp_path / "junk.onnx"

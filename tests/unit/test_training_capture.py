@@ -280,7 +280,6 @@ def test_the_command_learns_digits_from_a_file(tmp_path: Path, command: Command)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--steps", "3"], "--steps is for training; add --train"),
         (["--train", "--fetch", "fc"], "--fetch"),
         (["--train", "--optimizer", "adam", "--momentum", "0.5"], "--momentum applies only to sgd"),
         (["--train", "--fp-point", "nowhere"], "--fp-point nowhere"),
