@@ -133,7 +133,7 @@ def test_the_architecture_page_lists_the_packages() -> None:
     table = text[text.index("| package |") :].split("\n\n")[0]
     named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     folder = ROOT / "traceconv"
-    assert named == {path.parent.name for path in folder.glob("*/__init__.py")} | {"api", "opened_store"}
+    assert named == {path.parent.name for path in folder.glob("*/__init__.py")} | {"api", "mcp", "opened_store"}
     order = next(line for line in text.splitlines() if line.startswith("`cli →"))
     assert set(re.findall(r"\w+", order)) == named
 
