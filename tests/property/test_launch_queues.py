@@ -117,3 +117,14 @@ def test_queue_lengths(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, s
             answers = {row[:3]: dict(zip(names[3:], row[3:], strict=True)) for row in rows.fetchall()}
             wanted = {key: statistics_of(stream) for key, stream in by_stream(inside).items()}
             assert answers == wanted
+
+
+def test_rows_of_all_runs_come_together(make_store: MakeStore) -> None:
+    tasks = [
+        {"id": run, "run_id": run, "kind": "compute", "name": "x", "submit_ns": 1, "start_ns": 2, "dur_ns": 3}
+        for run in range(1, 6)
+    ]
+    path = make_store(run=[{"run_id": run} for run in range(1, 6)], task=tasks)
+    with open_store(path) as connection:
+        found = [(table, batch.num_rows) for table, batch in queue_tables.queue_rows(connection, range(1, 6))]
+    assert found == [("task_queue", 5), ("reordered_task", 0), ("stream_queue", 10)]
