@@ -31,9 +31,15 @@ def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
         "SELECT run_id, correlation_id, start_ns, track_id FROM api WHERE correlation_id IS NOT NULL"
     ).fetchall():
         threads[run, correlation, start] = min(track, threads.get((run, correlation, start), track))
+    waiting = {run for (run,) in store.execute("SELECT run_id FROM task WHERE task_type = 'EVENT_WAIT'").fetchall()}
+    waits: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for run, track, start, wait in store.execute(
+        "SELECT run_id, track_id, start_ns, max(stream_wait_ns) FROM task WHERE kind = 'sync' GROUP BY ALL ORDER BY ALL"
+    ).fetchall():
+        waits[run, track].append((start, wait))
     ends: dict[tuple[int, int | None], int] = {}
-    for run, device, id_, start, dur, submit, correlation, wait in store.execute(
-        "SELECT run_id, device_id, id, start_ns, dur_ns, submit_ns, correlation_id, stream_wait_ns FROM task "
+    for run, device, track, id_, start, dur, submit, correlation, wait in store.execute(
+        "SELECT run_id, device_id, track_id, id, start_ns, dur_ns, submit_ns, correlation_id, stream_wait_ns FROM task "
         "WHERE kind IS DISTINCT FROM 'sync' AND dur_ns IS NOT NULL ORDER BY start_ns, id"
     ).fetchall():
         end = ends.get((run, device))
@@ -43,7 +49,11 @@ def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
         gap, cause, inner = start - end, None, None
         if submit is not None:
             around = slices[run, threads.get((run, correlation, submit), -1)]
-            if submit <= end and wait is not None and wait != gap:
+            in_gap = [one for one in waits[run, track] if end < one[0] < start]
+            idle = min(wait or 0, gap) + sum(
+                at - end if before is None else min(before, at - end) for at, before in in_gap[:1]
+            )
+            if submit <= end and wait is not None and wait != gap and not (run in waiting and 2 * idle > gap):
                 cause = "dependency"
             elif submit - end < start - submit:
                 cause = "launch"

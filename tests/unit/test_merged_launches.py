@@ -37,8 +37,8 @@ def stored(folder: Path, events: list[Event]) -> Path:
 
 
 LAUNCHES = "SELECT name, correlation_id, submit_ns, start_ns - submit_ns FROM task ORDER BY ALL"
-ONE = rank(1000, 0, {1: 10, 2: 100, 3: 200, 9: 300}, 50)
-OTHER = rank(2000, 1, {1: 20, 2: 90, 3: 260, 4: 400}, 500)
+ONE = rank(1000, 0, {1: 10, 2: 100, 3: 200, 7: 300, 8: 400, 9: 500}, 50)
+OTHER = rank(2000, 1, {1: 20, 2: 90, 3: 260, 4: 400, 5: 500, 6: 600}, 500)
 
 
 def test_ids_used_by_two_processes_are_not_launches(tmp_path: Path) -> None:
@@ -46,16 +46,17 @@ def test_ids_used_by_two_processes_are_not_launches(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         store = stored(folder, events)
-        # Two IDs occur in one process only; the other six tasks may belong to either process.
-        known = {("k1000", 9, 300_000, 50_000), ("k2000", 4, 400_000, 500_000)}
+        # Six IDs occur in one process only; the other six tasks may belong to either process.
+        known = {("k1000", n, (n - 4) * 100_000, 50_000) for n in (7, 8, 9)}
+        known |= {("k2000", n, n * 100_000, 500_000) for n in (4, 5, 6)}
         rows = query(store, LAUNCHES)
         assert {row for row in rows if row[2] is not None} == known
-        assert len(rows) == 8
+        assert len(rows) == 12
         assert query(store, "SELECT event_count FROM import_log WHERE code = 'unclear_launch'") == [(6,)]
         arrows = "SELECT src_ns, dst_ns FROM flow WHERE kind = 'launch' ORDER BY ALL"
-        assert query(store, arrows) == [(300_000, 350_000), (400_000, 900_000)]
-        assert len(query(store, "FROM launch_delay")) == 2
-        assert len(query(store, "FROM launching_range")) == 2
+        assert query(store, arrows) == sorted((at, at + delay) for _, _, at, delay in known)
+        assert len(query(store, "FROM launch_delay")) == 6
+        assert len(query(store, "FROM launching_range")) == 6
 
 
 def test_flows_from_a_call_that_starts_with_the_launch_are_not_launches(tmp_path: Path) -> None:
@@ -64,8 +65,16 @@ def test_flows_from_a_call_that_starts_with_the_launch_are_not_launches(tmp_path
                    "dur": 0, "args": {"correlation": 30}}  # fmt: skip
     other = [{**event, "id": f"2000/{event['id']}"} if event["ph"] in ("s", "f") else event for event in OTHER]
     store = stored(tmp_path, [*ONE, wait, *other])
-    assert query(store, "SELECT correlation_id FROM task WHERE submit_ns IS NOT NULL ORDER BY ALL") == [(4,), (9,)]
-    assert query(store, "SELECT src_ns FROM flow WHERE kind = 'launch' ORDER BY ALL") == [(300_000,), (400_000,)]
+    assert query(store, "SELECT correlation_id FROM task WHERE submit_ns IS NOT NULL ORDER BY ALL") == [
+        (4,),
+        (5,),
+        (6,),
+        (7,),
+        (8,),
+        (9,),
+    ]
+    starts = "SELECT src_ns FROM flow WHERE kind = 'launch' ORDER BY ALL"
+    assert query(store, starts) == [(at * 1000,) for at in (300, 400, 400, 500, 500, 600)]
 
 
 def test_a_task_in_the_process_of_its_call_has_a_launch(tmp_path: Path) -> None:
@@ -184,6 +193,7 @@ ORDER BY ALL"""
         {"ph": "X", "cat": "python_function", "name": "forward", "ts": 3, "dur": 102},
         {"ph": "X", "cat": "overhead", "name": "Lazy Loading", "ts": 58, "dur": 9},
         {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 9.5, "s": "t"},
+        {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 77, "ts": 11, "bp": "e"},  # such as that of a wait of the host
     ]
     events = [*rank(1000, 1, {1: 10, 2: 20, 3: 55}, 50), *({**event, "pid": 1000} for event in host)]
     chance = random.Random(3)
@@ -194,6 +204,7 @@ ORDER BY ALL"""
             shown = [{**event, "pid": 1, "tid": tid} if event["pid"] == 1000 else event for event in events]
             store = stored(folder, shown)
             assert len(query(store, flows)) == 3
+            assert query(store, "SELECT count(*) FROM track") == [(2,)]
             found.append((query(store, rows), query(store, f"{flows} ORDER BY ALL")))
         assert found[0] == found[1]
         chance.shuffle(events)
@@ -209,7 +220,7 @@ def test_equal_ids_in_two_files_are_independent(tmp_path: Path) -> None:
     found = query(
         store, "SELECT run_id, count(*), min(delay_ns), max(delay_ns) FROM launch_delay GROUP BY ALL ORDER BY 1"
     )
-    assert found == [(1, 4, 50_000, 50_000), (2, 4, 500_000, 500_000)]
+    assert found == [(1, 6, 50_000, 50_000), (2, 6, 500_000, 500_000)]
 
 
 def test_rows_of_nsys_reports_are_matched_by_process(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ _SLICE_NS = 2500
 _sql = partial(section, __name__, slice_ns=_SLICE_NS, loads="(?i)data_?loader|get_?next", syncs="(?i)synchroni[sz]e")
 
 _GAP_TIMES = "SELECT start_ns AS ts_ns FROM temp.gap"
+#: Sections for runs whose streams wait in tasks, and what replaces them in statements for others.
+_WAITS = {"waits": "", "idle": "false"}
 _TEMPORARY = ("gap", "gap_thread", "gap_name")
 
 
@@ -38,10 +40,11 @@ def fill_gaps(connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: 
     connection.execute(_sql("threads", runs=chosen))
     has_threads = bool(connection.execute("FROM temp.gap_thread LIMIT 1").fetchall())
     threads = _Threads(connection, chosen) if has_threads else None
+    waiting = ", ".join(f"{run_id:d}" for (run_id,) in connection.execute(_sql("waiting_runs", runs=chosen)).fetchall())
     times = (_sql("times", host=threads.host) + "\n" if threads else "") + _GAP_TIMES
     inserts = GroupedInserts(connection, _sql("insert"), "gap_rows")
     for start, end in time_chunks(connection, times, _CHUNK_ROWS):
-        rows = _next_tasks(connection, start, end, has_threads=has_threads)
+        rows = _next_tasks(connection, start, end, waiting, has_threads=has_threads)
         inserts.add(threads.look(rows, start, end) if threads else _with_hosts(rows))
     inserts.end()
     for name in _TEMPORARY:
@@ -60,8 +63,13 @@ def _gap_rows(gaps: Spool) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _next_tasks(connection: duckdb.DuckDBPyConnection, start: int, end: int, *, has_threads: bool) -> pa.Table:
-    """Return the gaps that begin in a range of time, each with its next task and the thread that launched it."""
+def _next_tasks(
+    connection: duckdb.DuckDBPyConnection, start: int, end: int, waiting: str, *, has_threads: bool
+) -> pa.Table:
+    """Return the gaps that begin in a range of time, each with its next task and the thread that launched it.
+
+    waiting  runs whose streams wait in tasks
+    """
     within = {"start": start, "last": end - 1}
     [(last_ns,)] = connection.execute(_sql("last_task", **within)).fetchall()
     within["last_ns"] = start if last_ns is None else last_ns
@@ -69,7 +77,8 @@ def _next_tasks(connection: duckdb.DuckDBPyConnection, start: int, end: int, *, 
     if has_threads:
         [(first_id, last_id)] = connection.execute(_sql("call_bounds", **within)).fetchall()
         thread, track, calls = "a.track_id", "h.track", _sql("calls", first_id=first_id, last_id=last_id)
-    statement = _sql("next_tasks", **within, thread=thread, track=track, calls=calls)
+    waits, idle = (_sql(name, **within, waiting=waiting) if waiting else default for name, default in _WAITS.items())
+    statement = _sql("next_tasks", **within, thread=thread, track=track, calls=calls, waits=waits, idle=idle)
     rows = connection.sql(statement).to_arrow_table()
     number = rows.column("number").to_numpy()
     order = np.lexsort((rows.column("task_id").to_numpy(), number))

@@ -3,10 +3,11 @@
 -- gap is launched late.
 SELECT g.rowid AS number, g.run_id, g.device_id, g.start_ns, g.end_ns, t.id AS task_id, t.name AS task_name,
        t.stream_id, t.submit_ns, t.stream_wait_ns, {thread} AS thread_id, {track} AS track,
-       t.submit_ns::HUGEINT - g.start_ns >= g.end_ns::HUGEINT - t.submit_ns AS is_late
+       t.submit_ns::HUGEINT - g.start_ns >= g.end_ns::HUGEINT - t.submit_ns AS is_late, {idle} AS is_idle
 FROM temp.gap AS g
 JOIN task AS t ON t.run_id = g.run_id AND t.start_ns = g.end_ns AND t.device_id IS NOT DISTINCT FROM g.device_id
 {calls}
+{waits}
 WHERE g.start_ns BETWEEN {start} AND {last} AND t.start_ns BETWEEN {start} AND {last_ns}
   AND t.kind IS DISTINCT FROM 'sync' AND t.dur_ns IS NOT NULL
 
@@ -20,6 +21,25 @@ SELECT coalesce(min(api_id), 0), coalesce(max(api_id), 0) FROM task WHERE start_
 --- calls
 LEFT JOIN (FROM api WHERE id BETWEEN {first_id} AND {last_id}) AS a ON a.run_id = t.run_id AND a.id = t.api_id
 LEFT JOIN temp.gap_thread AS h ON h.run_id = a.run_id AND h.track_id = a.track_id
+
+--- waiting_runs
+-- Runs whose streams wait in tasks.
+SELECT DISTINCT run_id FROM task WHERE run_id IN ({runs}) AND task_type = 'EVENT_WAIT'
+
+--- waits
+-- The first event or wait on the task's stream that starts in the gap.
+ASOF LEFT JOIN (
+  SELECT run_id, track_id, start_ns, max(stream_wait_ns) AS stream_wait_ns FROM task
+  WHERE kind = 'sync' AND run_id IN ({waiting}) AND start_ns BETWEEN {start} AND {last_ns}
+  GROUP BY ALL
+) AS w ON w.run_id = t.run_id AND w.track_id = t.track_id AND w.start_ns > g.start_ns
+
+--- idle
+-- Whether nothing was on the task's stream, not even a wait, for most of the gap.
+t.run_id IN ({waiting}) AND 2 * (
+  least(t.stream_wait_ns::HUGEINT, g.end_ns::HUGEINT - g.start_ns)
+  + CASE WHEN w.start_ns < t.start_ns THEN least(w.stream_wait_ns::HUGEINT, w.start_ns::HUGEINT - g.start_ns) ELSE 0 END
+) > g.end_ns::HUGEINT - g.start_ns
 
 --- threads
 CREATE OR REPLACE TEMP TABLE gap_thread AS
@@ -71,7 +91,8 @@ WHERE r.id BETWEEN {first_id} AND {last_id}
 INSERT INTO device_gap BY NAME
 SELECT run_id, device_id, start_ns, end_ns,
        CASE WHEN submit_ns IS NULL THEN NULL
-            WHEN submit_ns <= start_ns AND stream_wait_ns <> TRY(end_ns - start_ns) THEN 'dependency'
+            WHEN submit_ns <= start_ns AND stream_wait_ns <> TRY(end_ns - start_ns) AND NOT coalesce(is_idle, false)
+              THEN 'dependency'
             WHEN NOT is_late THEN 'launch'
             WHEN loads THEN 'data_loading'
             WHEN syncs THEN 'synchronisation'

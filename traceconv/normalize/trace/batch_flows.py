@@ -17,7 +17,7 @@ from traceconv.normalize.trace.complete_nesting import BEFORE_NEXT, POINT, SPAN_
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.event_batch import EventBatch, unquoted
 from traceconv.normalize.trace.spill import FLOW_SCHEMA
-from traceconv.normalize.trace.tracks import DEVICE, HOST
+from traceconv.normalize.trace.tracks import DEVICE, FIRST
 
 _STEPS = {"s": 0, "t": 1, "f": 2}
 #: Place of the column `bound`.
@@ -62,13 +62,13 @@ def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
     ids = events.plain_ids(at) if events.extra is None else pa.array([text for text, _ in events.id_texts(at)])
     ph = events.ph
     steps = np.array([_STEPS.get(str(one)[:1], 0) for one in ph.distinct], np.int32)[ph.codes[at]]
-    if events.sides is not None:
-        events.sides[at[(events.sides[at] == DEVICE) & (steps == 0)]] = HOST
-    tracks = events.thread_tracks(at)
+    tracks = events.thread_tracks(at, FIRST)
+    is_of_device = np.zeros(len(at), np.bool_) if events.sides is None else (events.sides[at] == DEVICE) & (steps > 0)
     bp = events.batch.columns.label("bp")
     loose = np.array([one != "e" for one in bp.distinct], np.bool_)[bp.codes[at]]
     points = np.zeros(len(at), SPAN_DTYPE)
     points["start_ns"], points["id"], points["track"] = events.ts.ns[at], events.ids[at], tracks
+    points["link"] = is_of_device
     points["kind"] = np.where((steps == 2) & loose, BEFORE_NEXT, POINT)
     events.first.spans.add(points)
     _flow_markers(events, at, tracks)

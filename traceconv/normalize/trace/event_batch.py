@@ -147,10 +147,13 @@ class EventBatch:
 
     # -- columns --
 
-    def thread_tracks(self, places: Places) -> Int64:
-        """Return the thread tracks of some events."""
+    def thread_tracks(self, places: Places, side: int | None = None) -> Int64:
+        """Return the thread tracks of some events. `side`: of their pids and tids; None: that of each event."""
         pids, tids = self.pids.take(places), self.tids.take(places)
-        sides = np.zeros(len(places), np.int8) if self.sides is None else self.sides[places]
+        if side is not None or self.sides is None:
+            sides = np.full(len(places), side or 0, np.int8)
+        else:
+            sides = self.sides[places]
         firsts, number = distinct_rows(pids.codes, tids.codes, sides)
         thread_of = self.first.tracks.thread_of
         found = [thread_of(pids[row], tids[row], int(sides[row])) for row in firsts.tolist()]

@@ -20,7 +20,7 @@ from traceconv.normalize.sort.placed_rows import PlacedRows
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.trace.begin_end import TOO_LONG_PAIR, BeginEndMatcher
 from traceconv.normalize.trace.classify import Classifier, identifying_words, rules_of
-from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NESTED_DTYPE, CompleteNester
+from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NESTED_DTYPE, POINT, CompleteNester
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.flows import Flows
 from traceconv.normalize.trace.slice_rows import SliceRows
@@ -109,7 +109,7 @@ class SecondPass:
 
     def _nest(self) -> None:
         overlaps, numbers = 0, self._first.slice_numbers
-        with closing(SpansByTrack(self._first.spans, self._first.tracks.count)) as parts:
+        with closing(SpansByTrack(self._spans(), self._first.tracks.count)) as parts:
             for windows in parts:
                 nester = CompleteNester()
                 found = self._nested_windows(nester, windows)
@@ -122,6 +122,16 @@ class SecondPass:
                 overlaps += nester.overlaps
         message = "slices that partially overlap an earlier slice of their track"
         self._first.log.count(Code.PARTIAL_OVERLAP, message, overlaps, 1)
+
+    def _spans(self) -> Iterator[RecordArray]:
+        """Yield all spans, with flow points on the host's or the device's track of their pid and tid."""
+        pairs = self._first.tracks.pairs
+        for window in self._first.spans.windows():
+            if pairs:
+                points = np.flatnonzero((window["kind"] >= POINT) & np.isin(window["track"], list(pairs)))
+                tracks, is_of_device = (window[name][points].tolist() for name in ("track", "link"))
+                window["track"][points] = [pairs[one][side] for one, side in zip(tracks, is_of_device, strict=True)]
+            yield window
 
     @staticmethod
     def _nested_windows(

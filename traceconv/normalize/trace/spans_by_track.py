@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.trace.complete_nesting import SPAN_DTYPE
 from traceconv.schema.dtypes import RecordArray, gather, join
@@ -23,16 +22,16 @@ class SpansByTrack:
     Few tracks are one group, which is not copied. Can be read once.
     """
 
-    def __init__(self, spans: ExternalSort, track_count: int) -> None:
+    def __init__(self, spans: Iterator[RecordArray], track_count: int) -> None:
         self._spans = spans
         self._width = max(TRACKS_AT_ONCE, track_count // _MOST_GROUPS + 1)
         self._groups = [Spool(SPAN_DTYPE) for _ in range(track_count // self._width + 1)]
 
     def __iter__(self) -> Iterator[Iterator[RecordArray]]:
         if len(self._groups) == 1:
-            yield self._spans.windows()
+            yield self._spans
             return
-        for window in self._spans.windows():
+        for window in self._spans:
             group = window["track"] // self._width
             window["track"] -= group * self._width
             order = np.argsort(group, kind="stable")

@@ -3,7 +3,7 @@
 Such tasks name their device, not their process. Processes count their correlation IDs from equal numbers, so a call of
 one process may have the ID of a task whose own call, of another process, was lost. A process owns a stream if, of the
 stream's IDs that calls of only one process have, nearly all are its own: tasks with them are on no other device, and
-nothing contradicts that the call launched them. If these are few of all IDs, they may be those of lost calls.
+nothing contradicts that the call launched them. If these are few, they may be those of lost calls.
 """
 
 from __future__ import annotations
@@ -66,5 +66,5 @@ def owners(tasks: Iterable[RecordArray], calls_of: Callable[[NDArray[np.uint64]]
     return {
         stream: process
         for (stream, process), count in launched.items()
-        if 10 * count > 9 * single[stream] and 10 * count >= single[stream] + shared[stream]
+        if count > 2 and 10 * count > 9 * single[stream] and 10 * count >= single[stream] + shared[stream]
     }

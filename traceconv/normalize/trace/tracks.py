@@ -15,6 +15,8 @@ from traceconv.normalize.tracks import Track, Tracks
 #: Sides of a pid and tid: those of a thread, or the numbers of a device and a stream. _BOTH: the first track with them
 #: is the device's, and there is another one for the host.
 HOST, DEVICE, _BOTH = 1, 2, 3
+#: The first track with a pid and tid, whatever its side.
+FIRST = 4
 
 
 class TraceTracks(Tracks):
@@ -24,6 +26,8 @@ class TraceTracks(Tracks):
         super().__init__(budget)
         #: By track number: the side that it was first used for.
         self._sides = bytearray()
+        #: Pairs of tracks with one pid and tid, by the number of the first: the host's, the device's.
+        self.pairs: dict[int, tuple[int, int]] = {}
 
     def process_of(self, pid: Label) -> int | None:
         """Return the ID of a process, None for no pid."""
@@ -40,7 +44,7 @@ class TraceTracks(Tracks):
     def thread_of(self, pid: Label, tid: Label | NamedTrack, side: int = 0) -> int:
         """Return the track of a thread; without a tid, of the process's main thread, whose number is the pid.
 
-        side  HOST or DEVICE, if the event shows it; each side has a track of its own if both occur
+        side  HOST or DEVICE, if the event shows it; each side has a track of its own if both occur. FIRST: any of them
         """
         process_id = self.process_of(pid)
         if isinstance(tid, NamedTrack):
@@ -53,12 +57,16 @@ class TraceTracks(Tracks):
         if number >= len(self._sides):
             self._sides.extend(bytes(number + 1))
         first = self._sides[number]
-        if first in (0, side or first) and first != _BOTH:
-            self._sides[number] = first or side
+        if side == FIRST or (first in (0, side or first) and first != _BOTH):
+            self._sides[number] = first or side % FIRST
             return number
+        if first == _BOTH and side == DEVICE:
+            return number
+        other = self._tracks.number((*key, "other"), *values)
+        self.pairs[number] = (number, other) if first == HOST else (other, number)
         if first != HOST:
             self._sides[number] = _BOTH
-        return number if first == _BOTH and side == DEVICE else self._tracks.number((*key, "other"), *values)
+        return other
 
     def change_thread(self, pid: Label, tid: Label | NamedTrack, **values: object) -> None:
         """Set columns of a thread's track."""
