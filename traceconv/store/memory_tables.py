@@ -14,44 +14,13 @@ from traceconv.base.arrays import NDArray
 from traceconv.base.integers import LARGEST
 from traceconv.normalize.memory_points import Changes, MemoryAtTasks, MemoryInUse
 from traceconv.store.catalogue import define
+from traceconv.store.sections import section
 from traceconv.store.time_chunks import time_chunks
 
 #: Changes and tasks that are sorted at once.
 _CHUNK_ROWS = 500_000
-# As in the view memory_usage.
-_DEVICES = (
-    "SELECT m.run_id, m.device_id, coalesce(least(min(m.alloc_ns), min(m.free_ns)), min(r.start_ns), 0), "
-    "coalesce(bool_or(m.kind = 'segment'), false), count(m.pool) > 0, "
-    "count(*) = count(m.size_bytes) AND sum(abs(m.size_bytes::HUGEINT)) <= {largest} "
-    "FROM memory AS m LEFT JOIN run AS r ON r.run_id = m.run_id WHERE m.run_id IN ({runs}) GROUP BY ALL ORDER BY ALL"
-)
-_SIZES = (
-    "CASE WHEN kind = 'segment' THEN 0 ELSE {sign}size_bytes END AS used, "
-    "CASE WHEN kind = 'segment' THEN {sign}size_bytes ELSE 0 END AS reserved"
-)
-_CHANGES = (
-    "SELECT pool, alloc_ns AS ts_ns, {allocated} FROM memory WHERE {of} AND alloc_ns IS NOT NULL "
-    "UNION ALL SELECT pool, free_ns, {freed} FROM memory "
-    "WHERE {of} AND free_ns IS NOT NULL AND (free_ns >= alloc_ns OR alloc_ns IS NULL) "
-    "UNION ALL SELECT pool, {first_ns}::BIGINT, {allocated} FROM memory WHERE {of} AND alloc_ns IS NULL"
-)
-# DuckDB reads only the row groups that bounds of a column allow, not those of an expression.
-_TASKS = (
-    "SELECT id, step_id, submit_ns AS ts_ns FROM task WHERE {of} AND op_id IS NOT NULL AND submit_ns IS NOT NULL "
-    "UNION ALL SELECT id, step_id, start_ns FROM task "
-    "WHERE {of} AND op_id IS NOT NULL AND submit_ns IS NULL AND start_ns IS NOT NULL"
-)
 _TIMES = "SELECT ts_ns FROM ({rows})"
 _WITHIN = "SELECT * FROM ({rows}) WHERE ts_ns BETWEEN {start} AND {last}"
-# Sums of more than 64 bits, and unknown sizes.
-_INEXACT_TASKS = (
-    "INSERT INTO task_memory BY NAME "
-    "SELECT * EXCLUDE (before_bytes), TRY(used_bytes - before_bytes) AS used_change_bytes "
-    "FROM (SELECT {run}::BIGINT AS run_id, t.id, {device}::BIGINT AS device_id, t.step_id, t.ts_ns AS at_ns, "
-    "u.used_bytes, u.reserved_bytes, lag(u.used_bytes) OVER (ORDER BY t.ts_ns, t.id) AS before_bytes "
-    "FROM ({tasks}) AS t ASOF LEFT JOIN (FROM memory_usage WHERE {of} AND level = 'device') AS u "
-    "ON u.ts_ns <= t.ts_ns)"
-)
 
 #: Table, and rows.
 _Rows: TypeAlias = "tuple[str, pa.RecordBatch]"
@@ -105,15 +74,17 @@ class _Device:
 def memory_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> Iterator[_Rows]:
     """Yield rows of memory_interval and task_memory for runs that have none. Rows may be inserted in between."""
     chosen = ", ".join(f"{run_id:d}" for run_id in runs)
-    for found in connection.execute(_DEVICES.format(runs=chosen, largest=LARGEST)).fetchall():
+    for found in connection.execute(section(__name__, "devices", runs=chosen, largest=LARGEST)).fetchall():
         device = _Device(*found)
-        changes = _CHANGES.format(
+        changes = section(
+            __name__,
+            "changes",
             of=device.condition,
             first_ns=device.first_ns,
-            allocated=_SIZES.format(sign=""),
-            freed=_SIZES.format(sign="-"),
+            allocated=section(__name__, "sizes", sign=""),
+            freed=section(__name__, "sizes", sign="-"),
         )
-        tasks = _TASKS.format(of=device.condition)
+        tasks = section(__name__, "tasks", of=device.condition)
         if device.exact:
             yield from _exact_rows(connection, device, changes, tasks)
         else:
@@ -121,7 +92,7 @@ def memory_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> I
             if device.device_id is not None:
                 define(connection, "memory_usage")
                 of = {"run": device.run_id, "device": device.device_id, "of": device.condition}
-                connection.execute(_INEXACT_TASKS.format(tasks=tasks, **of))
+                connection.execute(section(__name__, "inexact_tasks", tasks=tasks, **of))
 
 
 def _exact_rows(connection: duckdb.DuckDBPyConnection, device: _Device, changes: str, tasks: str) -> Iterator[_Rows]:
