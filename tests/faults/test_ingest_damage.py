@@ -224,13 +224,10 @@ def test_an_unreadable_file_loses_only_its_records(sound: Path, capture: Path, m
     ("content", "reason"),
     [
         (b"{", "it is not JSON"),
-        (b"\xff\xfe", "it is not JSON"),
-        (b"[]", "Expected `object`"),
         (
             b'{"format": "npulog", "version": 1, "writer_id": "7", "files": [{"path": "../../etc/passwd"}]}',
             "$.files[0]",
         ),
-        (b"[" * 100_000, "it is not JSON"),
     ],
 )
 def test_a_damaged_manifest_is_reported_and_the_files_are_read(capture: Path, content: bytes, reason: str) -> None:
@@ -336,21 +333,15 @@ def test_a_single_device_file_outside_of_its_capture_is_a_device_file(sound: Pat
     assert run.accounts["task"].paired == 30
 
 
-@pytest.mark.parametrize("what", ["nothing", "empty", "text", "zeros"])
-def test_a_folder_without_a_capture_is_one_error_and_no_store(tmp_path: Path, what: str) -> None:
+def test_a_capture_of_zeros_is_one_error_and_no_store(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
-    folder.mkdir()
-    if what == "text":
-        (folder / "readme.txt").write_text("hello")
-    if what == "zeros":
-        (folder / "host/data").mkdir(parents=True)
-        (folder / "host/data/api.slice_0.bin").write_bytes(bytes(100_000))
-    path = tmp_path / "missing" if what == "nothing" else folder
+    (folder / "host/data").mkdir(parents=True)
+    (folder / "host/data/api.slice_0.bin").write_bytes(bytes(100_000))
     with pytest.raises(InputError) as caught:
-        ingest([path], tmp_path / "s.duckdb")
+        ingest([folder], tmp_path / "s.duckdb")
     assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert {entry.name for entry in tmp_path.iterdir()} <= {"folder"}
+    assert str(folder) in str(caught.value)
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_random_bytes_in_place_of_parts_of_files_never_break_it(small: Path) -> None:
