@@ -1,4 +1,4 @@
-"""The report op-tree on real PyTorch traces: a plain recount of the tree, by the times of events."""
+"""The reports op-tree and modules on real PyTorch traces: a plain recount of the tree, and the tasks of each module."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from stores import query
 from traceconv.pipeline.ingest import ingest
 
 TORCH = shared("real") / "torch"
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces/pytorch/resnet18.pt.trace.json.gz"
 QUICK = ("mi250_rocm6.2_minitoy.json.gz", "alexnet_critical_path.json.gz")
 #: Without the trace of a B200, whose partially overlapping functions a plain recount would have to nest by guess.
 LONG = (
@@ -95,3 +96,21 @@ def test_modules_of_an_npu_trace(tmp_path: Path) -> None:
         ).fetchone()
     assert counts == [("backward", 95, 22), ("launch", 52, 22), (None, 392, 0)]
     assert total is not None and total[0] == total[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(pytest.param(TORCH / name, id=name) for name in ("b200_eager_trace.json.gz", *QUICK)),
+        pytest.param(SAMPLE, id=SAMPLE.name),
+        pytest.param(shared("real") / "ascend" / "torch_npu_level1_rank1", id="torch_npu"),
+    ],
+)
+def test_modules_have_their_tasks(path: Path, tmp_path: Path) -> None:
+    store = tmp_path / "s.duckdb"
+    ingest([path], store)
+    of_tasks = (
+        "SELECT module_name, sum(dur_ns)::BIGINT FROM task_module WHERE kind IS DISTINCT FROM 'sync' GROUP BY ALL"
+    )
+    of_modules = "SELECT module_name, sum(device_self_ns)::BIGINT AS ns FROM modules GROUP BY ALL HAVING ns > 0"
+    assert sorted(query(store, of_modules), key=str) == sorted(query(store, of_tasks), key=str)

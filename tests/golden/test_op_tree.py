@@ -1,4 +1,4 @@
-"""The report op-tree and the view task_module: rows worked out by hand."""
+"""The reports op-tree and modules, and the view task_module: rows worked out by hand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stores import query as ask
+
+import traceconv
 
 MakeStore = Callable[..., Path]
 
@@ -97,4 +99,48 @@ def test_module_of_forward_and_backward_tasks(make_store: MakeStore) -> None:
         (33, 2, "nn.Module: Linear_0", "backward", 9),
         (34, None, None, None, None),
         (40, None, "stem/conv", "op", None),
+    ]
+
+
+MODULES = """label, call_count, host_forward_ns, host_backward_ns, task_count, forward_ns, backward_ns, device_total_ns,
+    device_self_ns"""
+
+
+def test_modules_with_their_backward_passes(make_store: MakeStore) -> None:
+    ranges = [
+        *RANGES,
+        span(11, 2, "nn.Module: Dropout_0", 12, 4, 4, kind="module", step_id=4),
+        span(12, None, "Optimizer.step#SGD.step", 90, 8, 8, kind="annotation", step_id=4),
+        span(13, None, "ReluBackward0", 200, 9, 9, track_id=3),
+    ]
+    calls = [*CALLS, call(24, 12, 91), call(25, 11, 13), call(26, 13, 201)]
+    tasks = [*TASKS, task(41, 24, 91, 50), task(42, 25, 13, 3, step_id=4), task(43, 26, 201, 20)]
+    store = make_store(track=TRACKS, range=ranges, api=calls, task=tasks, flow=FLOWS)
+    assert ask(store, f"SELECT {MODULES} FROM modules") == [
+        ("nn.Module: Linear_0", 2, 70, 20, 5, 113, 200, 313, 310),
+        ("  nn.Module: Dropout_0", 1, 4, None, 1, 3, 0, 3, 3),
+        ("(optimizer)", None, None, None, 1, 0, 0, 50, 50),
+        ("(no module)", None, None, None, 2, 0, 20, 27, 27),
+    ]
+    assert ask(store, f"SELECT {MODULES} FROM modules(step := 5)") == [
+        ("nn.Module: Linear_0", 1, 30, None, 1, 10, 0, 10, 10)
+    ]
+    assert ask(store, "SELECT depth, path FROM modules WHERE position = 2") == [
+        (1, "nn.Module: Linear_0 > nn.Module: Dropout_0")
+    ]
+    assert ask(store, "FROM modules(run := 2)") == []
+    with traceconv.open_store(store) as opened:  # the largest rows are in the order of the tree
+        assert [row["label"] for row in opened.report("modules", top=4)][1] == "  nn.Module: Dropout_0"
+        assert [row["label"] for row in opened.report("modules", top=2)] == ["nn.Module: Linear_0", "(optimizer)"]
+
+
+def test_modules_of_model_ops(make_store: MakeStore) -> None:
+    tasks = [
+        task(id_, None, None, dur, op_id=op_id) for id_, op_id, dur in ((1, 1, 5), (2, 2, 6), (3, 1, 7), (4, 3, 8))
+    ]
+    ops = [{"op_id": 1, "scope_path": "stem/conv"}, {"op_id": 2, "scope_path": "stem"}, {"op_id": 3}]
+    assert ask(make_store(task=tasks, op=ops), f"SELECT {MODULES} FROM modules") == [
+        ("stem", None, None, None, 3, 18, 0, 18, 6),
+        ("  conv", None, None, None, 2, 12, 0, 12, 12),
+        ("(no module)", None, None, None, 1, 0, 0, 8, 8),
     ]

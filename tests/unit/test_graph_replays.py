@@ -51,6 +51,7 @@ def test_a_replay_in_the_same_order_gets_everything(tmp_path: Path) -> None:
         assert rows == [(2, 2, 1, 128)]
         rows = store.execute("SELECT found_by, count(*) FROM task_module GROUP BY ALL ORDER BY ALL").fetchall()
         assert rows == [("launch", 8), ("replay", 8)]
+        assert store.execute("SELECT path, task_count FROM modules").fetchall() == [("nn.Module: Linear_0", 16)]
         rows = store.execute(
             "SELECT path, count, task_count, replay_task_count FROM op_tree WHERE name = 'aten::gelu' ORDER BY ALL"
         ).fetchall()

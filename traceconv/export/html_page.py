@@ -45,7 +45,7 @@ from traceconv.reports.run_choice import run_origins
 from traceconv.reports.values import human_duration
 
 #: Reports that are open at first, above the others.
-_OPEN = ("idle_causes", "kernels", "range_statistic", "collectives", "stragglers", "memory_peak")
+_OPEN = ("idle_causes", "kernels", "modules", "range_statistic", "collectives", "stragglers", "memory_peak")
 #: Shown elsewhere: in the pictures, above them, and by other reports.
 _ELSEWHERE = ("breakdown", "run_summary", "trust")
 _LARGEST_TOP = 10_000
@@ -100,8 +100,11 @@ def _page(connection: duckdb.DuckDBPyConnection, run_id: int, top: int, counts: 
         yield f"{_omitted(devices, MOST_BARS)}{bars(devices)}"
         yield f"<h3>Over time</h3>{_omitted(devices, MOST_DEVICES)}{over_time(connection, run_id, devices)}"
         if steps:
-            yield f"<h3>By step</h3>{_omitted(devices, MOST_DEVICES)}<p><small>Of more than {MOST_STEPS} steps of a "
-            yield f"device, each column is the longest of a group of consecutive ones.</small></p>{columns(steps)}"
+            yield f"<h3>By step</h3>{_omitted(devices, MOST_DEVICES)}"
+            if len(steps) > MOST_STEPS // 2:
+                yield f"<p><small>Of more than {MOST_STEPS} steps of a device, each column is the longest of a group "
+                yield "of consecutive ones.</small></p>"
+            yield columns(steps)
         yield f"<h2>What could be faster</h2>{html_text(advise(connection, run_id))}"
     yield from _flame_graphs(connection, run_id)
     names = [*_OPEN, *(name for name in reports() if name not in (*_OPEN, *_ELSEWHERE))]
@@ -174,7 +177,9 @@ def _answer(connection: duckdb.DuckDBPyConnection, run_id: int, report: Report, 
     if not rows:
         return _Answer(report, "", 0, False, why_empty(connection, question))
     more = len(rows) > top
-    if more and measure:
+    if more and measure and report.is_listed:
+        rows.remove(min(rows, key=lambda row: (row[-1] is not None, row[-1])))
+    elif more and measure:
         known = [row for row in rows if row[-1] is not None]
         known.sort(key=itemgetter(-1), reverse=True)
         rows = known + [row for row in rows if row[-1] is None]

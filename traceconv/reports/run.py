@@ -46,6 +46,6 @@ def statement(
     rows = f"FROM {source}{where(chosen)}{order_by(order)}"
     if question.top is not None:
         rows += f" LIMIT {question.top:d}"
-        if question.own_order:
+        if question.own_order or (report.is_listed and not question.order):
             rows = f"FROM ({rows}){order_by(report.order)}"
     return f"SELECT {selected} {rows}", values

@@ -184,6 +184,11 @@ class DocumentedSql:
     def comment(self) -> str:
         return f"{self.title}. {self.doc}"
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether rows only make sense in their own order, that of the column position, such as those of a tree."""
+        return any(column.name == "position" for column in self.columns)
+
     def column(self, name: str) -> SqlColumn:
         """Return the column `name`. Raises KeyError."""
         for column in self.columns:
