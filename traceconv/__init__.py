@@ -1,4 +1,12 @@
-"""traceconv: profiler logs of NPUs and GPUs in one DuckDB store, with reports on them."""
+"""Profiler logs of NPUs and GPUs in one DuckDB store, with reports on them.
+
+traceconv.ingest("traces/", db="trace.duckdb")
+with traceconv.open_store("trace.duckdb") as store:  # or a trace file
+    store.reports()  # what can be asked
+    store.report("kernels", top=10).df()
+    store.query("SELECT kind, sum(dur_ns) FROM task GROUP BY kind").df()
+    store.advise()
+"""
 
 from __future__ import annotations
 

@@ -111,3 +111,29 @@ def test_its_short_name() -> None:
     assert find_report("summary").name == "run_summary"
     with pytest.raises(UsageError, match="Did you mean 'summary'"):
         find_report("sumary")
+
+
+def test_phases_of_a_training(make_store: MakeStore) -> None:
+    names = {1: ("aten::mm", "host_op"), 2: ("MmBackward0", "host_op"), 3: ("Optimizer.step#SGD.step", "annotation")}
+    store = make_store(
+        track=[{"track_id": 1, "kind": "thread", "device_id": None}, {"track_id": 2, "kind": "stream", "device_id": 0}],
+        range=[
+            {"id": id_, "track_id": 1, "name": name, "kind": kind, "start_ns": 100 * id_, "dur_ns": 50, "self_ns": 50}
+            for id_, (name, kind) in names.items()
+        ],
+        api=[
+            {"id": 10 + id_, "track_id": 1, "parent_id": id_, "start_ns": 100 * id_ + 1, "dur_ns": 1,
+             "correlation_id": id_}
+            for id_ in names
+        ],
+        task=[
+            {"id": 20 + id_, "track_id": 2, "kind": "compute", "correlation_id": id_, "submit_ns": submit_ns,
+             "start_ns": 1000 * id_, "dur_ns": 10 * id_}
+            for id_, submit_ns in ((1, 101), (2, 201), (3, 301), (4, None))
+        ],
+    )  # fmt: skip
+    assert ask(store, "SELECT item, time_ns, percent, count FROM run_summary WHERE section = 'phase'") == [
+        ("forward", 10, 10.0, 1),
+        ("backward", 20, 20.0, 1),
+        ("optimizer", 30, 30.0, 1),
+    ]

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from traceconv.analysis.advice import VERSION, Advice, Finding
+from traceconv.base.errors import option
 from traceconv.reports.render import Table, markdown_table, markdown_text
 from traceconv.reports.result import html_table, shortened, text_table
 from traceconv.reports.values import human_duration
@@ -62,11 +63,8 @@ def _values(finding: Finding) -> list[object]:
     return [getattr(finding, name) for name in _COLUMNS]
 
 
-def text_lines(advice: Advice, files: str = "") -> Iterator[str]:
-    """Yield the findings as a table, then each with its details, in at most 80 columns, and a command on one line.
-
-    files  arguments of the command that select the store
-    """
+def text_lines(advice: Advice) -> Iterator[str]:
+    """Yield the findings as a table, then each with its details, in at most 80 columns."""
     yield from _heading(advice)
     if not advice.findings:
         return
@@ -79,7 +77,8 @@ def text_lines(advice: Advice, files: str = "") -> Iterator[str]:
         yield from textwrap.wrap(f"{number}. {one.title}{_where(one)}", _WIDTH, subsequent_indent="   ")
         for text in _details(one):
             yield from textwrap.wrap(text, _WIDTH, initial_indent="   ", subsequent_indent="   ")
-        yield f"   traceconv query {_quoted(one.evidence)}{files}"
+    yield ""
+    yield f"Queries that show them: {option('--format markdown, or json', 'evidence of each of `findings`')}"
 
 
 def markdown_lines(advice: Advice) -> Iterator[str]:
@@ -147,8 +146,3 @@ def _details(finding: Finding) -> Iterator[str]:
     yield f"Try: {finding.suggestion}"
     if finding.caveats:
         yield f"Caution, the trace is incomplete (trust): {', '.join(finding.caveats)}"
-
-
-def _quoted(sql: str) -> str:
-    """Quote SQL for a shell."""
-    return '"' + "".join("\\" + mark if mark in '"\\$`' else mark for mark in sql) + '"'

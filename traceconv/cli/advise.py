@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import typer
@@ -41,8 +40,8 @@ def advise(
 
     RUN is a run of the store, or a capture, trace file or store, which is read like those of "report". Each finding has
     the time that a fix could save in the run (an upper bound or an estimate, and how it is computed), what takes most
-    of it, what to try, and a query that shows it. Savings may overlap, so they don't add up. Findings that rest on data
-    that the report trust calls lost say so.
+    of it and what to try; in Markdown and JSON, also a query that shows it. Savings may overlap, so they don't add up.
+    Findings that rest on data that the report trust calls lost say so.
 
     \b
     Examples:
@@ -71,5 +70,4 @@ def advise(
         elif chosen == "csv":
             write_rows(findings_table(advice), chosen, output)
         else:
-            given = f" {shlex.quote(str(path))}" if path else f" --db {shlex.quote(str(db))}" if db else ""
-            write_lines(markdown_lines(advice) if chosen == "markdown" else text_lines(advice, given), output)
+            write_lines(markdown_lines(advice) if chosen == "markdown" else text_lines(advice), output)

@@ -199,7 +199,7 @@ def html_table(
         made = ""
         for number, (cell, text, is_right) in enumerate(zip(row, full, columns.values(), strict=True)):
             extra = "" if cell == text else f' title="{html.escape(text)}"'
-            style = "text-align: right; white-space: nowrap" if is_right else "text-align: left"
+            style = "text-align: right; white-space: nowrap" if is_right else "text-align: left; white-space: pre-wrap"
             if known and _is_real(value := known[number]):
                 extra += f' data-value="{value}"'
                 if number == place and most:

@@ -143,7 +143,7 @@ def _nothing_found(top: Path, unreadable: list[Path]) -> str:
         rest = f"; some folders can't be read, such as {_shown(unreadable[0])}"
         return f"{_shown(top)}: no capture found (looked for {_SOUGHT}){rest}"
     if not any(top.iterdir()):
-        return f"{_shown(top)} is empty; specify a capture (PROF_…) or a folder that contains some"
+        return f"{_shown(top)} is empty; specify a capture (PROF_…), a trace, or a folder that contains some"
     return f"{_shown(top)}: no capture found (looked for {_SOUGHT})"
 
 

@@ -10,14 +10,14 @@
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the summary, from 1." }
--- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), category (of kernels), kernel, operator (on the host), range (of a run without tasks and operators), memory or losses." }
+-- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), phase (of a training: device time of what was launched in it), category (of kernels), kernel, operator (on the host), range (of a run without tasks and operators), memory or losses." }
 -- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of idle_causes.cause, idle_gaps.host_name, kernels.label without a number, range.name and import_log.code." }
 -- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of causes, kernels and categories their total, of operators and ranges their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
 -- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all its gaps, or of all kernels, operators or ranges of the run; NULL if not applicable." }
 -- count = { type = "BIGINT", unit = "count", doc = "Number of devices, tasks, steps, gaps, executions, calls, ranges or lost events; NULL if not applicable or unknown." }
 -- size_bytes = { type = "BIGINT", unit = "byte", doc = "Peak of memory, or bytes lost; NULL if not applicable or unknown." }
 -- note = { type = "VARCHAR", unit = "text", doc = "Label of the run, device of a gap, category of a kernel, op at the peak, or severity of a loss; NULL if none." }
-WITH asked AS (
+WITH RECURSIVE asked AS (
   SELECT r.run_id, r.label, r.start_ns, TRY(r.end_ns - r.start_ns) AS span_ns, r.complete
   FROM run AS r
   WHERE run IS NULL OR r.run_id = run
@@ -49,6 +49,21 @@ WITH asked AS (
          row_number() OVER (PARTITION BY run_id ORDER BY sum(total) DESC, category) AS rank
   FROM kernel_share
   GROUP BY run_id, category
+), path AS (
+  SELECT p.run_id, p.path_id, range_phase(p.name, p.kind) AS phase
+  FROM range_path AS p
+  WHERE p.parent_path_id IS NULL AND (run IS NULL OR p.run_id = run)
+  UNION ALL
+  SELECT p.run_id, p.path_id, coalesce(range_phase(p.name, p.kind), u.phase)
+  FROM path AS u
+  JOIN range_path AS p ON p.run_id = u.run_id AND p.parent_path_id = u.path_id
+), phase AS (
+  SELECT t.run_id, coalesce(p.phase, CASE WHEN p.path_id IS NOT NULL THEN 'forward' END) AS phase, sum(t.task_ns) AS total,
+         sum(t.task_count) AS tasks, sum(sum(t.task_ns)) OVER (PARTITION BY t.run_id) AS run_total
+  FROM range_path_time AS t
+  LEFT JOIN path AS p ON p.run_id = t.run_id AND p.path_id = t.path_id
+  WHERE run IS NULL OR t.run_id = run
+  GROUP BY t.run_id, 2
 ), operator AS (
   SELECT o.run_id, o.name, sum(o.self_ns) AS total, sum(o.count) AS calls
   FROM range_statistic(run := run) AS o
@@ -120,33 +135,38 @@ WITH asked AS (
   FROM gap
   WHERE rank <= 3
   UNION ALL
-  SELECT run_id, 6, 'category', rank, NULL, category, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, NULL
+  SELECT p.run_id, 6, 'phase', CASE p.phase WHEN 'forward' THEN 1 WHEN 'backward' THEN 2 ELSE 3 END, NULL, p.phase, p.total,
+         100 * p.total::DOUBLE / nullif(p.run_total, 0), p.tasks, NULL, NULL
+  FROM phase AS p
+  WHERE p.tasks > 0 AND p.phase IS NOT NULL AND p.run_id IN (SELECT b.run_id FROM phase AS b WHERE b.phase = 'backward' AND b.tasks > 0)
+  UNION ALL
+  SELECT run_id, 7, 'category', rank, NULL, category, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, NULL
   FROM category
   WHERE rank <= 5
   UNION ALL
-  SELECT run_id, 7, 'kernel', rank, NULL, label, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, category
+  SELECT run_id, 8, 'kernel', rank, NULL, label, total, 100 * total::DOUBLE / nullif(run_total, 0), executions, NULL, category
   FROM kernel_share
   WHERE rank <= 5
   UNION ALL
-  SELECT run_id, 8, section, rank, NULL, name, total, 100 * total::DOUBLE / nullif(run_total, 0), calls, NULL, NULL
+  SELECT run_id, 9, section, rank, NULL, name, total, 100 * total::DOUBLE / nullif(run_total, 0), calls, NULL, NULL
   FROM host_share
   WHERE rank <= 5
   UNION ALL
-  SELECT p.run_id, 9, 'memory', v.place, p.device_id, v.item || CASE WHEN p.device_id >= 0 THEN ' on device ' || p.device_id WHEN p.device_id < 0 THEN ' on the host' ELSE '' END, TRY(v.peak_ns - p.start_ns), NULL, NULL, v.bytes,
+  SELECT p.run_id, 10, 'memory', v.place, p.device_id, v.item || CASE WHEN p.device_id >= 0 THEN ' on device ' || p.device_id WHEN p.device_id < 0 THEN ' on the host' ELSE '' END, TRY(v.peak_ns - p.start_ns), NULL, NULL, v.bytes,
          CASE WHEN v.place = 1 THEN p.peak_op END
   FROM peak AS p,
        LATERAL (VALUES (1, 'peak used', p.peak_used_bytes, p.peak_ns), (2, 'peak reserved', p.peak_reserved_bytes, p.peak_reserved_ns))
          AS v(place, item, bytes, peak_ns)
   WHERE v.bytes IS NOT NULL
   UNION ALL
-  SELECT run_id, 10, 'losses', 1, NULL, code, NULL, NULL, events, bytes, severity
+  SELECT run_id, 11, 'losses', 1, NULL, code, NULL, NULL, events, bytes, severity
   FROM loss
   UNION ALL
-  SELECT run_id, 10, 'losses', 2, NULL, 'incomplete', NULL, NULL, NULL, NULL, 'the recording did not finish, or was not read completely'
+  SELECT run_id, 11, 'losses', 2, NULL, 'incomplete', NULL, NULL, NULL, NULL, 'the recording did not finish, or was not read completely'
   FROM asked
   WHERE NOT complete
   UNION ALL
-  SELECT c.run_id, 10, 'losses', 3, NULL, 'none', NULL, NULL, 0, NULL, NULL
+  SELECT c.run_id, 11, 'losses', 3, NULL, 'none', NULL, NULL, 0, NULL, NULL
   FROM asked AS c
   WHERE c.complete IS DISTINCT FROM false AND c.run_id NOT IN (SELECT run_id FROM loss)
 )
