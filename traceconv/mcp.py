@@ -159,8 +159,10 @@ class _Tools:
 
         top  only the N findings with the largest savings
         """
+        from traceconv.analysis.advice_text import markdown_lines
+
         with self._open(trace) as store:
-            return store.advise(run=run, device=device, top=top)
+            return "\n".join(markdown_lines(store.advise(run=run, device=device, top=top)))
 
     def compare(self, base: str, new: str, trace: str | None = None, anyway: bool = False) -> object:
         """Name the ops, overlap or idle time that account for the change of the steps from one run to another.

@@ -50,7 +50,7 @@ def steps(page: Path) -> Iterator[Step]:
     for block in _BLOCK.finditer(text):
         (kind, *marks), lines = block[1].split() or [""], block[2].splitlines()
         first_line = text.count("\n", 0, block.start(2))
-        assert kind in ("sh", "text", "console", "json", *_FILES), f"{page.name}: unknown kind of block: {kind}"
+        assert kind in ("sh", "text", "console", *_FILES), f"{page.name}: unknown kind of block: {kind}"
         if commands and kind != "text":
             yield Step(commands)
         if kind == "text" and commands:
