@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import struct
 from collections import Counter
 from typing import Any
 
 BASE_US = 1_700_000_000_000_000
 _GRAIN = 2 << 20
+_CHANGES = ("alloc", "free_completed", "segment_alloc", "segment_map", "segment_free", "segment_unmap")
 
 #: Functions of a program, innermost first, as PyTorch has them: with frames in C++ around those in Python.
 _CPP = [
@@ -190,8 +193,54 @@ def snapshot(*allocators: Allocator) -> dict[str, Any]:
     }
 
 
+def dumps(value: object, protocol: int | None) -> bytes:
+    """The pickle of a snapshot; protocol None: as PyTorch's pickler in C++ writes it."""
+    return _LikeCpp().pickled(value) if protocol is None else pickle.dumps(value, protocol)
+
+
+class _LikeCpp:
+    """All items of a list or dict at once, and containers in the memo once they are complete."""
+
+    def __init__(self) -> None:
+        self._memo: dict[object, int] = {}
+
+    def pickled(self, value: object) -> bytes:
+        return b"\x80\x02" + self._push(value) + b"."
+
+    def _push(self, value: Any) -> bytes:
+        if value is None or isinstance(value, (int, float)):
+            return self._number(value)
+        key = value if isinstance(value, str) else id(value)
+        if key in self._memo:
+            place = self._memo[key]
+            return b"h" + bytes([place]) if place < 256 else b"j" + struct.pack("<I", place)
+        if isinstance(value, str):
+            text = b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+        elif isinstance(value, dict):
+            text = b"}(" + b"".join(self._push(one) for pair in value.items() for one in pair) + b"u"
+        elif isinstance(value, list):
+            text = b"](" + b"".join(map(self._push, value)) + b"e"
+        else:
+            return b"".join(map(self._push, value)) + bytes([0x84 + len(value)])
+        place = self._memo[key] = len(self._memo)
+        return text + (b"q" + bytes([place]) if place < 256 else b"r" + struct.pack("<I", place))
+
+    def _number(self, value: float | None) -> bytes:
+        if value is None or isinstance(value, bool):
+            return {None: b"N", True: b"\x88", False: b"\x89"}[value]
+        if isinstance(value, float):
+            return b"G" + struct.pack(">d", value)
+        for opcode, form, last in ((b"K", "<B", 255), (b"M", "<H", 65535), (b"J", "<i", 2**31 - 1)):
+            if 0 <= value <= last:
+                return opcode + struct.pack(form, value)
+        return b"\x8a\x08" + struct.pack("<q", value)
+
+
 class Usage:
-    """What memory_viz shows of a device: the peak of blocks in use, which these are, and the peak of segments."""
+    """What memory_viz shows of a device: the peak of blocks in use, which these are, and the peak of segments.
+
+    As there, a peak is after a change: what was in use before the first one isn't.
+    """
 
     def __init__(self, found: dict[str, Any], device: int) -> None:
         trace = found["device_traces"][device]
@@ -212,7 +261,8 @@ class Usage:
         states = []
         for entry in reversed(trace):
             action, address, size = entry["action"], entry.get("addr"), entry["size"]
-            states.append((dict(live), reserved))
+            if action in _CHANGES:
+                states.append((dict(live), reserved))
             if action == "alloc":
                 del live[address]
             elif action == "free_completed":
@@ -221,7 +271,7 @@ class Usage:
                 reserved -= size
             elif action in ("segment_free", "segment_unmap"):
                 reserved += size
-        if not trace:
+        if not states:
             states.append((dict(live), reserved))
         sums = [sum(size for size, _ in blocks.values()) for blocks, _ in reversed(states)]
         self.peak_bytes = max(sums)

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 from ingest_checks import taken_from
-from torch_memory_builder import BASE_US, Allocator, Usage, random_allocator, small_snapshot, snapshot
+from torch_memory_builder import BASE_US, Allocator, Usage, dumps, random_allocator, small_snapshot, snapshot
 
 from traceconv.base.errors import InputError
 from traceconv.formats.common.limits import Limits
@@ -21,9 +21,9 @@ from traceconv.formats.torch_memory.unpickle import SnapshotPickle
 from traceconv.pipeline.ingest import ingest
 
 
-def stored(found: dict[str, Any], folder: Path, protocol: int = 4) -> tuple[Any, duckdb.DuckDBPyConnection]:
+def stored(found: dict[str, Any], folder: Path, protocol: int | None = 4) -> tuple[Any, duckdb.DuckDBPyConnection]:
     path = folder / "snapshot.pickle"
-    path.write_bytes(pickle.dumps(found, protocol))
+    path.write_bytes(dumps(found, protocol))
     assert choose_reader(path) == "torch_memory"
     return taken_from(path, folder)
 
@@ -44,10 +44,11 @@ def assert_same_usage(store: duckdb.DuckDBPyConnection, found: dict[str, Any]) -
         assert dict(store.execute(sums, [device]).fetchall()) == by_stack
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", [None, 2, 3, 4, 5])
 @pytest.mark.parametrize("most_entries", [None, 150])
-def test_peaks_are_those_of_the_snapshot(protocol: int, most_entries: int | None, tmp_path: Path) -> None:
-    found = snapshot(random_allocator(protocol, 600, most_entries), random_allocator(protocol + 9, 90, device=1))
+def test_peaks_are_those_of_the_snapshot(protocol: int | None, most_entries: int | None, tmp_path: Path) -> None:
+    seed = protocol or 1
+    found = snapshot(random_allocator(seed, 900, most_entries), random_allocator(seed + 9, 90, device=1))
     run, store = stored(found, tmp_path, protocol)
     assert not run.lossy
     assert_same_usage(store, found)
@@ -144,11 +145,11 @@ def test_pinned_memory_of_the_host(tmp_path: Path) -> None:
     ).fetchall() == [(wanted.peak_bytes,)]
 
 
-@pytest.mark.parametrize("protocol", [2, 4])
-def test_a_truncated_file_keeps_its_entries(protocol: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", [None, 2, 4])
+def test_a_truncated_file_keeps_its_entries(protocol: int | None, tmp_path: Path) -> None:
     """Of a truncated trace, it isn't known what was in use before it: nothing is made up."""
     found = snapshot(random_allocator(7, 700))
-    data = pickle.dumps(found, protocol)
+    data = dumps(found, protocol)
     path = tmp_path / "cut.pickle"
     path.write_bytes(data[: len(data) * 9 // 10])
     run, store = taken_from(path, tmp_path)
@@ -202,6 +203,10 @@ HOSTILE = {
     "many lists": _many(b"](" + b"]\x94" * 2_500_000),
     "deep tuples": _many(b"N" + b"\x85" * 2_500_000),
     "many marks": _many(b"(" * 2_500_000),
+    "long texts in many rows": _many(
+        b"X" + (20_000_000).to_bytes(4, "little") + b"A" * 20_000_000 + b"\x94" + b"h\x02" * 9
+    ),
+    "many empty batches": b"\x80\x04}\x94(\x8c\x0ddevice_traces\x94](]" + b"(e" * 1_000_000,
     "many devices": b"\x80\x04}\x94(\x8c\x0ddevice_traces\x94](" + b"](}e" * 100_000,
     "a memo out of order": _many(b"]r\xff\xff\xff\x7f"),
     "an unknown memo": _many(b"j\xff\xff\xff\x7f"),
@@ -242,13 +247,14 @@ def test_values_that_refer_to_themselves_end(tmp_path: Path) -> None:
     ]
 
 
-def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", [None, 4])
+def test_memory_does_not_grow_with_the_entries(protocol: int | None) -> None:
     """The memo of a pickle refers to each entry: it must not keep them."""
     device = random_allocator(8, 30)
     found = snapshot(device)
     frames = device.trace[-1]["frames"]
     found["device_traces"][0] += [dict(device.trace[-1], frames=list(frames)) for _ in range(12_000)]
-    data = pickle.dumps(found)
+    data = dumps(found, protocol)
     chunks = iter([data[at : at + 65536] for at in range(0, len(data), 65536)])
     one = SnapshotPickle(chunks, Limits(), frozenset(("segments", "device_traces", "external_annotations")))
     tracemalloc.start()

@@ -6,7 +6,6 @@ import gzip
 import importlib
 import json
 import os
-import pickle
 import random
 import sqlite3
 import sys
@@ -190,8 +189,8 @@ def rocpd() -> list[Sample]:
 
 def torch_memory() -> list[Sample]:
     """Memory snapshots of PyTorch, of two protocols."""
-    found = _module("torch_memory_builder").small_snapshot()
-    return [("m.pickle", pickle.dumps(found, protocol)) for protocol in (2, 4)]
+    module = _module("torch_memory_builder")
+    return [("m.pickle", module.dumps(module.small_snapshot(), protocol)) for protocol in (None, 2, 4)]
 
 
 def rules() -> list[Sample]:

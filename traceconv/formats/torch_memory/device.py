@@ -230,7 +230,7 @@ class _Ranges:
 
 def allocated_by(stack: CallStack) -> str:
     """Return the innermost function in Python, else the operator, else the function that called the allocator."""
-    frames = [frame[:_MOST_TEXT] for frame in stack.frames[:_MOST_FRAMES]]
+    frames = stack.frames[:_MOST_FRAMES]
     for frame in frames:
         if _PYTHON.match(frame):
             return frame

@@ -19,7 +19,7 @@ from traceconv.formats.common.columns import json_objects
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.torch_memory.device import CALL_STACK, HOST, Device, Row, allocated_by, plain, text_of
-from traceconv.formats.torch_memory.unpickle import MOST_DEVICES, CallStack, Damaged, Items, SnapshotPickle
+from traceconv.formats.torch_memory.unpickle import MOST_DEVICES, Damaged, Items, SnapshotPickle
 
 _TRACES = {"device_traces": None, "host_traces": HOST}
 _SEGMENTS = {"segments": None, "host_segments": HOST}
@@ -29,9 +29,9 @@ _LISTS = frozenset((*_TRACES, *_SEGMENTS, _ANNOTATIONS))
 _STAGES = {"START": "B", "END": "E"}
 _BATCH = 16384
 #: Blocks and segments in use at once.
-_MOST_HELD = 2_000_000
-#: Bytes of all call stacks, which may share the texts of their frames.
-_MOST_STACK_BYTES = 256 << 20
+_MOST_HELD = 1_000_000
+#: Characters of one call stack, of those in a batch, and of all: they may share the texts of their frames.
+_MOST_STACK_BYTES, _STACK_BYTES, _MOST_STACKS_BYTES = 256 << 10, 4 << 20, 256 << 20
 
 
 class TorchMemoryReader(FileReader):
@@ -40,9 +40,9 @@ class TorchMemoryReader(FileReader):
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request, is_text=False)
         self._devices: dict[int, Device] = {}
-        self._stacks: set[int] = set()
-        self._read_bytes = 0
-        self._stack_bytes = self._cut_stacks = 0
+        #: Numbers of call stacks that have an event; whether it has their frames.
+        self._stacks: dict[int, bool] = {}
+        self._read_bytes = self._stack_bytes = self._unsent_bytes = 0
         #: The position of each event of the last batch: a list of the snapshot, and a number in it.
         self.places: list[tuple[str, int]] = []
 
@@ -57,12 +57,13 @@ class TorchMemoryReader(FileReader):
             for found in pickle.items():
                 self.found_events = True
                 end = found.byte_offset + found.byte_count
-                rows += self._rows(found)
+                for row in self._rows(found):
+                    rows.append(row)
+                    if len(rows) >= _BATCH or self._unsent_bytes > _STACK_BYTES:
+                        yield self._events(rows, begin, end)
+                        rows, begin = [], end
                 if sum(device.held_count for device in self._devices.values()) > _MOST_HELD:
                     raise Damaged(f"more than {_MOST_HELD:,} blocks in use", end, is_large=True)
-                if len(rows) >= _BATCH:
-                    yield self._events(rows, begin, end)
-                    rows, begin = [], end
         except Damaged as damage:
             is_complete = False
             for _ in chunks:
@@ -138,7 +139,7 @@ class TorchMemoryReader(FileReader):
             rows: list[Row] = []
             for row in self._with_stacks(device.before(first_ns)):
                 rows.append(row)
-                if len(rows) >= _BATCH:
+                if len(rows) >= _BATCH or self._unsent_bytes > _STACK_BYTES:
                     yield self._events(rows, None, None)
                     rows = []
             if rows:
@@ -148,7 +149,11 @@ class TorchMemoryReader(FileReader):
         """Yield rows, each call stack before the first row that has it."""
         for row in rows:
             if row.stack is not None and row.stack.number not in self._stacks:
-                self._stacks.add(row.stack.number)
+                size = sum(map(len, row.stack.frames))
+                fits = size <= _MOST_STACK_BYTES and self._stack_bytes + size <= _MOST_STACKS_BYTES
+                self._stacks[row.stack.number] = fits
+                self._stack_bytes += size if fits else 0
+                self._unsent_bytes += size if fits else 0
                 yield Row(row.ts_ns, CALL_STACK, None, row.device, row.origin, stack=row.stack)
             yield row
 
@@ -159,7 +164,7 @@ class TorchMemoryReader(FileReader):
 
     def _events(self, rows: list[Row], begin: int | None, end: int | None) -> TraceBatch:
         """Return the rows as events: instants, and the bounds of annotations."""
-        self.places = [row.origin for row in rows]
+        self.places, self._unsent_bytes = [row.origin for row in rows], 0
         stacks = [row.stack for row in rows]
         described = [stack if row.name == CALL_STACK else None for row, stack in zip(rows, stacks, strict=True)]
         args = {
@@ -172,7 +177,7 @@ class TorchMemoryReader(FileReader):
             "before": [row.is_before or None for row in rows],
             "stack": [stack.number if stack else None for stack in stacks],
             "allocated_by": [allocated_by(stack) if stack else None for stack in described],
-            "frames": [self._frames(stack) if stack else None for stack in described],
+            "frames": [stack.frames if stack and self._stacks[stack.number] else None for stack in described],
             "device_free": [row.device_free for row in rows],
             "user_metadata": [row.metadata for row in rows],
             "compile_context": [row.compile_context for row in rows],
@@ -194,13 +199,6 @@ class TorchMemoryReader(FileReader):
         byte_count = None if begin is None or end is None else end - begin
         return self._next_batch(EventColumns(count, labels, raw, None), begin, byte_count)
 
-    def _frames(self, stack: CallStack) -> tuple[str, ...] | None:
-        self._stack_bytes += sum(map(len, stack.frames))
-        if self._stack_bytes <= _MOST_STACK_BYTES:
-            return stack.frames
-        self._cut_stacks += 1
-        return None
-
     # -- losses --
 
     def _damaged(self, damage: Damaged) -> None:
@@ -213,8 +211,8 @@ class TorchMemoryReader(FileReader):
 
     def _report(self, *, is_complete: bool) -> None:
         devices = self._devices.values()
-        message = f"call stacks without their frames: all together exceed {_MOST_STACK_BYTES >> 20} MiB"
-        self._log.count(Code.TOO_MUCH_TEXT, message, self._cut_stacks, SOURCE_ID)
+        message = "call stacks without their frames: too long, alone or all together"
+        self._log.count(Code.TOO_MUCH_TEXT, message, list(self._stacks.values()).count(False), SOURCE_ID)
         for code, message, name in (
             (Code.DAMAGED_EVENT, "entries without an action, address, size or valid time", "damaged"),
             (

@@ -22,6 +22,10 @@ _MOST_CONTAINERS = 2_000_000
 _MOST_BYTES = 32 << 20
 #: Bytes of the longest opcode of a fixed size.
 _LONGEST = 9
+#: Items that are yielded at once.
+_MOST_ITEMS = 1000
+#: Characters of the text of a frame.
+_MOST_TEXT = 1000
 #: Lists of a list of lists.
 MOST_DEVICES = 1024
 _PACKAGES = ("/site-packages/", "/dist-packages/")
@@ -180,6 +184,15 @@ class SnapshotPickle:
                     begun.pop()
                     self._set_items(stack[mark - 1], stack[mark:])
                     del stack[mark:]
+                    if marks and len(stack) - marks[-1] > _MOST_ITEMS and type(stack[marks[-1] - 1]) is _Streamed:
+                        # Python writes 1,000 items at once, PyTorch's own pickler all. It refers to the last one next.
+                        mark, before, begun[-1] = marks[-1], begun[-1], (containers, base + at)
+                        target, added = stack[mark - 1], stack[mark:-1]
+                        del stack[mark:-1]
+                        given_containers += containers - before[0]
+                        given_bytes += base + at - before[1]
+                        yield self._given(target, added, given, base + at)
+                        given = base + at
                 elif opcode == 0x7D:  # EMPTY_DICT
                     containers += 1
                     is_frame = marks and marks[-1] and type(stack[marks[-1] - 1]) is _Frames
@@ -196,7 +209,7 @@ class SnapshotPickle:
                         self._held_bytes += 8 * len(added) if type(target) is _Frames else 0
                     elif target.device is None and type(added[0] if added else None) is _Streamed:
                         target.list_count += len(added)
-                    else:
+                    elif added:
                         given_containers += containers - before[0]
                         given_bytes += base + at - before[1]
                         yield self._given(target, added, given, base + at)
@@ -378,9 +391,9 @@ class SnapshotPickle:
 def _frame_text(frame: _Frame) -> str:
     """Return a frame as PyTorch's profiler names functions: `torch/nn/functional.py(1821): linear`."""
     path, line, name = (frame.get(key) for key in ("filename", "line", "name"))
-    shown = name if type(name) is str else "??"
+    shown = name[:_MOST_TEXT] if type(name) is str else "??"
     if type(path) is not str or path == "??":
         return shown
     for folder in _PACKAGES:
         path = path.rpartition(folder)[2]
-    return f"{path}({line if type(line) is int else 0}): {shown}"
+    return f"{path[-_MOST_TEXT:]}({line if type(line) is int else 0}): {shown}"
