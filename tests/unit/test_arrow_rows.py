@@ -33,9 +33,10 @@ def test_rows_are_inserted_in_complete_groups_unless_they_are_large(monkeypatch:
     counts = []
     insert = arrow_rows.execute_with
 
-    def counted(connection: duckdb.DuckDBPyConnection, statement: str, name: str, rows: pa.Table) -> None:
-        counts.append(rows.num_rows)
-        insert(connection, statement, name, rows)
+    def counted(connection: duckdb.DuckDBPyConnection, statement: str, name: str, rows: pa.RecordBatchReader) -> None:
+        table = rows.read_all()
+        counts.append(table.num_rows)
+        insert(connection, statement, name, table)
 
     monkeypatch.setattr(arrow_rows, "execute_with", counted)
     texts = [["a", "b", "c"], ["d"] * 6, [], ["e"] * 17, ["f" * 990], ["g"]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import duckdb
 import pyarrow as pa
 
@@ -62,8 +64,8 @@ class GroupedInserts:
         if count:
             rows = pa.concat_tables(self._waiting)
             self._waiting = [rows.slice(count)] if count < rows.num_rows else []
-            complete = rows.slice(0, count).combine_chunks()
-            del rows  # what was copied is free while it is inserted
+            complete = pa.RecordBatchReader.from_batches(rows.schema, _groups(rows.slice(0, count)))
+            del rows  # so that parts are free when they were read
             execute_with(self._connection, self._statement, self._name, complete)
 
 
@@ -77,6 +79,13 @@ def _register(
     """
     if not isinstance(rows, pa.RecordBatchReader):
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        batches = table.to_batches(GROUP_ROWS)
-        rows = pa.RecordBatchReader.from_batches(rows.schema, iter(batches))
+        rows = pa.RecordBatchReader.from_batches(table.schema, _groups(table))
     connection.register(name, rows)
+
+
+def _groups(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a row group. Rows are only copied where parts of a table meet."""
+    while rows.num_rows:
+        group = rows.slice(0, GROUP_ROWS).combine_chunks()
+        rows = rows.slice(GROUP_ROWS)
+        yield from group.to_batches()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -176,10 +177,16 @@ def _with_hosts(rows: pa.Table, *columns: pa.Array) -> pa.Table:
 
 
 def _numbers(rows: pa.Table, name: str) -> Int64:
-    numbers: Int64 = rows.column(name).fill_null(0).to_numpy()
+    numbers: Int64 = _values(rows, name, 0)
     return numbers
 
 
 def _flags(rows: pa.Table, name: str) -> Mask:
-    flags: Mask = rows.column(name).fill_null(False).to_numpy()
+    flags: Mask = _values(rows, name, False)
     return flags
+
+
+def _values(rows: pa.Table, name: str, unknown: object) -> Any:
+    """Return a column with `unknown` for NULL, as a view of it if possible."""
+    column = rows.column(name).combine_chunks()
+    return (column.fill_null(unknown) if column.null_count else column).to_numpy(zero_copy_only=False)

@@ -70,13 +70,14 @@ def _rows(
 def _changes(connection: duckdb.DuckDBPyConnection, sql: str, streams: dict[_Stream, int]) -> Changes:
     """Return rows with the place of each one's stream in `streams`, which gets new ones."""
     rows = connection.sql(sql).to_arrow_table()
-    columns = [rows.column("run_id").to_numpy()]
-    for column in (rows.column(name) for name in ("device_id", "stream_id")):
-        columns.append(column.fill_null(0).to_numpy())
+    # Arrays are views of the columns of integers without NULL.
+    columns = [rows.column("run_id").combine_chunks().to_numpy()]
+    for column in (rows.column(name).combine_chunks() for name in ("device_id", "stream_id")):
+        columns.append(column.fill_null(0).to_numpy() if column.null_count else column.to_numpy())
         if column.null_count:
-            columns.append(column.is_valid().to_numpy().astype(np.int64))
+            columns.append(column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64))
     firsts, number = distinct_rows(*columns)
     names = rows.select(["run_id", "device_id", "stream_id"]).take(pa.array(firsts)).to_pylist()
     places = [streams.setdefault(tuple(name.values()), len(streams)) for name in names]
-    numbers = (rows.column(name).to_numpy() for name in ("id", "ts_ns", "submit_ns"))
+    numbers = (rows.column(name).combine_chunks().to_numpy() for name in ("id", "ts_ns", "submit_ns"))
     return Changes(np.array(places, np.int32)[number], *numbers)
