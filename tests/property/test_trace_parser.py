@@ -246,3 +246,16 @@ def test_damaged_text_yields_at_least_as_many_events_with_c_as_without(
     left = iter(fast)
     assert all(event in left for event in slow)
     assert slow_is_lossy or not fast_is_lossy
+
+
+def test_damage_after_a_short_array_is_reported_the_same_without_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short array is decoded at once in C; how far is looked for the end of the next one must not depend on it."""
+    events = ", ".join(f'{{"ph": "i", "name": "now", "pid": 1, "tid": 2, "ts": {n}, "s": "t"}}' for n in range(10))
+    damage = '"1795243479393307472", "end_ts": "1795243479393378738", "tras": ' * 53
+    text = f'[{{"ts": 0}}]["ph": "X 1, "ts": 42}}, {events}, {{"ph": "X",s": {damage}"17" "dur": 3}}]'.encode()
+    found = []
+    for in_c in (True, False):
+        monkeypatch.setattr(native, "AVAILABLE", in_c and native.AVAILABLE)
+        log = ImportLog()
+        found.append((events_of(read([text], log)), list(log)))
+    assert found[0] == found[1]

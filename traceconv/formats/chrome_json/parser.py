@@ -348,7 +348,8 @@ class TraceParser:
         if columns is None:
             return False
         self._pieces.put(Piece(Decoded(columns), Segment(self._base + at, text, columns.count)))
-        self._at = end
+        # As after an array that is not decoded at once: what damage is reported depends on it.
+        self._at, self._reach = end, max(_LEAST_REACH, 4 * (end - at))
         return True
 
     def _events_until(self, stop: int, final: bool) -> tuple[bool, bool]:
