@@ -11,7 +11,7 @@ import pytest
 
 from traceconv import native
 from traceconv.base.diagnostics import Accounts, ImportLog
-from traceconv.formats.chrome_json import parser, patch, recovery
+from traceconv.formats.chrome_json import parser, patch, pieces, recovery
 from traceconv.formats.chrome_json.parser import TraceParser
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
@@ -97,7 +97,7 @@ def work(text: bytes) -> int:
 
 
 def slow_constructs(place: str, monkeypatch: pytest.MonkeyPatch) -> dict[bytes, tuple[int, int]]:
-    monkeypatch.setattr(recovery, "_AHEAD_BYTES", 1 << 12)
+    monkeypatch.setattr(pieces, "_AHEAD_BYTES", 1 << 12)
     monkeypatch.setattr(recovery, "MANY_FAILURES", 4)
     monkeypatch.setattr(parser, "MANY_FAILURES", 4)
     slow = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.events.trace import Segment, TraceBatch, join_columns
@@ -39,7 +39,7 @@ class RecoveryState:
     failures: int = 0
     in_large: bool = False
     lost_events: int = 0
-    _ahead_bytes: int = _AHEAD_BYTES
+    _ahead_bytes: int = field(default_factory=lambda: _AHEAD_BYTES)
 
     def decode(self, text: bytes) -> Decoded | None:
         """Decode events separated by commas or by line breaks; None if the text is malformed."""
