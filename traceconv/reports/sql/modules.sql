@@ -91,17 +91,17 @@ WITH RECURSIVE path AS (
   JOIN (SELECT run_id, id, parent_id, kind FROM "range" UNION ALL SELECT run_id, id, parent_id, NULL FROM api) AS c
     ON c.run_id = d.run_id AND c.parent_id = d.id
   WHERE c.kind IS DISTINCT FROM 'module'
-), moved AS (
-  -- Tasks of backward passes, which have no module of their own.
-  SELECT b.run_id, b.names, t.dur_ns
+), moved_task AS MATERIALIZED (
+  -- Tasks of backward passes, which have no module of their own. Materialized: on Parquet, DuckDB would join them with
+  -- the chains of modules by their run alone.
+  SELECT d.run_id, d.linked_id, t.dur_ns
   FROM down AS d
-  JOIN backward AS b ON b.run_id = d.run_id AND b.id = d.linked_id
   JOIN task AS t ON t.run_id = d.run_id AND t.api_id = d.id
   WHERE t.kind IS DISTINCT FROM 'sync' AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
   UNION ALL
   -- torch_npu queues its work: the call is on another thread.
-  SELECT b.run_id, b.names, t.dur_ns
+  SELECT d.run_id, d.linked_id, t.dur_ns
   FROM (
     SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS range_id
     FROM flow AS f
@@ -110,12 +110,15 @@ WITH RECURSIVE path AS (
     GROUP BY f.run_id, f.dst_id
   ) AS q
   JOIN down AS d ON d.run_id = q.run_id AND d.id = q.range_id
-  JOIN backward AS b ON b.run_id = d.run_id AND b.id = d.linked_id
   JOIN task AS t ON t.run_id = q.run_id AND t.id = q.id
   LEFT JOIN down AS c ON c.run_id = t.run_id AND c.id = t.api_id
   WHERE c.id IS NULL AND t.kind IS DISTINCT FROM 'sync' AND (device IS NULL OR t.device_id = device)
     AND (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
     AND (last_step IS NULL OR t.step_id <= last_step)
+), moved AS (
+  SELECT b.run_id, b.names, t.dur_ns
+  FROM moved_task AS t
+  JOIN backward AS b ON b.run_id = t.run_id AND b.id = t.linked_id
 ), spent AS (
   SELECT t.run_id, coalesce(p.names, []) AS names, CASE WHEN p.path_id IS NULL THEN 'unknown' ELSE p.phase END AS phase,
          CASE WHEN p.is_module THEN sum(t.range_count) END AS calls,
