@@ -44,16 +44,32 @@ FROM device
 WHERE run_id = {run} AND ai_core_count > 0
 ORDER BY device_id
 """
-#: What tasks occupy and move. Arithmetic on it takes longer in SQL than in numpy.
+#: What tasks occupy and move. Arithmetic on it takes longer in SQL than in numpy. Ops that are the same are found among
+#: all ops, and only tasks with a size or without an op type, such as copies, are compared with each other.
 _TASKS = """
+WITH alike AS MATERIALIZED (
+  SELECT op_id, op_type, input_bytes + output_bytes + weight_bytes AS bytes,
+         min(op_id) OVER (PARTITION BY op_type, input_shapes, input_dtypes) AS signature
+  FROM op
+  WHERE run_id = {run}
+), other AS MATERIALIZED (
+  SELECT o.signature AS op, CASE WHEN o.op_type IS NULL THEN t.name END AS name, t.size_bytes,
+         -1 - min(t.id) AS signature
+  FROM task AS t
+  LEFT JOIN alike AS o ON o.op_id = t.op_id
+  WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND (o.op_type IS NULL OR t.size_bytes IS NOT NULL)
+  GROUP BY ALL
+)
 SELECT t.id, t.device_id AS device, coalesce(t.block_count, 0) AS blocks, coalesce(t.mix_block_count, 0) AS mix_blocks,
        CASE t.core_type WHEN 'AI_CORE' THEN 0 WHEN 'MIX_AIC' THEN 1 WHEN 'MIX_AIV' THEN 2 WHEN 'AI_VECTOR_CORE' THEN 3
                         WHEN 'AI_CPU' THEN 4 ELSE 5 END::TINYINT AS core_type,
-       coalesce(t.size_bytes, o.input_bytes + o.output_bytes + o.weight_bytes, 0) AS bytes,
-       min(t.id) OVER (
-         PARTITION BY coalesce(o.op_type, t.name), o.input_shapes, o.input_dtypes, t.size_bytes) AS signature
+       coalesce(t.size_bytes, o.bytes, 0) AS bytes, coalesce(n.signature, o.signature) AS signature
 FROM task AS t
-LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
+LEFT JOIN alike AS o ON o.op_id = t.op_id
+LEFT JOIN other AS n
+  ON (o.op_type IS NULL OR t.size_bytes IS NOT NULL) AND n.op IS NOT DISTINCT FROM o.signature
+  AND n.name IS NOT DISTINCT FROM CASE WHEN o.op_type IS NULL THEN t.name END
+  AND n.size_bytes IS NOT DISTINCT FROM t.size_bytes
 WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND t.device_id IS NOT NULL
   AND (t.block_count > 0 OR t.kind = 'copy')
 """
