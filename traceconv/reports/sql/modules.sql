@@ -83,12 +83,18 @@ WITH RECURSIVE path AS (
   LEFT JOIN inside AS i ON i.run_id = l.run_id AND i.id = l.id
   WHERE i.id IS NULL
 ), down AS (
-  SELECT b.run_id, b.id, b.id AS linked_id
+  SELECT b.run_id, b.id, b.id AS linked_id, true AS is_range
   FROM backward AS b
   UNION ALL
-  SELECT c.run_id, c.id, d.linked_id
+  SELECT c.run_id, c.id, d.linked_id, c.is_range
   FROM down AS d
-  JOIN (SELECT run_id, id, parent_id, kind FROM "range" UNION ALL SELECT run_id, id, parent_id, NULL FROM api) AS c
+  JOIN (
+    SELECT r.run_id, r.id, r.parent_id, r.kind, true AS is_range FROM "range" AS r
+    WHERE r.run_id IN (SELECT l.run_id FROM linked AS l)
+    UNION ALL
+    SELECT a.run_id, a.id, a.parent_id, NULL, false FROM api AS a
+    WHERE a.run_id IN (SELECT l.run_id FROM linked AS l)
+  ) AS c
     ON c.run_id = d.run_id AND c.parent_id = d.id
   WHERE c.kind IS DISTINCT FROM 'module'
 ), moved_task AS MATERIALIZED (
@@ -97,22 +103,21 @@ WITH RECURSIVE path AS (
   SELECT d.run_id, d.linked_id, t.dur_ns
   FROM down AS d
   JOIN task AS t ON t.run_id = d.run_id AND t.api_id = d.id
-  WHERE t.kind IS DISTINCT FROM 'sync' AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
+  WHERE t.run_id IN (SELECT l.run_id FROM linked AS l) AND t.kind IS DISTINCT FROM 'sync' AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
     AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
   UNION ALL
   -- torch_npu queues its work: the call is on another thread.
-  SELECT d.run_id, d.linked_id, t.dur_ns
+  SELECT q.run_id, q.linked_id, t.dur_ns
   FROM (
-    SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS range_id
-    FROM flow AS f
-    JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
-    WHERE run IS NULL OR f.run_id = run
-    GROUP BY f.run_id, f.dst_id
+    SELECT d.run_id, f.dst_id AS id, arg_min(d.linked_id, f.src_id) AS linked_id
+    FROM down AS d
+    JOIN flow AS f ON f.run_id = d.run_id AND f.src_id = d.id
+    WHERE d.is_range
+    GROUP BY d.run_id, f.dst_id
   ) AS q
-  JOIN down AS d ON d.run_id = q.run_id AND d.id = q.range_id
   JOIN task AS t ON t.run_id = q.run_id AND t.id = q.id
   LEFT JOIN down AS c ON c.run_id = t.run_id AND c.id = t.api_id
-  WHERE c.id IS NULL AND t.kind IS DISTINCT FROM 'sync' AND (device IS NULL OR t.device_id = device)
+  WHERE t.run_id IN (SELECT l.run_id FROM linked AS l) AND c.id IS NULL AND t.kind IS DISTINCT FROM 'sync' AND (device IS NULL OR t.device_id = device)
     AND (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
     AND (last_step IS NULL OR t.step_id <= last_step)
 ), moved AS (
