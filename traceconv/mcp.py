@@ -51,14 +51,14 @@ def serve(*paths: Path, db: Path | None = None, cache: bool = True) -> None:
 
 
 def make_server(paths: Sequence[Path], db: Path | None, *, cache: bool = True) -> MCPServer:
-    """Return the server, with a tool for each public method of `_Tools`."""
+    """Return the server, with the methods of `_Tools` as its tools, of which one runs at a time."""
     from mcp.server.mcpserver import MCPServer
     from mcp.types import ToolAnnotations
 
     server = MCPServer("traceconv", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     tools = _Tools(paths, db, cache)
     reads_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    one_at_a_time = Lock()  # as warnings are the process's
+    one_at_a_time = Lock()  # warnings are caught for the whole process
     for tool in (
         tools.reports,
         tools.report,

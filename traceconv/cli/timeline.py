@@ -32,7 +32,7 @@ def timeline(
     \b
     Examples:
       traceconv timeline
-      traceconv timeline rank0.nsys-rep.sqlite
+      traceconv timeline report.sqlite
       traceconv timeline --run 2 --critical-path
     """
     from traceconv.base.temporary_folder import temporary_folder
