@@ -19,11 +19,17 @@ from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import create_store
 from traceconv.store.derived_tables import fill_derived_tables
-from traceconv.store.migrations import LINK_CALLS
 from traceconv.store.statements import store_statements
 from traceconv.store.valid_files import remember_valid
 
 Rows = Sequence[Mapping[str, object]]
+#: Finds the calls of tasks. Calls of several layers may have the same ID and start: one of them is used.
+LINK_CALLS = (
+    "UPDATE task SET api_id = a.api_id, call_ns = a.call_ns FROM ("
+    "SELECT run_id, correlation_id, start_ns, min(id) AS api_id, arg_min_null(dur_ns, id) AS call_ns FROM api "
+    "WHERE correlation_id IS NOT NULL GROUP BY run_id, correlation_id, start_ns) AS a "
+    "WHERE task.run_id = a.run_id AND task.correlation_id = a.correlation_id AND task.submit_ns = a.start_ns"
+)
 #: A statement for each row takes longer than its row.
 _ROWS_AT_ONCE = 100
 

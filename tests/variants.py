@@ -72,7 +72,6 @@ KEPT = {
     "unit/test_lake.py::test_hostile_labels": 3,
     "unit/test_linear_work.py::test_twice_the_text_takes_twice_the_work": 1,
     "unit/test_migrate.py::test_a_failure_leaves_the_store_unchanged": 1,
-    "unit/test_migrate.py::test_a_migrated_store_has_the_definitions_and_the_reports_of_a_fresh_one": 1,
     "unit/test_report_command.py::test_all_rows_are_written_however_they_are_read": 2,
     "unit/test_report_command.py::test_top_returns_the_first_rows_of_the_report": 3,
     "unit/test_row_order.py::test_slices_without_overlaps": 6,

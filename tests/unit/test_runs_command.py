@@ -286,12 +286,12 @@ def test_python_refuses_changes_without_runs_or_after_close(store: Path) -> None
 
 
 def test_an_older_store_is_migrated_and_merged(store: Path, tmp_path: Path, command: Command) -> None:
-    packed = next(iter(sorted((Path(__file__).parents[1] / "golden" / "schema_5").glob("*.duckdb.xz"))))
+    packed = Path(__file__).parents[1] / "golden" / "schema_9" / "mini_transformer.duckdb.xz"
     old = tmp_path / "old.duckdb"
     old.write_bytes(lzma.decompress(packed.read_bytes()))
     err = command("runs", "merge", old, "--db", store).err
     lines = err.splitlines()
-    assert lines[0].startswith(f"traceconv: {old} was migrated from schema version 5 to ")
+    assert lines[0].startswith(f"traceconv: {old} was migrated from schema version 9 to ")
     assert f"{old}: run 1 (" in lines[1]
     assert lines[1].endswith("merged as run 4")
     [(steps,)] = query(old, "SELECT count(*) FROM step")

@@ -24,6 +24,7 @@ from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store import database, valid_files
 from traceconv.store.catalogue import time_limit, views, wrong_in
 from traceconv.store.database import create_store, default_store_path, lock_down, open_store
+from traceconv.store.migrations import OLDEST_VERSION
 
 MakeStore = Callable[..., Path]
 
@@ -198,7 +199,7 @@ def of_version(version: int) -> Callable[[Path], None]:
         (truncated, "can't open"),
         (without_info, "not a complete store"),
         (of_version(SCHEMA_VERSION + 1), "upgrade traceconv"),
-        (of_version(4), "ingest its sources again"),
+        (of_version(OLDEST_VERSION - 1), "ingest its sources again into a new store"),
         (of_version(SCHEMA_VERSION - 1), "to migrate it"),
     ],
 )

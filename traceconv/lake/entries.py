@@ -20,11 +20,9 @@ from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.lake.folder import ENTRIES, LakeFolder
 from traceconv.schema import table, tables
 from traceconv.schema.model import SCHEMA_VERSION
-from traceconv.store.migrations import older_names
+from traceconv.store.migrations import OLDEST_VERSION, columns_since
 
 FORMAT = 1
-#: Lakes exist since this version of the schema.
-OLDEST_VERSION = 9
 #: Hive's partition of NULL.
 _NO_GROUP = "__HIVE_DEFAULT_PARTITION__"
 #: File names have 255 bytes at most on most systems.
@@ -230,22 +228,17 @@ def parse_entry(key: str, content: bytes | OSError) -> Entry:
 
 
 def _missing_in(version: int) -> list[str]:
-    """Return the tables and columns since a version; columns that had another name are not missing."""
+    """Return the tables and columns since a version."""
     later = [name for name, schema in tables().items() if schema.since > version]
-    return later + [
-        f"{name}.{column}"
-        for (name, column), older in older_names(version).items()
-        if older is None and name not in later
-    ]
+    return later + [f"{name}.{column}" for name, column in columns_since(version) if name not in later]
 
 
 def _entry(key: str, raw: Mapping[str, Any], version: int) -> Entry:
     row = raw["run"]
-    older = older_names(version)
+    lacking = columns_since(version)
     run: dict[str, Value] = {}
     for column in table("run").columns[1:]:
-        name = older.get(("run", column.name), column.name)
-        run[column.name] = None if name is None else _value(column.type, row[name])
+        run[column.name] = None if ("run", column.name) in lacking else _value(column.type, row[column.name])
     files = [
         TableFile(
             _text(one["table"], re.compile("|".join(tables()))),

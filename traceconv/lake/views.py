@@ -9,13 +9,13 @@ import duckdb
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError, reason_of
-from traceconv.lake.entries import OLDEST_VERSION, Entry, Lake, Value, read_lake
+from traceconv.lake.entries import Entry, Lake, Value, read_lake
 from traceconv.lake.folder import lake_folder
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, quote_text, sql_type
 from traceconv.schema.model import SCHEMA_VERSION, TableSchema
 from traceconv.store.database import connect_memory, temporary_spill_folder
-from traceconv.store.migrations import older_names
+from traceconv.store.migrations import OLDEST_VERSION, columns_since
 
 #: The database of an open lake. That of an open store has the same name, and a file.
 _DATABASE = "store"
@@ -158,11 +158,11 @@ def _rows_of(
 
 
 def _columns(schema: TableSchema, version: int) -> str:
-    """Return the columns in files of a schema version, by their names now; NULL for those that they lack."""
-    older = older_names(version)
+    """Return the columns in files of a schema version; NULL for those that they lack."""
+    lacking = columns_since(version)
     found: list[str] = []
     for column in schema.columns[1:]:
-        name = older.get((schema.name, column.name), column.name)
-        value = "NULL" if name is None else f"file.{quote_identifier(name)}"
-        found.append(f"{value}::{sql_type(column)} AS {quote_identifier(column.name)}")
+        name = quote_identifier(column.name)
+        value = "NULL" if (schema.name, column.name) in lacking else f"file.{name}"
+        found.append(f"{value}::{sql_type(column)} AS {name}")
     return ", ".join(found)

@@ -77,8 +77,7 @@ class RecordSchema:
 class Column(NamedTuple):
     """A column of a store table.
 
-    since       the first schema version that has it; 0: older than the oldest version that can be migrated
-    older_name  its name before that version; None: it did not exist
+    since       the first schema version that has it; 0: as old as the oldest version that can be migrated, or older
     """
 
     name: str
@@ -86,7 +85,6 @@ class Column(NamedTuple):
     unit: str
     doc: str
     since: int = 0
-    older_name: str | None = None
 
 
 class TableSchema(NamedTuple):
@@ -94,7 +92,7 @@ class TableSchema(NamedTuple):
 
     filled_by     the readers that fill it
     derived_from  tables whose rows it is computed from, for faster reports; no reader fills it
-    since         the first schema version that has it; 0: older than the oldest version that can be migrated
+    since         the first schema version that has it; 0: as old as the oldest version that can be migrated, or older
     """
 
     name: str
@@ -140,9 +138,9 @@ def parse_table(raw: Mapping[str, Any]) -> TableSchema:
         if entry.get("type") not in _COLUMN_TYPES:
             raise SchemaError(f"{where}.{column}: unknown type {entry.get('type')!r}")
         _check_unit(entry, f"{where}.{column}")
-        since, older_name = _since(entry, f"{where}.{column}"), entry.get("older_name")
+        since = _since(entry, f"{where}.{column}")
         doc = _doc(entry, f"{where}.{column}", True)
-        columns.append(Column(column, entry["type"], entry["unit"], doc, since, older_name))
+        columns.append(Column(column, entry["type"], entry["unit"], doc, since))
     if not columns or columns[0].name != "run_id":
         raise SchemaError(f"{where}: the first column must be run_id")
     _check_unique([column.name for column in columns], where)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
@@ -102,27 +102,22 @@ def wrong_in(
     connection: duckdb.DuckDBPyConnection,
     store: str,
     found: TableColumns,
-    older: Mapping[tuple[str, str], str | None],
+    lacking: Set[tuple[str, str]],
 ) -> str | None:
     """Return why a database with these tables is not a valid store; None if it is one.
 
-    older  columns, as (table, column), that its version has under another name, or not at all (None)
+    lacking  columns, as (table, column), that its version doesn't have
     """
     for name, schema in tables().items():
         if name not in found:
-            if all(older.get((name, column.name), column.name) is None for column in schema.columns):
+            if all((name, column.name) in lacking for column in schema.columns):
                 continue
             return f"it has no table {name}"
         for column in schema.columns:
-            stored = older.get((name, column.name), column.name)
-            if stored is None:
-                matches = column.name not in found[name]
-            else:
-                matches = found[name].get(stored) == (sql_type(column), None)
-            if not matches:
-                actual = found[name].get(stored or column.name)
+            actual = found[name].get(column.name)
+            if actual != (None if (name, column.name) in lacking else (sql_type(column), None)):
                 problem = "is missing" if actual is None else "has an unexpected type"
-                return f"column {stored or column.name} of its table {name} {problem}"
+                return f"column {column.name} of its table {name} {problem}"
     names: dict[bool, set[str]] = {False: set(), True: set()}
     for function, internal in connection.execute(_FUNCTIONS, [store]).fetchall():
         names[internal].add(function)

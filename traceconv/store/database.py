@@ -21,7 +21,7 @@ from traceconv.base.errors import StoreError, option, printable, reason_of
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.catalogue import columns_of_tables, time_limit, wrong_in
-from traceconv.store.migrations import OLDEST_VERSION, older_names
+from traceconv.store.migrations import OLDEST_VERSION, columns_since
 from traceconv.store.valid_files import file_state, is_known, remember_checked
 
 #: Rows of a group. A thread that loads holds a group in memory, uncompressed: half of DuckDB's usual size lets two
@@ -270,7 +270,7 @@ def _check(path: Path, connection: duckdb.DuckDBPyConnection, older: bool, name:
                     f"{_shown(path)} is a DuckDB file, but was not created by traceconv; choose another store"
                 )
             version = _checked_version(path, connection, older, name)
-            wrong = wrong_in(connection, name, found, older_names(version))
+            wrong = wrong_in(connection, name, found, columns_since(version))
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
     if wrong is not None:
@@ -294,7 +294,7 @@ def _checked_version(path: Path, connection: duckdb.DuckDBPyConnection, older: b
     if version < OLDEST_VERSION:
         raise StoreError(
             f"{_shown(path)} has schema version {version}, but the oldest supported one is {OLDEST_VERSION}; "
-            "ingest its sources again into a new store"
+            f"ingest its sources again into a new store: {_ingest_command()}"
         )
     if version < SCHEMA_VERSION and not older:
         raise OlderStoreError(

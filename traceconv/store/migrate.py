@@ -12,7 +12,6 @@ from pathlib import Path
 import duckdb
 
 from traceconv.base.errors import StoreError, StoreMigrated, printable, reason_of
-from traceconv.schema import tables
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.database import (
     OlderStoreError,
@@ -107,9 +106,7 @@ def _upgrade(path: Path, copy: Path, report_statements: Sequence[str]) -> str:
         [(version,)] = connection.execute("SELECT schema_version FROM store_info").fetchall()
         for statement in migration_statements(version):
             connection.execute(statement)
-        derived = [table for table in tables().values() if table.derived_from]
-        if any(since > version for table in derived for since in (table.since, *(c.since for c in table.columns))):
-            fill_derived_tables(connection)
+        fill_derived_tables(connection)
         connection.execute(";\n".join([*definition_statements(), *report_statements]))
         formats = connection.execute("SELECT DISTINCT source_format FROM run").fetchall()
         connection.execute("COMMIT")
@@ -118,7 +115,7 @@ def _upgrade(path: Path, copy: Path, report_statements: Sequence[str]) -> str:
     unfilled = unfilled_columns(version, {name for (name,) in formats})
     if not unfilled:
         return done
-    return f"{done}; NULL in runs of other programs' traces until these are ingested again: {', '.join(unfilled)}"
+    return f"{done}; NULL in its runs until these are ingested again: {', '.join(unfilled)}"
 
 
 def _refused(path: Path, error: Exception) -> StoreError:
