@@ -46,8 +46,8 @@ from traceconv.reports.values import human_duration
 
 #: Reports that are open at first, above the others.
 _OPEN = ("idle_causes", "kernels", "modules", "range_statistic", "collectives", "stragglers", "memory_peak")
-#: Shown elsewhere: in the pictures, above them, and by other reports.
-_ELSEWHERE = ("breakdown", "run_summary", "trust")
+#: Shown elsewhere: in the pictures, above them, and by other reports; or of no use for a single run.
+_ELSEWHERE = ("breakdown", "run_summary", "trust", "trend")
 _LARGEST_TOP = 10_000
 
 

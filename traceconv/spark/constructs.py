@@ -53,7 +53,7 @@ _SAME: frozenset[type[exp.Expr]] = frozenset(
         exp.If, exp.In, exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Mul,
         exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Order,
         exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Star, exp.Sub,
-        exp.Subquery, exp.Table, exp.TableAlias, exp.Tuple, exp.Values, exp.Where, exp.Window, exp.WindowSpec, exp.With,
+        exp.Subquery, exp.Table, exp.TableAlias, exp.TimeToStr, exp.Tuple, exp.UnixToTime, exp.Values, exp.Where, exp.Window, exp.WindowSpec, exp.With,
         # Checked where they are used, by _member and _generated.
         exp.Explode, exp.JSONPath, exp.JSONPathKey, exp.JSONPathRoot,
     }
@@ -76,7 +76,9 @@ _PARTS: Mapping[type[exp.Expr], frozenset[str]] = {
         {"with_", "from_", "joins", "where", "group", "having", "qualify", "windows", "order", "distinct"}
     ),
     exp.TableAlias: frozenset({"columns"}),
+    exp.TimeToStr: frozenset({"format"}),
     exp.Union: frozenset({"with_", "distinct"}),
+    exp.UnixToTime: frozenset({"scale"}),
     exp.Window: frozenset({"partition_by", "order", "spec", "over"}),
     exp.WindowSpec: frozenset({"kind", "start", "start_side", "end", "end_side"}),
 }
