@@ -53,7 +53,8 @@ _SAME: frozenset[type[exp.Expr]] = frozenset(
         exp.If, exp.In, exp.Is, exp.Join, exp.Lag, exp.Lead, exp.Least, exp.Literal, exp.LT, exp.LTE, exp.Mul,
         exp.Neg, exp.NEQ, exp.Not, exp.Null, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif, exp.Or, exp.Order,
         exp.Ordered, exp.Placeholder, exp.Qualify, exp.RowNumber, exp.Star, exp.Sub,
-        exp.Subquery, exp.Table, exp.TableAlias, exp.TimeToStr, exp.Tuple, exp.UnixToTime, exp.Values, exp.Where, exp.Window, exp.WindowSpec, exp.With,
+        exp.Subquery, exp.Table, exp.TableAlias, exp.TimeToStr, exp.Tuple, exp.UnixToTime, exp.Values, exp.Where,
+        exp.Window, exp.WindowSpec, exp.With,
         # Checked where they are used, by _member and _generated.
         exp.Explode, exp.JSONPath, exp.JSONPathKey, exp.JSONPathRoot,
     }
