@@ -444,7 +444,6 @@ class Store:
         written.
         """
         from traceconv.export.registry import find_export
-        from traceconv.reports.run_choice import chosen_runs
 
         export = find_export(target)
         known = [option.name for option in export.options]
@@ -458,7 +457,7 @@ class Store:
         if path is None and (not export.folder or export.many_runs):
             raise UsageError(f"export {target} needs a path")
         with self._cursor() as cursor:
-            run_ids, _ = chosen_runs(cursor, _text(run), export.title, several=export.many_runs)
+            run_ids, _ = export.runs(cursor, _text(run))
             return export.write(cursor, run_ids, optional_path(path), options)
 
     @checked
@@ -471,7 +470,7 @@ class Store:
         critical_path: bool = False,
         on_address: Callable[[str], None] = print,
     ) -> None:
-        """Show a run in Perfetto's viewer; return when the browser has read what `export_perfetto` writes.
+        """Show a run, or several, in Perfetto's viewer; return when the browser has read what `export_perfetto` writes.
 
         on_address  is given the address that the browser opens, for a browser that is elsewhere
 
@@ -512,7 +511,7 @@ class Store:
         args: bool = True,
         critical_path: bool = False,
     ) -> Written:
-        """Write a run as a Perfetto trace: `export("perfetto", …)`.
+        """Write a run as a Perfetto trace, or several in one timeline (run="all", "1,2"): `export("perfetto", …)`.
 
         args           include the arguments of slices
         critical_path  show the path that `critical_path` found as arrows

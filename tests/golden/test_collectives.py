@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from stores import query as ask
 
+from traceconv.export.one_clock import on_one_clock
+from traceconv.store.database import open_store
+
 MakeStore = Callable[..., Path]
 Row = dict[str, object]
 MS = 1_000_000
@@ -217,7 +220,7 @@ def test_clocks_that_must_be_apart_are_aligned_by_the_ends(
             collective(n, start, dur, run_id=1),
             collective(n, start + late + ahead, dur - late + 2 * (n == 1), run_id=2),
         ]
-    store = make_store(run=ranks(*hosts), task=tasks)
+    store = make_store(run=ranks(*hosts, epoch_offset_ns=0), task=tasks)
     columns = (
         "rank, wait_ns, transfer_ns, last_count, late_ns, clock_offset_ns, clock_error_ns, clock_off_ns, conclusion"
     )
@@ -225,6 +228,9 @@ def test_clocks_that_must_be_apart_are_aligned_by_the_ends(
         (0, 10_000, 290_000, 0, 0, 0, 2, 0, "transfer"),
         (1, 0, 290_002, 1, 10_000, -ahead, 2, ahead - 90_000, "transfer"),
     ]
+    with open_store(store) as connection:
+        placed, _ = on_one_clock(connection, [1, 2])
+    assert placed[1].offset_ns - placed[0].offset_ns == -ahead, "a timeline of both"
 
 
 def test_too_few_collectives_between_hosts_are_inconclusive(make_store: MakeStore) -> None:

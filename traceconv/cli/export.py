@@ -73,7 +73,7 @@ def _add(group: typer.Typer, export: Export) -> None:
         "output": (Path, _LAKE) if export.many_runs else (Path | None, _FOLDER) if export.folder else (Path, _OUTPUT),
         "db": (Path | None, options.DB),
         "cache": (bool, options.CACHE),
-        "run": (str | None, options.ALL_RUNS if export.many_runs else options.ONE_RUN),
+        "run": (str | None, _runs_option(export)),
     }
     for option in export.options:
         flag = option.name.replace("_", "-")
@@ -93,6 +93,12 @@ def _add(group: typer.Typer, export: Export) -> None:
     group.command(export.name, cls=options.Command, help=_help(export), context_settings=options.HELP_NAMES)(command)
 
 
+def _runs_option(export: Export) -> object:
+    if export.many_runs:
+        return options.ALL_RUNS
+    return options.MERGED_RUNS if export.merges else options.ONE_RUN
+
+
 def _help(export: Export) -> str:
     command = f"  traceconv export {export.name}"
     examples = ["\b", "Examples:"]
@@ -108,14 +114,13 @@ def _help(export: Export) -> str:
 def _write(export: Export, output: Path | None, store: Path, run: str | None, own: Mapping[str, object]) -> None:
     limit_heaps()
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.run_choice import chosen_runs
 
     target = None if str(output) == "-" and not export.folder else output
     if target is None and not export.folder and sys.stdout.isatty():
         # Names in the trace could contain control sequences.
         raise UsageError("stdout is a terminal; name a file with -o, or pipe the output to a program")
     with open_current_store(store) as connection:
-        run_ids, note = chosen_runs(connection, run, export.title, several=export.many_runs)
+        run_ids, note = export.runs(connection, run)
         if note is not None:
             print_message(note)
         written = export.write(connection, run_ids, target, own)

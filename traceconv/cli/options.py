@@ -67,6 +67,13 @@ ONE_RUN = typer.Option(
     help="Run, by number or label, rank=N or host=NAME. Default: the latest.",
     autocompletion=complete_run,
 )
+MERGED_RUNS = typer.Option(
+    None,
+    "--run",
+    metavar="N|LABEL|all",
+    help="Run, by number or label, rank=N or host=NAME; several in one timeline: 1,2. Default: the latest.",
+    autocompletion=complete_run,
+)
 ALL_RUNS = typer.Option(
     None,
     "--run",

@@ -13,14 +13,14 @@ def timeline(
     paths: list[Path] | None = options.FILES,
     db: Path | None = options.DB,
     cache: bool = options.CACHE,
-    run: str | None = options.ONE_RUN,
+    run: str | None = options.MERGED_RUNS,
     device: int | None = typer.Option(None, "--device", metavar="N", help="Omit rows of other devices."),
     args: bool = typer.Option(True, "--args/--no-args", help="Include the arguments of slices."),
     critical_path: bool = typer.Option(
         False, "--critical-path", help="Show the path that traceconv analyze critical-path found as arrows."
     ),
 ) -> None:
-    """Show a run in Perfetto's viewer, in the browser.
+    """Show a run in Perfetto's viewer, in the browser, or several in one timeline.
 
     The run is exported as by "traceconv export perfetto", even if Perfetto can't open its format. The page
     https://ui.perfetto.dev reads it from this machine, over port 9001, and sends it nowhere. The command ends when
@@ -34,13 +34,16 @@ def timeline(
       traceconv timeline
       traceconv timeline report.sqlite
       traceconv timeline --run 2 --critical-path
+      traceconv timeline rank0.json rank1.json --run all
     """
     from traceconv.base.temporary_folder import temporary_folder
     from traceconv.cli.export import limit_heaps
-    from traceconv.cli.one_shot import asked_run, asked_store
+    from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_lines
     from traceconv.export.registry import find_export
     from traceconv.export.viewer import show_trace
+    from traceconv.reports.current_store import open_current_store
+    from traceconv.reports.fetch import reading
 
     limit_heaps()
 
@@ -50,8 +53,14 @@ def timeline(
 
     with asked_store(db, paths or (), cache=cache) as store, temporary_folder() as folder:
         trace = folder / "trace.pftrace"
-        with asked_run(store, run, "a timeline") as (connection, run_id):
-            find_export("perfetto").write(
-                connection, [run_id], trace, {"device": device, "args": args, "critical_path": critical_path}
+        with open_current_store(store) as connection, reading():
+            export = find_export("perfetto")
+            run_ids, note = export.runs(connection, run)
+            if note is not None:
+                print_message(note)
+            written = export.write(
+                connection, run_ids, trace, {"device": device, "args": args, "critical_path": critical_path}
             )
+        for line in written.notes:
+            print_message(line)
         show_trace(trace, print_address)

@@ -67,7 +67,9 @@ class Layout:
     tables: dict[str, list[Row]] = field(default_factory=dict)
 
 
-def make_layout(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> Layout:
+def make_layout(
+    connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str], first_pid: int = 1
+) -> Layout:
     """Lay out a run. `sources` are FROM clauses of the rows to export, by table.
 
     The last thread (`flow`) is for flows with unknown ends.
@@ -87,7 +89,7 @@ def make_layout(connection: duckdb.DuckDBPyConnection, run_id: int, sources: Map
                 name = f"{first.name} (overlap {lane})"
                 threads.append(replace(first, lane=lane, name=name, order=(*first.order[:3], lane)))
     threads.append(Thread("flow", None, 0, "unbound", None, "Flows", (0, 0, 0, 0)))
-    return _numbered(threads, tables)
+    return _numbered(threads, tables, first_pid)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, name: str, run_id: int) -> list[Row]:
@@ -128,7 +130,7 @@ def _track_name(source: str, track_id: int | None, track: Row) -> str:
     return str(name or f"Thread {track.get('tid_text') or track_id}")
 
 
-def _numbered(threads: list[Thread], tables: dict[str, list[Row]]) -> Layout:
+def _numbered(threads: list[Thread], tables: dict[str, list[Row]], first_pid: int) -> Layout:
     with_slices = {thread.track_id for thread in threads if thread.source in SLICE_TABLES}
     markers = [thread for thread in threads if thread.source == "marker" and thread.track_id in with_slices]
     threads = [thread for thread in threads if thread not in markers]
@@ -137,7 +139,7 @@ def _numbered(threads: list[Thread], tables: dict[str, list[Row]]) -> Layout:
         {(thread.layer, thread.owner) for thread in threads},
         key=lambda owner: (_LAYERS.index(owner[0]), owner[1] is None, owner[1]),
     )
-    pids = {owner: pid for pid, owner in enumerate(owners, 1)}
+    pids = {owner: pid for pid, owner in enumerate(owners, first_pid)}
     processes = [
         Process(pid, layer, owner, _process_name(layer, owner, tables)) for (layer, owner), pid in pids.items()
     ]
@@ -148,7 +150,7 @@ def _numbered(threads: list[Thread], tables: dict[str, list[Row]]) -> Layout:
 
     numbered: list[Thread] = []
     names: set[tuple[int, str]] = set()
-    for tid, thread in enumerate(sorted(threads, key=place), len(pids) + 1):
+    for tid, thread in enumerate(sorted(threads, key=place), first_pid + len(pids)):
         pid, name = place(thread)[0], thread.name
         if thread.source == "counter" and (pid, name) in names:
             name = f"{name} #{thread.track_id}"  # viewers merge counters with the same name

@@ -7,6 +7,7 @@ Packets that viewers skip have the other rows, so that ingest restores the run.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from traceconv.base.int64 import Int64
 from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import table_sources
 from traceconv.export.json_sql import json_text
+from traceconv.export.one_clock import PlacedRun, on_one_clock
 from traceconv.export.output import CountedFile, open_output
 from traceconv.export.perfetto_columns import columns_packet, packed
 from traceconv.export.perfetto_flows import EventFlows, Flows
@@ -67,30 +69,48 @@ _SHOWN_OPS = {"task": OP_MEMBERS, "api": OP_MEMBERS[:1]}
 
 def export_perfetto(
     connection: duckdb.DuckDBPyConnection,
-    run_id: int,
+    run_ids: int | Sequence[int],
     output: Path | None,
     *,
     device: int | None = None,
     args: bool = True,
     critical_path: bool = False,
 ) -> Written:
-    """Write a run as a Perfetto trace. Arguments, effects on the connection and errors are those of `export_chrome`."""
-    with exporting(connection, run_id, _MEMORY_LIMIT, ordered=True):
-        sources = row_sources(connection, run_id, device)
-        # Viewers would show markers without a time all at the same time.
-        timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
-        sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
-        sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
-        flows = with_path_flows(connection, run_id, sources["flow"]) if critical_path else sources["flow"]
-        with open_output(output) as file:
-            counted = CountedFile(file)
-            with record_file(counted) as records:
-                found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}))
-                find_lanes(connection, sources)
-                plan = TrackPlan(connection, run_id, sources)
-                export = _Export(connection, run_id, sources, timeless, plan, found, records, args, device is not None)
-                export.write()
-            return Written(export.rows, counted.size_bytes, export.omitted)
+    """Write a run as a Perfetto trace, or several on one clock, which ingest can't tell apart.
+
+    Arguments, effects on the connection and errors are those of `export_chrome`.
+    """
+    runs = [run_ids] if isinstance(run_ids, int) else run_ids
+    places: list[PlacedRun | None] = [None]
+    notes: list[str] = []
+    if len(runs) > 1:
+        places[:], notes = on_one_clock(connection, runs)
+    written: Counter[str] = Counter()
+    omitted: Counter[str] = Counter()
+    first_track, first_flow = 1, 0
+    with open_output(output) as file:
+        counted = CountedFile(file)
+        for place in places:
+            run_id = runs[0] if place is None else place.run_id
+            with exporting(connection, run_id, _MEMORY_LIMIT, ordered=True):
+                sources = row_sources(connection, run_id, device)
+                # Viewers would show markers without a time all at the same time.
+                timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
+                sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
+                sources["step"] = f"(SELECT *, coalesce(start_ns, fp_start_ns) AS at_ns FROM {sources['step']})"
+                flows = with_path_flows(connection, run_id, sources["flow"]) if critical_path else sources["flow"]
+                with record_file(counted) as records:
+                    found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}, first_flow))
+                    find_lanes(connection, sources)
+                    plan = TrackPlan(connection, run_id, sources, f"{place.title} · " if place else "", first_track)
+                    export = _Export(
+                        connection, run_id, sources, timeless, plan, found, records, args, device is not None, place
+                    )
+                    export.write()
+            written.update(export.rows)
+            omitted.update(export.omitted)
+            first_track, first_flow = plan.next_id, found.result().next_id
+    return Written(written, counted.size_bytes, omitted, notes=tuple(notes))
 
 
 @dataclass
@@ -100,6 +120,7 @@ class _Export:
     timeless  markers without a time
     flows     those that viewers show, found meanwhile; those of `sources` are the rows
     filtered  whether a device was selected
+    place     the place of the run among others; None if it is the only one, which ingest restores from the file
 
     The file's thread makes the events, so that texts are interned in the order written.
     """
@@ -113,6 +134,7 @@ class _Export:
     file: RecordFile
     with_args: bool
     filtered: bool
+    place: PlacedRun | None
 
     def __post_init__(self) -> None:
         self.rows: dict[str, int] = {}
@@ -120,14 +142,15 @@ class _Export:
         #: Counter events written.
         self.samples = 0
         self.texts = Texts(self.file.at_once)
-        self.shift_ns = _shift_ns(self.connection, self.sources)
+        self.shift_ns = self.place.offset_ns if self.place else _shift_ns(self.connection, self.sources)
+        self._restorable = self.with_args and self.place is None
         self._ops = _ops(self.connection, self.run_id) if self.with_args else {}
 
     def write(self) -> None:
         """Write the trace; set `rows` and `omitted`."""
         self.file.write(wire.packet(flags=1))
         self._metadata()
-        if self.with_args:
+        if self._restorable:
             about = {"writer": f"traceconv {__version__}", "base_ns": "0", "form": PACKET_FORM, **self.plan.header()}
             self.file.write(_own_packet(HEADER, json_text(about).encode()))
         self._clock()
@@ -141,7 +164,7 @@ class _Export:
         self.rows["flow"] = self.flows.result().count
         # The first are quickly read and slowly written, the others the other way round.
         in_turn(self._stored(another(self.connection)), self._computed())
-        if self.with_args:
+        if self._restorable:
             self.file.write_later(lambda: _own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
         [(timeless,)] = self.connection.execute(f"SELECT count(*) FROM {self.timeless}").fetchall()
         self.omitted = {
@@ -164,9 +187,9 @@ class _Export:
         """Write the writer and the shift of timestamps."""
         writer = wire.bytes_field(1, b"traceconv-writer") + wire.bytes_field(2, f"traceconv {__version__}".encode())
         shift = wire.bytes_field(1, SHIFT.encode()) + wire.number_field(4, self.shift_ns)
-        self.file.write(
-            wire.packet(wire.bytes_field(wire.BUNDLE, wire.bytes_field(2, writer) + wire.bytes_field(2, shift)))
-        )
+        values = [writer, shift] if self.place is None else [writer]
+        bundle = b"".join(wire.bytes_field(2, value) for value in values)
+        self.file.write(wire.packet(wire.bytes_field(wire.BUNDLE, bundle)))
 
     # -- what only traceconv reads --
 
@@ -188,9 +211,10 @@ class _Export:
             "SELECT start_ns, epoch_known FROM run WHERE run_id = ?", [self.run_id]
         ).fetchall()
         if known and start_ns is not None and start_ns > 0:
+            shown_ns = start_ns + self.shift_ns
             readings = [
                 wire.bytes_field(1, wire.number_field(1, clock) + wire.number_field(2, ns))
-                for clock, ns in ((6, start_ns + self.shift_ns), (1, start_ns))
+                for clock, ns in ((6, shown_ns), (1, start_ns if self.place is None else shown_ns))
             ]
             self.file.write(wire.packet(wire.bytes_field(wire.SNAPSHOT, b"".join(readings))))
 
@@ -386,7 +410,7 @@ class _Export:
             self.file.later(partial(self._put_counters, batch), batch.nbytes)
             self.rows["counter"] += batch.num_rows
             yield batch.num_rows
-        if self.with_args:
+        if self._restorable:
             yield from self._tables(connection)
 
     def _computed(self) -> Iterator[int]:

@@ -41,9 +41,13 @@ _TAGS = np.array([wire.tag(number, 1) for number in (wire.FLOWS, wire.FLOW_ENDS)
 class Flows:
     """The flows of a run with both ends in the trace (`count`); the others are not written (`loose`)."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> None:
-        """Create a temporary table of the ends of flows. `sources` are FROM clauses, by table."""
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], first_id: int = 0) -> None:
+        """Create a temporary table of the ends of flows. `sources` are FROM clauses, by table.
+
+        first_id  is added to their IDs; `next_id` is above all of them
+        """
         self._connection = connection
+        self._first_id = self.next_id = first_id
         self._times = [f"SELECT id, coalesce({at}, 0) FROM {sources[name]}" for name, (at, _) in _TABLES.items()]
         self._ranks = [
             f"SELECT id, {place} AS source, {longest} AS longest, coalesce(depth, 0) AS depth "
@@ -73,7 +77,9 @@ class Flows:
         if len(ties):
             one, other = ([*self._of_ids(self._ranks, end[ties])[1], end[ties]] for end in ids)
             back[ties] = _is_later(one, other)
-        number = flow[both] + np.where(back, REVERSED, 0)
+        number = flow[both] + self._first_id
+        self.next_id = max(self.next_id, int(number.max(initial=-1)) + 1)
+        number += np.where(back, REVERSED, 0)
         ends = pa.table(
             {
                 "id": np.concatenate(ids),

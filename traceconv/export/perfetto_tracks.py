@@ -34,12 +34,24 @@ _UNITS = {"ns": 1, "count": 2, "bytes": 3, "byte": 3}
 class TrackPlan:
     """The descriptors of all tracks of a run, and the track IDs by the rows on them."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]) -> None:
-        """`sources` are FROM clauses of the rows to export, by table."""
-        self.layout = make_layout(connection, run_id, sources)
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        run_id: int,
+        sources: Mapping[str, str],
+        title: str = "",
+        first_id: int = 1,
+    ) -> None:
+        """`sources` are FROM clauses of the rows to export, by table.
+
+        title     what precedes the names of processes
+        first_id  the first number for processes, threads and tracks; `next_id` is the first that is free then
+        """
+        self.layout = make_layout(connection, run_id, sources, first_id)
+        self._title = title
         self.descriptors: list[bytes] = []
         threads = self.layout.threads
-        self._uuids = count(max((thread.tid for thread in threads), default=0) + 1)
+        self._uuids = count(max(thread.tid for thread in threads) + 1)
         self._add_processes()
         self._add_threads()
         self._by_place = {source: self._places(source) for source in ("task", "api", "range", "marker")}
@@ -47,6 +59,7 @@ class TrackPlan:
         self._memory = self._add_memory(connection, device_memory(run_id, sources["memory"]))
         self._load = self._add_load(connection, run_id, sources)
         self._steps = {(thread.track_id, thread.lane): thread.tid for thread in threads if thread.source == "step"}
+        self.next_id = next(self._uuids)
 
     def header(self) -> dict[str, object]:
         """Return what the header of the trace contains: the rows of small tables, and the tracks of slices."""
@@ -97,9 +110,8 @@ class TrackPlan:
         used = {thread.pid for thread in self.layout.threads if thread.layer != "unbound"}
         for process in self.layout.processes:
             if process.pid in used:
-                about = (
-                    number_field(1, process.pid) + number_field(3, process.pid) + bytes_field(6, process.name.encode())
-                )
+                name = f"{self._title}{process.name}".encode()
+                about = number_field(1, process.pid) + number_field(3, process.pid) + bytes_field(6, name)
                 self.descriptors.append(
                     number_field(_UUID, process.pid)
                     + bytes_field(_PROCESS, about)

@@ -56,6 +56,7 @@ class Export(NamedTuple):
     doc      help text after the first line
     folder   the writer makes a folder; its `output` is the folder to put it in, None for the source's
     many_runs  it is called for each of several runs, all unless the user selects some
+    merges     it is called once with a list of all runs that the user selects
     suffixes  of its files; those of other targets and of tables and pictures are refused. None: any
     """
 
@@ -68,6 +69,15 @@ class Export(NamedTuple):
     folder: bool = False
     suffixes: tuple[str, ...] | None = None
     many_runs: bool = False
+    merges: bool = False
+
+    def runs(self, connection: duckdb.DuckDBPyConnection, wanted: str | None) -> tuple[tuple[int, ...], str | None]:
+        """Return the runs that `wanted` names, and a note on the default. Raises UsageError."""
+        from traceconv.reports.run_choice import chosen_runs
+
+        several = self.many_runs or self.merges
+        default = "all" if self.many_runs else None
+        return chosen_runs(connection, wanted, self.title, several=several, default=default)
 
     def check(
         self, connection: duckdb.DuckDBPyConnection, run_id: int, output: Path | None, options: Mapping[str, object]
@@ -94,10 +104,12 @@ class Export(NamedTuple):
         output: Path | None,
         options: Mapping[str, object],
     ) -> Written:
-        """Write one run, or several with `many_runs`, after the checks of `check`; return the sum of the results."""
+        """Write one run, or several with `many_runs` or `merges`, after the checks of `check`; return the sum."""
         for run_id in run_ids:
             self.check(connection, run_id, output, options)
         writer = self.load_writer()
+        if self.merges:
+            return writer(connection, run_ids, output, **options)
         total = writer(connection, run_ids[0], output, **options)
         for run_id in run_ids[1:]:
             one = writer(connection, run_id, output, **options)
@@ -208,9 +220,13 @@ nanoseconds. The file is smaller than a Chrome trace. traceconv ingest restores 
 --no-args was given.
 Of a static profile, the trace shows the estimated ops one after another, in a track of that name.
 
+Several runs, such as the ranks of a job, are in one timeline (--run all, --run rank=0,rank=1), with the clocks of
+their hosts aligned by the ends of collectives. ingest restores no run from such a file.
+
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in Perfetto's trace processor.""",
         (_DEVICE, _ARGS, _PATH),
         suffixes=(".pftrace", ".perfetto-trace", ".pb"),
+        merges=True,
     ),
 )
 

@@ -94,13 +94,17 @@ def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str
 
 
 def chosen_runs(
-    connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str, *, several: bool
+    connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str, *, several: bool, default: str | None = None
 ) -> tuple[tuple[int, ...], str | None]:
-    """Return the run of `one_run` with its note; if `what` can be of several runs, those of `wanted`, None for all."""
-    if not several:
+    """Return the run of `one_run` with its note; if `what` can be of several runs, those that `wanted` names.
+
+    default  is used if `wanted` is None
+    """
+    wanted = default if wanted is None else wanted
+    if not several or wanted is None:
         run_id, note = one_run(connection, wanted, what)
         return (run_id,), note
-    run_ids = choose_run(connection, "all" if wanted is None else wanted).run_ids
+    run_ids = choose_run(connection, wanted).run_ids
     if not run_ids:
         rows = connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()
         run_ids = tuple(run_id for (run_id,) in rows)
