@@ -6,7 +6,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
+from commands import Command
 from stores import query as ask
+
+import traceconv
 
 MakeStore = Callable[..., Path]
 
@@ -164,6 +167,15 @@ def test_busy_time_is_the_union_of_intervals(make_store: MakeStore) -> None:
     assert ask(store, f"SELECT {parts} FROM breakdown(device := 0)") == [(70, 100 * 70 / 300, 20, 100, 90, 210)]
     parts = "overlapped_collective_ns, overlap_percent, exposed_copy_ns, other_ns, idle_ns"
     assert ask(store, f"SELECT {parts} FROM breakdown") == [(10, 10.0, 20, 0, 120), (0, None, 0, 0, 0)]
+
+
+def test_the_old_name_of_a_report_works(make_store: MakeStore, command: Command) -> None:
+    store = make_store(task=[task(1, 1, 0, 10, kind="compute")])
+    for rows in ("device_utilisation", "device_utilisation(device := 0)"):
+        assert ask(store, f"FROM {rows}") == ask(store, "FROM breakdown") != []
+    with traceconv.open_store(store) as opened:
+        assert opened.report("device-utilisation").fetchall() == opened.report("breakdown").fetchall()
+    assert "device-utilisation is now called breakdown" in command("report", "device-utilisation", "--db", store).err
 
 
 def test_a_device_without_finished_tasks_has_no_window(make_store: MakeStore) -> None:

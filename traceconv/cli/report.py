@@ -169,7 +169,7 @@ def _find_or_describe(
     context: typer.Context, name: str | None, paths: Collection[Path], *, show_list: bool, show_help: bool
 ) -> Report | None:
     """Return the report of this name; None after the list, the help or the description of a report."""
-    from traceconv.cli.output import write_lines
+    from traceconv.cli.output import print_message, write_lines
 
     if show_list:
         from traceconv.reports.described import report_catalogue
@@ -191,6 +191,9 @@ def _find_or_describe(
 
         write_lines(described_report(found).lines())
         return None
+    if found.formerly == name.replace("-", "_"):
+        new_name = found.name.replace("_", "-")
+        print_message(f"{name} is now called {new_name}; the next version removes the old name")
     return found
 
 

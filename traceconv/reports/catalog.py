@@ -49,6 +49,15 @@ def _parse(name: str, text: str) -> Report:
     return replace(parse(name, text.replace(_FINDINGS, findings_query())), findings=trust_findings())
 
 
+def renamed_reports() -> Mapping[str, Report]:
+    """Return the reports that had another name in the last version, by that name, under which they still work."""
+    return {
+        one.formerly: replace(one, name=one.formerly, doc=f"Old name of {one.name}, which is removed next. {one.doc}")
+        for one in reports().values()
+        if one.formerly is not None
+    }
+
+
 def install(connection: duckdb.DuckDBPyConnection) -> None:
     """Create or replace the macro and the view of each report in the current database.
 
@@ -156,7 +165,7 @@ def define_named(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Create the reports, views and functions that a statement names, for this connection only."""
     words = set(re.findall(r"\w+", sql.lower()))
     define(connection, sql.lower())
-    for report in reports().values():
+    for report in [*reports().values(), *renamed_reports().values()]:
         if report.name in words:
             define_report(connection, report)
             name = quote_identifier(report.name)

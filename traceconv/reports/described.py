@@ -11,7 +11,7 @@ import duckdb
 
 from traceconv.base.display import TextDisplay
 from traceconv.base.errors import UsageError, printable, suggestion
-from traceconv.reports.catalog import Report, reports
+from traceconv.reports.catalog import Report, renamed_reports, reports
 from traceconv.reports.fetch import reading
 from traceconv.reports.question import OPTION_NAMES
 from traceconv.schema import tables
@@ -138,7 +138,7 @@ def _contents(connection: duckdb.DuckDBPyConnection) -> tuple[dict[str, int], di
             "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() "
             "WHERE database_name = 'store' AND schema_name = 'main' ORDER BY table_name, column_index"
         ).fetchall():
-            if table not in {*tables(), *views(), *reports(), "store_info"}:
+            if table not in {*tables(), *views(), *reports(), *renamed_reports(), "store_info"}:
                 added.setdefault(table, []).append(SqlColumn(printable(column), kind, "text", printable(doc or "")))
         return dict(connection.execute(counts).fetchall()), added
 

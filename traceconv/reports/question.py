@@ -127,7 +127,7 @@ def find_report(name: str) -> Report:
     known = reports()
     # DuckDB has a function `summary`, so the macro has another name.
     sql_name = "run_summary" if name == "summary" else name.replace("-", "_")
-    report = known.get(sql_name)
+    report = known.get(sql_name) or next((one for one in known.values() if one.formerly == sql_name), None)
     if report is None:
         if sql_name in {*tables(), *views()}:
             query = option(f'traceconv query "FROM {sql_name}"', f'Store.query("FROM {sql_name}")')

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 def report_statements() -> list[str]:
     """Return the statements that create all reports."""
-    from traceconv.reports.catalog import creating, reports
+    from traceconv.reports.catalog import creating, renamed_reports, reports
 
-    return [statement for report in reports().values() for statement in creating(report)]
+    every = [*reports().values(), *renamed_reports().values()]
+    return [statement for report in every for statement in creating(report)]

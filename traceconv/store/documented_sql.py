@@ -51,7 +51,7 @@ _NO_CONVERSION = f"msprof_as must go with msprof and be one of {', '.join(sorted
 
 _COLUMN_KEYS = frozenset({"type", "unit", "doc", "msprof", "msprof_as", "timestamp", "group"})
 _KEYS = frozenset(
-    {"title", "doc", "needs", "when_empty", "when_single", "compares_runs", "order", "measure", "shown"}
+    {"title", "doc", "formerly", "needs", "when_empty", "when_single", "compares_runs", "order", "measure", "shown"}
     | {"optional_joins", "top_from", "msprof_constants", "parameters", "columns"}
 )
 
@@ -151,6 +151,7 @@ class DocumentedSql:
     order       the total order of the rows
     measure     column that `--top` selects by; None: no such column
     shown       columns of the table in a terminal
+    formerly    the report's old name, which still works; None if it has none
     joined      the query in parts, if each LEFT JOIN finds at most one row, so that it is only needed for its columns
     top_from    a table that has the same rows (run_id, id) of all runs of which it has any: the first rows are found
                 faster there
@@ -169,6 +170,7 @@ class DocumentedSql:
     order: tuple[OrderTerm, ...]
     measure: str | None
     shown: tuple[str, ...]
+    formerly: str | None
     joined: JoinedQuery | None
     top_from: str | None
     parameters: tuple[Parameter, ...]
@@ -263,6 +265,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         order=order,
         measure=measure,
         shown=shown or tuple(column.name for column in columns),
+        formerly=required_text(raw, "formerly", name) if "formerly" in raw else None,
         joined=_joined(query, columns, name) if raw.get("optional_joins") is True else None,
         top_from=raw.get("top_from"),
         parameters=parameters,

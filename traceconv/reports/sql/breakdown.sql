@@ -1,5 +1,6 @@
 -- title = "Compute, communication, copy and idle time of devices"
 -- doc = "Where does the time of each device go? One row per device; its window is the sum of compute, exposed collectives, exposed copies, other work and idle time. Times are unions of intervals, so concurrent tasks count once. For each step: step-breakdown."
+-- formerly = "device_utilisation"
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks."
 -- order = ["run_id", "device_id"]
