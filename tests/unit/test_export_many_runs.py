@@ -71,7 +71,7 @@ def test_ranks_are_on_one_clock_in_processes_of_their_own(store: Path, tmp_path:
 
 def test_a_run_of_unknown_origin_begins_with_the_others(store: Path, tmp_path: Path, command: Command) -> None:
     shown = command("export", "perfetto", "--db", store, "--run", "all", "-o", tmp_path / "all.pftrace", "--no-args")
-    assert "the times of run 3 (r3) have an unknown origin, so it begins with the first run" in shown.err
+    assert "the origin of the times of run 3 (r3) is unknown; they start with the first run" in shown.err
     back = tmp_path / "back.duckdb"
     ingest([tmp_path / "all.pftrace"], back)
     assert [row[:3] for row in query(back, SLICES) if row[1].endswith("3")] == [

@@ -13,7 +13,9 @@ import pytest
 
 from benchmarks.fleet import Fleet
 from traceconv.api import Store, open_store
+from traceconv.export.one_clock import on_one_clock
 from traceconv.pipeline.ingest import ingest
+from traceconv.store.database import open_store as open_store_file
 
 #: Ends of collectives are apart by chance; a planted fault is longer.
 NOISE_NS = 100_000
@@ -70,6 +72,19 @@ def test_clock_that_is_ahead(store: Store, truth: Truth) -> None:
         late = -row["clock_offset_ns"] - (ahead["late_ns"] if is_ahead else 0)
         assert abs(late) <= row["clock_error_ns"] < 2000, row
         assert 0 <= row["clock_off_ns"] <= (ahead["late_ns"] if is_ahead else 0), row
+
+
+def test_a_timeline_of_all_ranks_is_on_one_clock(store: Store, truth: Truth) -> None:
+    """Ranks of the host that is ahead have groups with the others, or are in one with such ranks."""
+    [ahead] = [one for one in truth if one["kind"] == "clock"]
+    hosts = dict(store.query("SELECT run_id, host FROM run").fetchall())
+    with open_store_file(store.path) as connection:
+        placed, notes = on_one_clock(connection, list(hosts))
+    assert not notes
+    offsets = {one.run_id: one.offset_ns for one in placed}
+    for run_id, host in hosts.items():
+        off = offsets[run_id] - offsets[min(hosts)] + (ahead["late_ns"] if host == ahead["host"] else 0)
+        assert abs(off) < 2000, (host, off)
 
 
 def test_waits_equal_a_plain_recount(store: Store, folder: Path) -> None:
