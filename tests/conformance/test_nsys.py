@@ -258,8 +258,8 @@ def test_other_databases_are_refused_with_an_error(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE rocpd_op (id INT)")
     db.close()
-    with pytest.raises(InputError, match="rocmProfileData"):
-        ingest([path], tmp_path / "trace.duckdb")
+    with pytest.raises(InputError, match="rocmProfileData; specify --reader rpd"):
+        ingest([path], tmp_path / "trace.duckdb", reader="nsys")
     path.unlink()
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE STRING_IDS (id INT, value TEXT)")

@@ -187,6 +187,17 @@ def rocpd() -> list[Sample]:
         return [("a.db", path.read_bytes())]
 
 
+def rpd() -> list[Sample]:
+    """Databases of rocmProfileData."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for version in (1, 2, 3):
+            path = Path(folder) / f"{version}.rpd"
+            _module("rpd_builder").recording(path, version)
+            found.append((path.name, path.read_bytes()))
+    return found
+
+
 def torch_memory() -> list[Sample]:
     """Memory snapshots of PyTorch, of two protocols."""
     module = _module("torch_memory_builder")
@@ -245,6 +256,7 @@ READERS: dict[str, Callable[[], list[Sample]]] = {
     "nsys": nsys,
     "perfetto_proto": perfetto,
     "rocpd": rocpd,
+    "rpd": rpd,
     "torch_memory": torch_memory,
     "xplane": xplane,
 }

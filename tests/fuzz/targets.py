@@ -122,7 +122,7 @@ class Capture(Target):
 
 
 #: Readers of SQLite files, which aren't compressed.
-_SQLITE = ("nsys", "rocpd")
+_SQLITE = ("nsys", "rocpd", "rpd")
 
 
 class Events(Target):
@@ -274,6 +274,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "furiosa_csv": lambda work: Events(work, "furiosa_csv", 18, rows=False),
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
     "rocpd": lambda work: Events(work, "rocpd", 0.5, rows=False),
+    "rpd": lambda work: Events(work, "rpd", 0.5, rows=False),
     "torch_memory": lambda work: Events(work, "torch_memory", 4, rows=False),
     "torch_memory_rows": lambda work: Events(work, "torch_memory", 0.5, rows=True),
     "nsys": lambda work: Events(work, "nsys", 1, rows=False),

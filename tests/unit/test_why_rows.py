@@ -12,6 +12,7 @@ import pytest
 import zstandard
 from ingest_checks import taken
 from rocpd_builder import database_of_rocprof_sys
+from rpd_builder import recording
 from small_sources import EVENTS, nsys_report, speedscope
 from torch_memory_builder import small_snapshot
 from vendor_folders import msprof_folder, torch_npu_folder
@@ -64,6 +65,12 @@ def rocpd(folder: Path) -> Path:
     return path
 
 
+def rpd(folder: Path) -> Path:
+    path = folder / "trace.rpd"
+    recording(path)
+    return path
+
+
 def snapshot(folder: Path) -> Path:
     path = folder / "snapshot.pickle"
     path.write_bytes(pickle.dumps(small_snapshot()))
@@ -77,6 +84,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "torch_npu damaged": lambda folder: torch_npu_folder(folder, damaged=True),
     "nsys": nsys_report,
     "rocpd": rocpd,
+    "rpd": rpd,
     "torch_memory": snapshot,
     "trace": trace,
     "gzip": packed,

@@ -25,6 +25,7 @@ from traceconv.formats.perfetto_proto.format import FORMAT as PERFETTO_PROTO
 from traceconv.formats.plugins import PluginSource, as_input_error, confidence_of, plugin_formats
 from traceconv.formats.rocpd.format import FORMAT as ROCPD
 from traceconv.formats.rocprofv3.format import FORMAT as ROCPROFV3
+from traceconv.formats.rpd.format import FORMAT as RPD
 from traceconv.formats.speedscope.format import FORMAT as SPEEDSCOPE
 from traceconv.formats.torch_memory.format import FORMAT as TORCH_MEMORY
 from traceconv.formats.xplane.format import FORMAT as XPLANE
@@ -48,6 +49,7 @@ FORMATS = (
     PERFETTO_PROTO,
     ROCPD,
     ROCPROFV3,
+    RPD,
     SPEEDSCOPE,
     TORCH_MEMORY,
     XPLANE,

@@ -24,6 +24,8 @@ ERRORS = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 ROWS = 16384
 #: Largest value; names and JSON payloads are far smaller.
 _VALUE_BYTES = 64 << 20
+#: Values in one statement; SQLite takes at least 999.
+_PARAMETERS = 500
 #: Parts of types by which SQLite stores and reads floats.
 _FLOATS = ("REAL", "FLOA", "DOUB")
 #: Statements may only read: no functions, no attaching, no writing.
@@ -212,6 +214,33 @@ class Database:
         except ERRORS:
             return None
         return found if len(found) <= most else None
+
+    def matching(self, table: str, key: str, values: Sequence[int], columns: Sequence[str]) -> list[Row] | None:
+        """Return the rows of a table whose key is one of these values, each after its key.
+
+        None if they can't be read, if a key belongs to several rows, or if the column of keys is not indexed, which
+        would take a pass over the table for each portion.
+        """
+        if not {key, *columns} <= set(self.columns(table)):
+            return None
+        found: list[Row] = []
+        wanted = ", ".join(map(_quoted, (key, *columns)))
+        for at in range(0, len(values), _PARAMETERS):
+            some = values[at : at + _PARAMETERS]
+            marks = ", ".join("?" * len(some))
+            sql = f"SELECT {wanted} FROM {_quoted(table)} WHERE {_quoted(key)} IN ({marks})"  # noqa: S608 - quoted
+            try:
+                if not at and any(
+                    step[3].startswith("SCAN") for step in self._execute(f"EXPLAIN QUERY PLAN {sql}", some)
+                ):
+                    return None
+                rows = self._execute(sql, some).fetchmany(len(some) + 1)
+            except ERRORS:
+                return None
+            if len(rows) > len(some):
+                return None
+            found += rows
+        return found
 
     def _salvaged(self, cursor: sqlite3.Cursor, places: list[int], skip: int) -> Iterator[list[Row]]:
         rows: list[Row] = []

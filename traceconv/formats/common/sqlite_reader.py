@@ -25,7 +25,7 @@ from traceconv.events.trace import (
 )
 from traceconv.formats.common.columns import durations, integers
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
-from traceconv.formats.common.files import SQLITE_MAGIC, STDIN, container_of, opened
+from traceconv.formats.common.files import SQLITE_MAGIC, STDIN, container_of, file_size, opened
 from traceconv.formats.common.sqlite_database import Damage, Database
 from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.format import ReadRequest
@@ -48,13 +48,17 @@ class Events:
 
 
 class SqliteReader(FileReader, ABC):
-    """Reads one file, as `TraceSource` describes."""
+    """Reads one file, as `TraceSource` describes.
+
+    place  table and rowids of the events of the last batch, of readers that note it
+    """
 
     def __init__(self, request: ReadRequest, what: str, export: str) -> None:
         """`what`: the kind of file; `export`: how to make one. Raises InputError for other files."""
         _check_file(request.path, what, export)
         super().__init__(request)
         self._advance = request.advance
+        self.place: tuple[str, Sequence[int]] = ("", ())
         self._source.size_bytes = request.path.stat().st_size
 
     @property
@@ -64,10 +68,18 @@ class SqliteReader(FileReader, ABC):
     def batches(self) -> Iterator[TraceBatch]:
         """All events, table by table. Raises InputError if the file is of another kind."""
         self._db = Database(self._path)
+        self._check_journal()
         try:
             yield from self._batches()
         finally:
             self._db.close()
+
+    def _check_journal(self) -> None:
+        for kind in ("wal", "journal"):
+            if file_size(self._path.with_name(f"{self._path.name}-{kind}")):
+                message = f"the last rows may be in the file's -{kind}, which is not read: its writer was interrupted"
+                message += "; open the database with sqlite3 once, and ingest it again"
+                self._log.add(Code.MISSING_RECORDS, message, source_id=SOURCE_ID)
 
     @abstractmethod
     def _batches(self) -> Iterator[TraceBatch]: ...

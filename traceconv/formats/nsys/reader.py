@@ -72,7 +72,7 @@ class NsysReader(SqliteReader):
             return
         what = "it has none of its tables"
         if "rocpd_op" in tables:
-            what = "a database of rocmProfileData; convert it with rpd2tracing.py, and ingest the trace"
+            what = "a database of rocmProfileData; specify --reader rpd"
         if "STRING_IDS" in tables:
             what = "a database of torch_npu or msprof; export text as well, and ingest that folder"
         shown = printable(str(self._path))

@@ -107,10 +107,7 @@ class _Shown:
 
 
 class RocpdReader(SqliteReader):
-    """Reads one database, as `TraceSource` describes.
-
-    place  table and rowids of the events of the last batch
-    """
+    """Reads one database, as `TraceSource` describes."""
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request, "a rocpd database", "rocpd databases are written by rocprofv3 --output-format rocpd")
@@ -118,7 +115,6 @@ class RocpdReader(SqliteReader):
         self._pids: dict[tuple[int, object], Label] = {}
         self._used_pids: set[Label] = set()
         self._last_event: object = None
-        self.place: tuple[str, list[int]] = ("", [])
 
     def _batches(self) -> Iterator[TraceBatch]:
         processes, others = processes_of(self._db)
