@@ -141,7 +141,7 @@ def _task_records(log: EventLog) -> Callable[[int], None]:
         for number in range(count):
             tasks[0].task_id = number
             log.tasks(device, tasks)
-        with log.store.taken():
+        for _ in log.store.taken():
             pass
 
     return work

@@ -89,13 +89,32 @@ def test_events_added_while_others_are_taken_are_not_lost() -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads) or store.pending:
-        with store.taken() as found:
+        for found in store.taken():
             for host_ns, block_id, *_, head in found.get(("memory", None), np.empty((0, 7), np.int64)).tolist():
                 taken.append((block_id, host_ns))
                 pool, _, _, op_index, *_ = store.heads["memory"][head]
                 assert (pool, op_index) == (f"pool {host_ns % 5}", 101 * block_id)
     for number in range(len(logs)):
         assert [host_ns for block_id, host_ns in taken if block_id == number] == list(range(each))
+
+
+def test_many_events_are_taken_in_pieces_once_each_and_in_order() -> None:
+    store, found, pieces = EventStore(), [], 0
+    for number in range(40_000):
+        store.add("clock_stop", None, number, 0, 0)
+        if number % 40 == 0:
+            store.add("sync", number % 3, number, 0, 0)
+    for taken in store.taken():
+        pieces += 1
+        found += [(kind, device_id, row[0]) for (kind, device_id), rows in taken.items() for row in rows.tolist()]
+        store.add("sync", 1, 40_000, 0, 0)  # by another thread: it may be taken now, or the next time
+    for taken in store.taken():
+        found += [("sync", 1, row[0]) for row in taken["sync", 1].tolist()]
+    assert pieces > 1
+    assert [row[2] for row in found if row[0] == "clock_stop"] == list(range(40_000))
+    for device_id in range(3):
+        expected = list(range(0, 40_000, 40))[device_id::3] + [40_000] * pieces * (device_id == 1)
+        assert [row[2] for row in found if row[:2] == ("sync", device_id)] == expected
 
 
 def test_excluded_events_are_not_buffered() -> None:
@@ -128,8 +147,11 @@ def test_words_are_appended_completely_or_not_at_all() -> None:
     big = bytes(range(256)) * 40_000  # more than a buffer keeps
     for _ in range(2):
         buffer.extend(big)
+        assert taken(buffer, len(big) // 2) == big[: len(big) // 2]
         append(buffer, 7)
-        assert taken(buffer, len(buffer)) == big + struct.pack("q", 7)
+        buffer.extend(big)
+        assert len(buffer) == 3 * len(big) // 2 + 8
+        assert taken(buffer, len(buffer)) == big[len(big) // 2 :] + struct.pack("q", 7) + big
 
 
 def some_tasks(device: Device) -> list[Task]:
@@ -164,7 +186,7 @@ def test_c_and_python_log_the_same_tasks_and_memory(monkeypatch: pytest.MonkeyPa
             log.memory(memory[:2], 1)
             for event in memory:
                 log_memory(*event)
-        with log.store.taken() as events:
+        for events in log.store.taken():
             found.append(({key: words.tolist() for key, words in events.items()}, log.store.heads))
     assert found[0] == found[1]
     words, heads = found[0]
@@ -189,7 +211,7 @@ def test_tasks_and_memory_that_c_cannot_convert_are_not_logged() -> None:
     tasks, events, log = some_tasks(device), some_memory(), EventLog(EventStore())
     log.tasks(device, tasks)
     log.memory(events, 0)
-    with log.store.taken():
+    for _ in log.store.taken():
         pass
     tasks[3].start = None
     with pytest.raises(TypeError):

@@ -17,6 +17,11 @@ int is_buffer(PyObject *object) { return Py_TYPE(object) == (PyTypeObject *)buff
 
 int grow_buffer(Buffer *buffer, size_t size)
 {
+    if (buffer->start > 0) {
+        buffer->size -= buffer->start;
+        memmove(buffer->bytes, buffer->bytes + buffer->start, buffer->size);
+        buffer->start = 0;
+    }
     size_t room = buffer->room > 0 ? buffer->room : FIRST_ROOM;
     while (room - buffer->size < size && room <= PY_SSIZE_T_MAX / 2)
         room *= 2;
@@ -43,22 +48,26 @@ static PyObject *buffer_take(PyObject *self, PyObject *out)
     Py_buffer view;
     if (!PyArg_Parse(out, "w*", &view))
         return NULL;
-    size_t size = (size_t)view.len < buffer->size ? (size_t)view.len : buffer->size;
-    if (size > 0) {
-        memcpy(view.buf, buffer->bytes, size);
-        buffer->size -= size;
-        memmove(buffer->bytes, buffer->bytes + size, buffer->size);
-    }
+    size_t left = buffer->size - buffer->start, size = (size_t)view.len < left ? (size_t)view.len : left;
+    if (size > 0)
+        memcpy(view.buf, buffer->bytes + buffer->start, size);
     PyBuffer_Release(&view);
-    if (buffer->size == 0 && buffer->room > MOST_KEPT) {
-        free(buffer->bytes);
-        buffer->bytes = NULL;
-        buffer->room = 0;
+    buffer->start += size;
+    if (size == left) {
+        buffer->start = buffer->size = 0;
+        if (buffer->room > MOST_KEPT) {
+            free(buffer->bytes);
+            buffer->bytes = NULL;
+            buffer->room = 0;
+        }
     }
     return PyLong_FromSize_t(size);
 }
 
-static Py_ssize_t buffer_length(PyObject *self) { return (Py_ssize_t)((Buffer *)self)->size; }
+static Py_ssize_t buffer_length(PyObject *self) 
+{
+    return (Py_ssize_t)(((Buffer *)self)->size - ((Buffer *)self)->start);
+}
 
 static void buffer_free(PyObject *self)
 {

@@ -8,11 +8,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of events that wait for a delivery. */
+/* Bytes of events that wait for a delivery: from `start` to `size`. */
 typedef struct {
     PyObject_HEAD
     char *bytes;
-    size_t size, room;
+    size_t start, size, room;
 } Buffer;
 
 int is_buffer(PyObject *object);

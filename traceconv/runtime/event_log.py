@@ -12,7 +12,6 @@ import json
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import count
@@ -206,14 +205,17 @@ class EventStore:
         """Number of events waiting."""
         return sum(len(buffer) // (8 * WORDS[kind]) for (kind, _), buffer in list(self.words.items()))
 
-    @contextmanager
     def taken(self) -> Iterator[Taken]:
-        """Remove what has arrived so far, for use in a block."""
+        """Remove what has arrived so far, in pieces, each valid until the next: one at least, which may be empty."""
         room, self._room = self._room, Room()  # a signal handler or the garbage collector may use it meanwhile
         taken: Taken = {}
         for (kind, device_id), buffer in list(self.words.items()):
-            if len(buffer):
-                taken[kind, device_id] = room.take(buffer).view(np.int64).reshape(-1, WORDS[kind])
+            for words in room.pieces(buffer, 8 * WORDS[kind]):
+                taken[kind, device_id] = words.view(np.int64).reshape(-1, WORDS[kind])
+                if room.has_piece:
+                    yield taken
+                    taken = {}
+                    room.clear()
         yield taken
         room.clear()
         self._room = room

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,8 +37,10 @@ class Part(NamedTuple):
 class Room:
     """Memory for records that is reused: of fresh memory, each page costs more than filling it with records."""
 
-    #: Allocated at once, so that the system can provide large pages; it provides those that are used.
-    _SIZE_BYTES = 32 << 20
+    #: For arrays of 4 MB and more numpy asks for large pages, which may take a millisecond each.
+    _SIZE_BYTES = 3 << 20
+    #: Size of a piece of a buffer. Its records fit, unless most of its events are calls in calls.
+    _PIECE_BYTES = 1 << 19
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -60,10 +62,20 @@ class Room:
         if np.may_share_memory(rest, self._bytes):
             self._used -= rest.nbytes
 
-    def take(self, buffer: Buffer) -> NDArray[np.uint8]:
-        """Remove and return the bytes of a buffer. A signal handler may take them before, other threads append some."""
-        taken = self.records(len(buffer), np.dtype(np.uint8))
-        return taken[: buffer.take(taken)]
+    def pieces(self, buffer: Buffer, row_bytes: int) -> Iterator[NDArray[np.uint8]]:
+        """Remove the rows that a buffer has now, in pieces. Threads may append some, a signal handler may take some."""
+        left = len(buffer)
+        while left > 0:
+            size = min(left, self._PIECE_BYTES // row_bytes * row_bytes)
+            piece = self.records(size, np.dtype(np.uint8))
+            taken = buffer.take(piece)
+            left = left - size if taken == size else 0
+            yield piece[:taken]
+
+    @property
+    def has_piece(self) -> bool:
+        """Whether a whole piece is here."""
+        return self._used > self._PIECE_BYTES // 2
 
     def clear(self) -> None:
         """Take back all records."""

@@ -103,7 +103,7 @@ class Process:
     def deliver(self) -> None:
         """Write pending events to the files of all captures."""
         with self._write_lock:
-            with self.store.taken() as taken:
+            for taken in self.store.taken():
                 for capture in self.captures:
                     capture.write(taken, self.store)
             if any(capture.failure is not None for capture in self.recording):
@@ -354,7 +354,7 @@ class Process:
         self.devices.after_fork()
         self.threads.after_fork()
         self.store.lock = threading.Lock()
-        with self.store.taken():
+        for _ in self.store.taken():
             pass
         self._reset()
         self._set_options()

@@ -149,12 +149,16 @@ class Recorder(EventLog):
     def flush(self) -> None:
         """Write everything pending to the files. Raises OutputError when that fails."""
         with self._using_room():
-            with self.store.taken() as taken:
+            for taken in self.store.taken():
                 self.write(taken, self.store)
-            if len(self._ranges):
-                self._append("range", None, self._room.take(self._ranges).view(_RANGE_DTYPE))
-            self._writer.flush()
-        if not self._room_users:
+                self._flush_room()
+            for ranges in self._room.pieces(self._ranges, _RANGE_DTYPE.itemsize):
+                self._append("range", None, ranges.view(_RANGE_DTYPE))
+                self._flush_room()
+
+    def _flush_room(self) -> None:
+        self._writer.flush()
+        if self._room_users == 1:
             self._room.clear()
 
     @contextmanager
