@@ -259,6 +259,8 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
         number = host.call_log.launched(1_234, 4 * recorder.call_heads(LAUNCH, 2, 3) + CALL_IN_CALL, 7)
         with host.call(host.worker, "runtime", "EventRecord", step_id=8) as other, pytest.raises(KeyError):
             raise KeyError
+        with host.calls(("acl", "aclrtMemcpyAsync"), ("model", "InputCopy"), step_id=9), pytest.raises(KeyError):
+            raise KeyError
         assert (number, other) == (11, 14)
         host.drain()
         host.stop()
@@ -267,6 +269,12 @@ def test_c_and_python_log_the_same_calls_and_modules(monkeypatch: pytest.MonkeyP
         found.append((calls(folder), capture["range"].tolist(), capture.text(capture["range"]["args"])))
         assert handed == [0, 1, 2, 3, 4]
     assert found[0] == found[1]
+    assert [call[1:] for call in found[0][0][-4:]] == [
+        (16, "aclrtMemcpyAsync", NONE32, 9, 0, "acl"),
+        (15, "InputCopy", NONE32, 9, 0, "model"),
+        (15, "", NONE32, NONE32, 1, "model"),
+        (16, "", NONE32, NONE32, 1, "acl"),
+    ]
     begun, parents, paths = [1, 2, 2, 3, 3, 1], [99, 1, 0, 1, 0, 0], ['{"path": "a"}', '{"path": "a/b"}']
     assert [(row[1], row[2]) for row in found[0][1][:6]] == list(zip(begun, parents, strict=True))
     deep = [*range(4, 204), *range(203, 3, -1)]

@@ -19,11 +19,13 @@ typedef struct {
     int64_t begin_ns;
 } Log;
 
-/* A call around a `with` block. `word`: 4 times its head. */
+/* A call around a `with` block. `word`: 4 times its head. `has_inner`: another call with the next head begins right after
+   it and ends right before it; its number is one less. */
 typedef struct {
     PyObject_HEAD
     Log *log;
     int64_t word, step_id, number;
+    int has_inner;
 } Call;
 
 static PyObject *call_type;
@@ -85,34 +87,41 @@ static PyObject *launched(PyObject *self, PyObject *const *args, Py_ssize_t coun
 
 static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    Call *made = count == 2 ? PyObject_New(Call, (PyTypeObject *)call_type) : NULL;
+    int is_valid = count == 3;
+    Call *made = is_valid ? PyObject_New(Call, (PyTypeObject *)call_type) : NULL;
     if (made == NULL)
-        return count == 2 ? NULL : PyErr_Format(PyExc_TypeError, "call(word, step_id)");
+        return is_valid ? NULL : PyErr_Format(PyExc_TypeError, "call(word, step_id, has_inner)");
     Py_INCREF(self);
     made->log = (Log *)self;
     made->number = 0;
+    made->has_inner = args[2] == Py_True;
     if (!word_of(args[0], &made->word) || !word_of(args[1], &made->step_id) || !next_number(made->log, &made->number))
         Py_CLEAR(made);
     return (PyObject *)made;
 }
 
-/* Append one half of a call that happens now; 0: error. */
-static int append_half(const Call *call, int shape)
+/* Append one half of a call, or of the one inside, that happens now; 0: error. */
+static int append_half(const Call *call, int shape, int is_inner)
 {
-    int64_t words[CALL_WORDS] = {0, 0, 0, call->number, call->word + shape, shape == BEGINS ? call->step_id : NONE};
+    int64_t words[CALL_WORDS] = {
+        0, 0, 0, call->number - is_inner, call->word + 4 * is_inner + shape, shape == BEGINS ? call->step_id : NONE};
     return clock_read(call->log->clock, &words[0]) && append_words(call->log->buffer, words, CALL_WORDS) == 0;
 }
 
 static PyObject *call_enter(PyObject *self, PyObject *nothing)
 {
     (void)nothing;
-    return append_half((Call *)self, BEGINS) ? PyLong_FromLongLong(((Call *)self)->number) : NULL;
+    const Call *made = (Call *)self;
+    if (!append_half(made, BEGINS, 0) || (made->has_inner && !append_half(made, BEGINS, 1)))
+        return NULL;
+    return PyLong_FromLongLong(made->number);
 }
 
 static PyObject *call_exit(PyObject *self, PyObject *error)
 {
     (void)error;
-    return append_half((Call *)self, ENDS) ? Py_NewRef(Py_None) : NULL;
+    const Call *made = (Call *)self;
+    return (!made->has_inner || append_half(made, ENDS, 1)) && append_half(made, ENDS, 0) ? Py_NewRef(Py_None) : NULL;
 }
 
 static int log_init(PyObject *self, PyObject *args, PyObject *names)
@@ -152,7 +161,7 @@ static void call_free(PyObject *self)
 
 static PyMethodDef log_methods[] = {
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL,
-        "call(word, step_id): a call around a `with` block, which gets its number."},
+        "call(word, step_id, has_inner): a call around a `with` block, which gets its number, perhaps with one inside."},
     {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL,
         "dispatch(put, words, add_word, step_id, op_index, work): put(work), as a call."},
     {"enter", enter, METH_NOARGS, "enter(): the worker begins a launch."},

@@ -19,14 +19,20 @@ class CallLog:
         self._begin_ns = 0
 
     @contextmanager
-    def call(self, word: int, step_id: int) -> Iterator[int]:
-        """A call around a `with` block, which gets its number; `word`: 4 · head."""
+    def call(self, word: int, step_id: int, has_inner: bool) -> Iterator[int]:
+        """A call around a `with` block, which gets its number; `word`: 4 · head.
+
+        has_inner  another call with the next head begins right after it and ends right before; its number is 1 less
+        """
         number = next(self._numbers)
-        append(self._buffer, self._now(), 0, 0, number, word + CALL_BEGINS, step_id)
+        inner = range(1 + has_inner)
+        for place in inner:
+            append(self._buffer, self._now(), 0, 0, number - place, word + 4 * place + CALL_BEGINS, step_id)
         try:
             yield number
         finally:
-            append(self._buffer, self._now(), 0, 0, number, word + CALL_ENDS, NONE32)
+            for place in reversed(inner):
+                append(self._buffer, self._now(), 0, 0, number - place, word + 4 * place + CALL_ENDS, NONE32)
 
     def dispatch(
         self,

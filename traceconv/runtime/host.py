@@ -91,6 +91,8 @@ class Host:
         self.call_log = None if clock is None else call_log(recorder.calls, clock, self.correlations)
         #: Channel thread → index of an op → head and shape of its dispatch, as one word.
         self._dispatch_words: dict[int, dict[int, int]] = {}
+        #: Two nested calls on a channel thread → 4 · head of the outer one.
+        self._nested_words: dict[tuple[tuple[str, str], tuple[str, str], int], int] = {}
         #: False: the host does not wait for the device. Only for measuring the host alone.
         self.waits = True
         self._readings = 0
@@ -118,16 +120,27 @@ class Host:
             if not self.recorder.store.calls_on:
                 return nullcontext(0)  # modelled time needs the call's price anyway
             head = self.recorder.call_head(name, thread.thread_id, op_index, level)
-            return self.call_log.call(4 * head, step_id)
+            return self.call_log.call(4 * head, step_id, False)
         return Call(self.recorder, thread, level, name, op_index, step_id, next(self.correlations))
 
-    @contextmanager
-    def calls(self, *names: tuple[str, str], step_id: int = NONE32) -> Iterator[None]:
-        """Nested calls (level, name) on the channel around a block, the outermost first."""
-        with ExitStack() as stack:
-            for level, name in names:
-                stack.enter_context(self.call(self.channel, level, name, step_id=step_id))
-            yield
+    def calls(
+        self, outer: tuple[str, str], inner: tuple[str, str], step_id: int = NONE32
+    ) -> AbstractContextManager[object]:
+        """A call (level, name) on the channel, and another inside it, around a `with` block."""
+        thread = self.channel
+        if self.call_log is None:
+            stack = ExitStack()
+            for level, name in (outer, inner):
+                stack.enter_context(self.call(thread, level, name, step_id=step_id))
+            return stack
+        if not self.recorder.store.calls_on:
+            return nullcontext()
+        key = outer, inner, thread.thread_id
+        word = self._nested_words.get(key)
+        if word is None:
+            names = outer[::-1], inner[::-1]
+            word = self._nested_words[key] = 4 * self.recorder.call_heads(names, thread.thread_id, NONE32)
+        return self.call_log.call(word, step_id, True)
 
     def call_all(self, *names: str) -> None:
         """Make calls of the ACL on the channel, one after another."""

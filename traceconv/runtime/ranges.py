@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -41,27 +41,20 @@ class RangeLog:
             finally:
                 self._open.pop()
 
-    @contextmanager
-    def inference(self, run: Run) -> Iterator[None]:
+    def inference(self, run: Run) -> AbstractContextManager[int]:
         """One run of the model, from the call to its return."""
-        with self._range(self._host.channel, "inference", "Inference", self._parent(), run) as span:
-            run.span_id = span
-            yield
+        return self._range(self._host.channel, "inference", "Inference", self._parent(), run)
 
-    @contextmanager
-    def external_op(self, run: Run, thread: HostThread, kind: str, index: int) -> Iterator[None]:
+    def external_op(self, run: Run, thread: HostThread, kind: str, index: int) -> AbstractContextManager[int]:
         """The host's `index`-th piece of work on the tensors of a run.
 
         Work done ahead belongs to the run's trace but has no parent, since the inference has not begun.
         """
-        with self._range(thread, "external_op", kind, run.span_id, run, item_index=index):
-            yield
+        return self._range(thread, "external_op", kind, run.span_id, run, item_index=index)
 
-    @contextmanager
-    def host_op(self, name: str, step_id: int) -> Iterator[None]:
+    def host_op(self, name: str, step_id: int) -> AbstractContextManager[int]:
         """Work of the host on the data of a step, before the device gets them."""
-        with self._range(self._host.channel, "host_op", name, self._parent(), step_id=step_id):
-            yield
+        return self._range(self._host.channel, "host_op", name, self._parent(), step_id=step_id)
 
     def execution(self, run: Run, execution: Execution) -> None:
         """Log a run's execution on the device as the driver sees it: from its first task's interrupt to its last's."""

@@ -205,7 +205,7 @@ class Session:
             with self._host.stopped():
                 computed = self._compute(run)
             self._host.recorder.inner_ops(self.model.spec, self.model.program, MODEL_ID)
-        with self._ranges.inference(run):
+        with self._ranges.inference(run) as run.span_id:
             self._hand(run)
             if following is not None:
                 self._hand_inputs(following, ahead=True)

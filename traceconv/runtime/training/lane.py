@@ -130,7 +130,7 @@ class Lane(Session):
         run.rendezvous = partial(self._rendezvous.at, self._count)
         self._count += 1
         try:
-            with self._ranges.inference(run):
+            with self._ranges.inference(run) as run.span_id:
                 self._hand(run)
                 if then is not None:
                     self._announced = self._loaded(then, then_step)
