@@ -162,11 +162,21 @@ def vendor_csv() -> list[Sample]:
 def nsys() -> list[Sample]:
     """A report in SQLite."""
     with tempfile.TemporaryDirectory() as folder:
-        path = _module("small_sources").nsys_report(Path(folder))
-        with closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.execute("PRAGMA page_size = 512")  # small pages, so that damage of one leaves the others
-            db.execute("VACUUM")
-        return [("n.sqlite", path.read_bytes())]
+        return _in_small_pages(_module("small_sources").nsys_report(Path(folder)))
+
+
+def ascend_db() -> list[Sample]:
+    """A database of torch_npu."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _in_small_pages(_module("ascend_db_builder").database(Path(folder) / "a.db"))
+
+
+def _in_small_pages(path: Path) -> list[Sample]:
+    """A SQLite file with small pages, so that damage of one leaves the others."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA page_size = 512")
+        db.execute("VACUUM")
+    return [(path.name, path.read_bytes())]
 
 
 def perfetto() -> list[Sample]:
@@ -254,6 +264,7 @@ READERS: dict[str, Callable[[], list[Sample]]] = {
     "megengine_static": megengine,
     "furiosa_csv": furiosa_csv,
     "nsys": nsys,
+    "ascend_db": ascend_db,
     "perfetto_proto": perfetto,
     "rocpd": rocpd,
     "rpd": rpd,

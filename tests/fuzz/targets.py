@@ -122,7 +122,7 @@ class Capture(Target):
 
 
 #: Readers of SQLite files, which aren't compressed.
-_SQLITE = ("nsys", "rocpd", "rpd")
+_SQLITE = ("ascend_db", "nsys", "rocpd", "rpd")
 
 
 class Events(Target):
@@ -273,6 +273,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "megengine_static_rows": lambda work: Events(work, "megengine_static", 0.3, rows=True),
     "furiosa_csv": lambda work: Events(work, "furiosa_csv", 18, rows=False),
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
+    "ascend_db": lambda work: Events(work, "ascend_db", 0.5, rows=False),
+    "ascend_db_rows": lambda work: Events(work, "ascend_db", 0.3, rows=True),
     "rocpd": lambda work: Events(work, "rocpd", 0.5, rows=False),
     "rpd": lambda work: Events(work, "rpd", 0.5, rows=False),
     "torch_memory": lambda work: Events(work, "torch_memory", 4, rows=False),

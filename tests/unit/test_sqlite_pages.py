@@ -155,4 +155,4 @@ def test_json_objects_in_c_are_those_of_python(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(("page_bytes", "usable_bytes", "place"), [(512, 513, 0), (500, 500, 0), (512, 512, 1)])
 def test_wrong_arguments_are_refused(page_bytes: int, usable_bytes: int, place: int) -> None:
     with pytest.raises(ValueError, match="out of range"):
-        native.sqlite_rows(bytes(page_bytes), page_bytes, usable_bytes, np.array([place], np.int32), 1, 0, 10, 0)
+        native.sqlite_rows(bytes(page_bytes), page_bytes, usable_bytes, np.array([place], np.int32), 1, -1, 0, 10, 0)

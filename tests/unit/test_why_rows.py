@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from ascend_db_builder import database
 from ingest_checks import taken
 from rocpd_builder import database_of_rocprof_sys
 from rpd_builder import recording
@@ -85,6 +86,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "nsys": nsys_report,
     "rocpd": rocpd,
     "rpd": rpd,
+    "ascend_db": lambda folder: database(folder / "ascend_pytorch_profiler_3.db"),
     "torch_memory": snapshot,
     "trace": trace,
     "gzip": packed,

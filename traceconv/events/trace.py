@@ -234,14 +234,14 @@ class EventFlows(NamedTuple):
     places    int64, rising: events of the batch; one may name several flows
     keys      int64: points with the same key belong together
     steps     int32: 0 start, 1 step, 2 end; 3 and 4: like 1 and 2, for flows whose key is free again after an end
-    category  of the flows
+    category  of all flows, or of each point
     texts     the keys as in the source
     """
 
     places: NDArray[np.int64]
     keys: NDArray[np.int64]
     steps: NDArray[np.int32]
-    category: str | None
+    category: str | Coded | None
     texts: Sequence[str] | pa.Array
 
 

@@ -130,6 +130,7 @@ def sqlite_rows(
     usable_bytes: int,
     wanted: Bytes,
     columns: int,
+    rowids: int,
     first: int,
     most: int,
     after: int,

@@ -47,7 +47,7 @@ static PyMethodDef methods[] = {
         "replay(previous, delays, offsets, sources, edge_delays, times): the times of a dependency graph's vertices."},
     {"series", native_series, METH_VARARGS, "series(offsets, data): all members of objects, or None."},
     {"sqlite_rows", native_sqlite_rows, METH_VARARGS,
-        "sqlite_rows(pages, page_bytes, usable_bytes, wanted, columns, first, most, after): rows of a table, or None."},
+        "sqlite_rows(pages, page_bytes, usable_bytes, wanted, columns, rowids, first, most, after): rows of a table, or None."},
     {"simulate", native_simulate, METH_VARARGS,
         "simulate(previous, offsets, sources, tasks, devices, replays): the times of a graph whose tasks share "
         "devices, for each replay [delays, edge_delays, work, demands, times]."},

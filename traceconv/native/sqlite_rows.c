@@ -28,6 +28,8 @@ typedef struct {
     Py_ssize_t stored_count;
     Column columns[MOST_COLUMNS];
     Py_ssize_t column_count;
+    /* The place of the column for rowids, or -1. */
+    Py_ssize_t rowid_place;
     int64_t rowid;
 } Pages;
 
@@ -137,6 +139,10 @@ static Outcome take_page(Pages *pages, Text page, Py_ssize_t first, Py_ssize_t m
         if (outcome != OK)
             return outcome;
         pages->rowid = (int64_t)rowid;
+        if (pages->rowid_place >= 0) {
+            pages->columns[pages->rowid_place].values[*row] = pages->rowid;
+            pages->columns[pages->rowid_place].kinds[*row] = INTEGER;
+        }
         ++*row;
     }
     return OK;
@@ -186,7 +192,7 @@ static int check(const Pages *pages, const Py_buffer *data, const Py_buffer *wan
     int sound = pages->page_bytes >= 512 && pages->page_bytes <= 65536 && pages->usable_bytes >= 480
         && pages->usable_bytes <= pages->page_bytes && data->len % pages->page_bytes == 0 && data->len <= INT32_MAX
         && (uintptr_t)wanted->buf % sizeof(int32_t) == 0 && pages->column_count >= 0
-        && pages->column_count <= MOST_COLUMNS && first >= 0 && most >= 0 && most <= 1 << 24;
+        && pages->column_count <= MOST_COLUMNS && pages->rowid_place < pages->column_count && first >= 0 && most >= 0 && most <= 1 << 24;
     for (Py_ssize_t number = 0; sound && number < pages->stored_count; number++)
         sound = pages->wanted[number] < pages->column_count;
     if (!sound)
@@ -205,8 +211,8 @@ PyObject *native_sqlite_rows(PyObject *module, PyObject *args)
     (void)module;
     if (pages == NULL)
         return PyErr_NoMemory();
-    if (!PyArg_ParseTuple(args, "y*nny*nnnL:sqlite_rows", &data, &pages->page_bytes, &pages->usable_bytes, &wanted,
-            &pages->column_count, &first, &most, &after)) {
+    if (!PyArg_ParseTuple(args, "y*nny*nnnnL:sqlite_rows", &data, &pages->page_bytes, &pages->usable_bytes, &wanted,
+            &pages->column_count, &pages->rowid_place, &first, &most, &after)) {
         free(pages);
         return NULL;
     }

@@ -64,9 +64,16 @@ def file_size(path: Path) -> int:
 
 
 def head_of(path: Path, size: int = 1 << 16) -> bytes:
-    """Return up to `size` bytes of text, from the first `size` bytes of the file. Raises InputError."""
+    """Return up to `size` bytes of text, from the first `size` bytes of the file. Raises InputError.
+
+    The names of a SQLite file's tables, which may be anywhere in the file, follow.
+    """
     with opened(path) as stream:
         head = stream.read(size)
+    if head.startswith(SQLITE_MAGIC):
+        from traceconv.formats.common.sqlite_database import table_names  # most files are others
+
+        return head + table_names(path)
     container = container_of(head)
     if container != "plain":
         decompressor, data, head = _DECOMPRESSORS[container](), head, b""

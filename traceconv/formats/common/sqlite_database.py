@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from traceconv import native
 from traceconv.base.errors import InputError, printable
-from traceconv.formats.common.sqlite_pages import Pages, Values
+from traceconv.formats.common.sqlite_pages import ROWIDS, Pages, Values
 
 Row: TypeAlias = "tuple[Any, ...]"
 
@@ -28,6 +28,8 @@ _VALUE_BYTES = 64 << 20
 _PARAMETERS = 500
 #: Parts of types by which SQLite stores and reads floats.
 _FLOATS = ("REAL", "FLOA", "DOUB")
+#: Requests the rowids as a column.
+ROWID = "rowid"
 #: Statements may only read: no functions, no attaching, no writing.
 _ALLOWED = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA))
 
@@ -91,10 +93,20 @@ class Database:
             except ERRORS:
                 listed = []
             self._columns[table] = [row[1] for row in listed if row[6] == 0]
-            # A computed column is not stored, and an integer key is stored as the rowid.
-            if all(row[6] == 0 and not row[5] for row in listed):
-                self._places[table] = {row[1]: (row[0], _has_floats(row[2])) for row in listed}
+            # A computed column is not stored, and a key of one integer is stored as the rowid.
+            keys = [row[2] for row in listed if row[5]]
+            if all(row[6] == 0 for row in listed) and (not keys or self._is_rowid(table, keys)):
+                places = {row[1]: (ROWIDS if row[5] else row[0], _has_floats(row[2])) for row in listed}
+                self._places[table] = {ROWID: (ROWIDS, False), **places}
         return self._columns[table]
+
+    def _is_rowid(self, table: str, kinds: Sequence[object]) -> bool:
+        """Whether a primary key of columns with these types is another name of the rowid: otherwise it has an index."""
+        try:
+            indexes = self._execute(f"PRAGMA index_list({_quoted(table)})").fetchall()
+        except ERRORS:
+            return False
+        return len(kinds) == 1 and str(kinds[0]).upper() == "INTEGER" and all(index[3] != "pk" for index in indexes)
 
     def row_count(self, table: str) -> int:
         """An estimate of the number of rows, from the last rowid."""
@@ -109,19 +121,22 @@ class Database:
     ) -> Iterator[tuple[int, list[Values]]]:
         """Yield the same rows as `scan` as columns: the number of rows, and the values of each column."""
         have = self.columns(table)
-        stored = [column for column in columns if column in have]
+        stored = [column for column in columns if column in have or column == ROWID]
         last: int | None = None
         done = 0
         if self._pages is not None and stored and table in self._places:
-            wanted = [self._places[table][column] for column in stored]
-            for count, until, values in self._pages.rows(self._roots[table], wanted, ROWS):
+            # A key may be another name of the rowid.
+            wanted = {self._places[table][column]: column for column in stored}
+            same = {column: wanted[self._places[table][column]] for column in stored}
+            for count, until, values in self._pages.rows(self._roots[table], list(wanted), ROWS):
                 if values is None:
-                    rows = self.rows_between(table, stored, last, until) if count else []
+                    rows = self.rows_between(table, list(wanted.values()), last, until) if count else []
                     if not count or len(rows) != count:
                         break
                     values = list(zip(*rows, strict=True))
                 last, done = until, done + count
-                by_name = dict(zip(stored, values, strict=True))
+                read = dict(zip(wanted.values(), values, strict=True))
+                by_name = {column: read[other] for column, other in same.items()}
                 missing = (None,) * (count if len(stored) < len(columns) else 0)
                 yield count, [by_name.get(column, missing) for column in columns]
             else:
@@ -152,7 +167,7 @@ class Database:
         After a damaged page, reading continues from the end of the table; `on_damage` is called for the rows between.
         `numbered`: each row begins with its rowid. `after`: the last rowid and the number of the rows to skip.
         """
-        have = set(self.columns(table))
+        have = {ROWID, *self.columns(table)}
         wanted = ", ".join(("rowid", *(_quoted(column) if column in have else "NULL" for column in columns)))
         sql = f"SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted names of the file's own tables
         last = after[0]
@@ -258,6 +273,15 @@ class Database:
                 rows = []
         if rows:
             yield rows
+
+
+def table_names(path: Path) -> bytes:
+    """Return lines `CREATE TABLE NAME (`, at most 64 KiB; empty if the file can't be read."""
+    with contextlib.suppress(InputError):
+        db = Database(path)
+        db.close()
+        return "".join(f"\nCREATE TABLE {name} (" for name in db.tables).encode("utf-8", "replace")[: 1 << 16]
+    return b""
 
 
 @dataclass(frozen=True, slots=True)

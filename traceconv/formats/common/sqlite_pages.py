@@ -34,6 +34,8 @@ _PAGES_AT_ONCE = 64
 #: Of pages with one batch of rows.
 _MOST_BYTES = 256 << 20
 _ABSENT, _INTEGER, _FLOAT, _TEXT = range(4)
+#: Instead of the place of a column: that of the rowids.
+ROWIDS = -1
 
 
 class Pages:
@@ -62,11 +64,15 @@ class Pages:
         Columns are None if these rows can't be read here; the count is 0 if this is true of all further rows.
 
         root    the page with which the table begins
-        wanted  the columns to read: their place among the stored ones, and whether they have floats
+        wanted  the columns to read: their place among the stored ones, or ROWIDS, and whether they have floats
         most    rows at once; only the last batch has fewer
         """
-        places = np.full(max(place for place, _ in wanted) + 1, -1, np.int32)
-        places[[place for place, _ in wanted]] = np.arange(len(wanted))
+        stored = [place for place, _ in wanted]
+        rowids = stored.index(ROWIDS) if ROWIDS in stored else -1
+        places = np.full(max(stored) + 1, -1, np.int32)
+        for number, place in enumerate(stored):
+            if place != ROWIDS:
+                places[place] = number
         size = self._page_bytes
         leaves = self._leaves(root)
         # `first`: the number of cells of the first page that were yielded. `ends`: of cells up to each page.
@@ -87,7 +93,9 @@ class Pages:
                 return
             used = int(np.searchsorted(ends, until)) + 1
             with memoryview(pages) as view, view[: used * size] as rows:
-                found = native.sqlite_rows(rows, size, self._usable_bytes, places, len(wanted), first, count, last)
+                found = native.sqlite_rows(
+                    rows, size, self._usable_bytes, places, len(wanted), rowids, first, count, last
+                )
             before_page = int(ends[used - 2]) if used > 1 else 0
             # SQLite reads integers in columns of floats as floats.
             if found is None or any(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.events.trace import (
@@ -31,7 +32,7 @@ from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.format import ReadRequest
 
 #: Only tables of events have one of these columns.
-_TIME_COLUMNS = frozenset(("start", "timestamp", "rawTimestamp"))
+_TIME_COLUMNS = frozenset(("start", "timestamp", "rawTimestamp", "startNs", "timestampNs"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,13 @@ def renamed(column: Coded, name_of: Callable[[Any], Any]) -> Coded:
     """The names of a column's values, each name once."""
     names = coded([name_of(value) for value in column.distinct])
     return Coded(names.codes[column.codes], names.distinct)
+
+
+def taken(column: Values, rows: NDArray[np.intp]) -> Values:
+    """Some rows of a column."""
+    if isinstance(column, pa.Array):
+        return column.take(pa.array(rows))
+    return column.take(rows) if isinstance(column, Coded) else [column[row] for row in rows.tolist()]
 
 
 def as_columns(keys: Coded, pairs: Sequence[tuple[Any, Any]]) -> tuple[Coded, Coded]:

@@ -7,7 +7,7 @@ import re
 from traceconv.formats.common.files import SQLITE_MAGIC
 from traceconv.formats.format import Format
 
-#: Tables that only reports have; the schema is at the beginning of the file.
+#: Tables that only reports have.
 _TABLES = re.compile(rb"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|CREATE TABLE StringIds")
 
 

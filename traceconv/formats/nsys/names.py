@@ -6,29 +6,23 @@ from typing import Any
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import printable
-from traceconv.events.trace import Coded, TrackName, coded
-from traceconv.formats.common.sqlite_database import Damage, Database
-from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import renamed
+from traceconv.events.trace import TrackName
+from traceconv.formats.common.sqlite_database import Database
+from traceconv.formats.common.sqlite_names import SqliteNames
 from traceconv.formats.nsys.tables import LABELS, STRINGS
 
-#: Maximum size of all names in memory; further names are unknown.
-_MAX_TEXT = 1 << 30
 _ABOUT = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV")
 
 
-class Names:
+class Names(SqliteNames):
     """The names in one report. `about`: metadata of the report."""
 
     def __init__(self, db: Database, log: ImportLog, accounts: Accounts) -> None:
-        self._db = db
-        self._log = log
-        self._texts: dict[Any, str] = {}
+        super().__init__(db, log, accounts, STRINGS)
         self._processes: dict[int, tuple[int, str]] = {}  # global id without the thread → number, label
         self._threads: dict[Any, tuple[str | None, int | None]] = {}
         self._track_names: list[TrackName] = []
         self._labels: dict[str, dict[Any, str]] = {}
-        self._read_texts(accounts)
         self._process_names = self._read_processes()
         self._gpus = {row[0]: row[1] for row in self._all("TARGET_INFO_GPU", ("id", "name")) if isinstance(row[1], str)}
         self._gpus.update(self._cuda_devices())
@@ -41,38 +35,6 @@ class Names:
     @property
     def several_processes(self) -> bool:
         return len(self._processes) > 1
-
-    def _all(self, table: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
-        """All rows of a table that is small in every valid report; at most about a million."""
-        found: list[tuple[Any, ...]] = []
-        if table not in self._db.tables:
-            return found
-        for rows in self._db.scan(table, columns, self._report):
-            found.extend(rows)
-            if len(found) > 1_000_000:
-                self._log.add(Code.TOO_MUCH_TEXT, f"{table} has more rows than are kept", source_id=1)
-                break
-        return found
-
-    def _report(self, damage: Damage) -> None:
-        message = f"{damage.table}: rows can't be read ({damage.reason}); names may be missing"
-        self._log.add(Code.DAMAGED_BLOCK, message, source_id=1, event_count=damage.count)
-
-    def _read_texts(self, accounts: Accounts) -> None:
-        if STRINGS not in self._db.tables:
-            return
-        size = count = kept = 0
-        for rows in self._db.scan(STRINGS, ("id", "value"), self._report):
-            count += len(rows)
-            if size > _MAX_TEXT:
-                continue
-            for number, text in rows:
-                if isinstance(text, str):
-                    self._texts[number] = text
-                    size += len(text) + 64
-            kept += len(rows)
-        accounts[f"{STRINGS} rows"].add(used=kept, lost=count - kept)
-        self._log.count(Code.TOO_MUCH_TEXT, f"{STRINGS}: more text than is kept", count - kept, 1)
 
     def _read_processes(self) -> dict[int, str]:
         rows = self._all("PROCESSES", ("globalPid", "name"))
@@ -102,14 +64,6 @@ class Names:
                 self._log.add(Code.PROFILER_WARNING, f"{level} of the profiler: {printable(text)}", source_id=1)
 
     # -- look-ups --
-
-    def text(self, number: Any) -> str | None:
-        """The text of an id; None for an unknown id."""
-        return self._texts.get(number)
-
-    def texts(self, numbers: Values) -> Coded:
-        """The texts of several ids."""
-        return renamed(coded(numbers), self._texts.get)
 
     def gpu(self, device: Any) -> str | None:
         """The name of a device."""

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Mask
 from traceconv.events.trace import Coded, NamedTrack, coded, combined
 from traceconv.formats.common.columns import json_objects
 from traceconv.formats.common.sqlite_database import Database
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import Events, renamed
+from traceconv.formats.common.sqlite_reader import Events, renamed, taken
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.tables import NVTX
 
@@ -60,7 +59,7 @@ class NvtxRanges:
         naming = _is_one_of(kinds, NAMING)
         if naming.any():
             kept = np.flatnonzero(~naming)
-            columns = [_taken(column, kept) for column in columns]
+            columns = [taken(column, kept) for column in columns]
             kinds = coded(columns[2])
         starts, ends = columns[:2]
         no_end, is_zero = _unknown_and_zero(ends)
@@ -91,12 +90,6 @@ class NvtxRanges:
 
 def _is_one_of(column: Coded, values: Sequence[Any]) -> Mask:
     return np.array([value in values for value in column.distinct], np.bool_)[column.codes]
-
-
-def _taken(column: Values, rows: NDArray[np.intp]) -> Values:
-    if isinstance(column, pa.Array):
-        return column.take(pa.array(rows))
-    return column.take(rows) if isinstance(column, Coded) else [column[row] for row in rows.tolist()]
 
 
 def _unknown_and_zero(column: Values) -> tuple[Mask, Mask]:

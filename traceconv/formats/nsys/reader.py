@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.arrays import NDArray
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import Int64
 from traceconv.events.trace import Coded, EventFlows, NamedTrack, TraceBatch, TrackName, coded, combined
 from traceconv.formats.common.columns import integer_array, json_objects
+from traceconv.formats.common.sqlite_names import IdSet
 from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same
 from traceconv.formats.format import ReadRequest
@@ -32,8 +32,6 @@ from traceconv.formats.nsys.tables import (
     DeviceTable,
 )
 
-#: Correlation ids below this are looked up in a bit table, so that calls that launch nothing start no flow.
-_MAX_CORRELATION = 1 << 26
 _FLOWS = "launch"
 #: A database with one of these tables is a report.
 _REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "ANALYSIS_DETAILS")
@@ -45,7 +43,8 @@ class NsysReader(SqliteReader):
     def __init__(self, request: ReadRequest) -> None:
         export = "export the report with: nsys export --type sqlite FILE"
         super().__init__(request, "a report of Nsight Systems", export)
-        self._launching: dict[int, NDArray[np.bool_]] = {}
+        #: The correlation ids of device work, by process: calls that launch nothing start no flow.
+        self._launching: dict[int, IdSet] = {}
         self._named_tracks: set[object] = set()
 
     def _batches(self) -> Iterator[TraceBatch]:
@@ -73,8 +72,6 @@ class NsysReader(SqliteReader):
         what = "it has none of its tables"
         if "rocpd_op" in tables:
             what = "a database of rocmProfileData; specify --reader rpd"
-        if "STRING_IDS" in tables:
-            what = "a database of torch_npu or msprof; export text as well, and ingest that folder"
         shown = printable(str(self._path))
         raise InputError(f"{shown} is a SQLite file, but not a report of Nsight Systems ({what})")
 
@@ -84,22 +81,13 @@ class NsysReader(SqliteReader):
     # -- work of devices --
 
     def _note_launched(self, table: DeviceTable) -> None:
-        """Note the correlation ids of device work, by process."""
+        """Note the correlation ids of device work."""
         if not {"correlationId"} <= set(self._db.columns(table.table)):
             return
         for _, columns in self._db.columns_of(table.table, ("correlationId", "globalPid")):  # damage is reported later
             ids, processes = integer_array(columns[0]), self._process_indices(columns[1])
-            usable = (ids >= 0) & (ids < _MAX_CORRELATION)
-            for process in np.unique(processes[usable]).tolist():
-                wanted = ids[usable & (processes == process)]
-                bits = self._launching.get(process)
-                top = int(wanted.max()) + 1
-                if bits is None or len(bits) < top:
-                    grown = np.zeros(max(top, 2 * len(bits) if bits is not None else 0), np.bool_)
-                    if bits is not None:
-                        grown[: len(bits)] = bits
-                    bits = self._launching[process] = grown
-                bits[wanted] = True
+            for process in np.unique(processes).tolist():
+                self._launching.setdefault(process, IdSet()).add(ids[processes == process])
 
     def _process_indices(self, ids: Values) -> Int64:
         """The process index of each global id; 0 if unknown."""
@@ -220,10 +208,9 @@ class NsysReader(SqliteReader):
 
     def _launchers(self, processes: Int64, correlations: Int64) -> Int64:
         """The calls that share their correlation id with device work."""
-        launches = correlations >= _MAX_CORRELATION
-        for process, bits in self._launching.items():
-            mine = (processes == process) & (correlations >= 0) & (correlations < len(bits))
-            launches[mine] = bits[correlations[mine]]
+        launches = IdSet().has(correlations)
+        for process, ids in self._launching.items():
+            launches |= (processes == process) & ids.has(correlations)
         return np.flatnonzero(launches)
 
     # -- annotations, metrics, memory --

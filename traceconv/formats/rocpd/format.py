@@ -7,7 +7,7 @@ import re
 from traceconv.formats.common.files import SQLITE_MAGIC
 from traceconv.formats.format import Format
 
-#: Names of tables end with the UUID of the process; the schema is at the beginning of the file.
+#: Names of tables end with the UUID of the process.
 _TABLES = re.compile(rb"rocpd_(?:metadata|string|info_node)_[0-9a-f]{8}")
 
 FORMAT = Format(

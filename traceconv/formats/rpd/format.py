@@ -7,7 +7,7 @@ import re
 from traceconv.formats.common.files import SQLITE_MAGIC
 from traceconv.formats.format import Format
 
-#: rocpd databases have tables of other names, and views of these; the schema is at the beginning of the file.
+#: rocpd databases have tables of other names, and views of these.
 _TABLES = re.compile(rb"CREATE TABLE \"?rocpd_(?:api|op|api_ops|string)\"? ?\(")
 
 FORMAT = Format(

@@ -5,6 +5,9 @@
 PROF_*/mindstudio_profiler_output/       msprof: msprof_*.json and CSV files; names end with the time of export
 PROF_*/device_*/{timeline,summary}/      legacy msprof: names end with device, model and iteration
 any folder with such files
+
+Both also write databases: ascend_pytorch_profiler*.db instead of these files or with them, PROF_*/msprof_*.db. One is
+read if there is no timeline; elsewhere than in folders of these names it is a trace of its own.
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ from traceconv.formats.common.folder_walk import walk
 _TIMELINE = re.compile(r"(?:trace_view|msprof(?:_slice_\d+)?(?:_\d+)*)\.json(?:\.gz|\.zst)?", re.IGNORECASE)
 _PART = re.compile(r"(?:task_time|hccl|step_trace)(?:_\d+)+\.json(?:\.gz|\.zst)?", re.IGNORECASE)
 _FACTS = re.compile(r"(?:profiler_info(?:_\d+)?\.json|profiler_metadata\.json|info\.json(?:\.\d+)?)", re.IGNORECASE)
+_DATABASE = re.compile(r"(?:ascend_(?:pytorch|mindspore)_profiler(?:_\d+)?|msprof_\d+)\.db", re.IGNORECASE)
 _COMMUNICATION = re.compile(r"communication\.json", re.IGNORECASE)
 _OTHER = re.compile(r".+\.(?:csv|json|json\.gz|json\.zst|db|xlsx)", re.IGNORECASE)
 _EXPORT_TIME = re.compile(r"_(\d{14})\.")
 _SLICE = re.compile(r"_slice_(\d{1,9})(?=[_.])", re.IGNORECASE)
 _OUTPUT = "ASCEND_PROFILER_OUTPUT"
 _UNKNOWN = "unknown kind of file"
+_OLDER = "the folder contains a newer export of the same recording"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ class VendorFolder:
     """One recording's output.
 
     path       the folder of the recording: PROF_*, *_ascend_pt, or that of the files
-    timelines  files of events, to be read as one trace; may be empty
+    timelines  files of events, to be read as one trace, or a database; may be empty
     tables     CSV files of known kinds
     facts      small JSON files that describe the recording
     left       (file, why it is not read)
@@ -57,7 +62,7 @@ class VendorFolder:
     @property
     def is_complete(self) -> bool:
         """Whether all files below the folder belong to this recording, including those that are not read."""
-        return self.path.name.startswith("PROF_") or os.path.isdir(self.path / _OUTPUT)
+        return _has_own_folder(self.path)
 
     @property
     def unknown(self) -> tuple[Path, ...]:
@@ -102,12 +107,13 @@ def _recording_in(folder: Path, kind_of: Callable[[str], str | None]) -> VendorF
 
 
 def _inside_prof(files: Sequence[Path], folders: Sequence[Path]) -> list[Path]:
+    databases = [file for file in files if _DATABASE.fullmatch(file.name)]
     for one in folders:
         if one.name == "mindstudio_profiler_output":
             inside = _listed(one)[0]
             if inside:
-                return inside
-    found = [file for file in files if _FACTS.fullmatch(file.name)]
+                return inside + databases
+    found = [file for file in files if _FACTS.fullmatch(file.name)] + databases
     for one in folders:
         if one.name == "host" or one.name.startswith("device_"):
             direct, below = _listed(one)
@@ -123,9 +129,20 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
     of_torch = [file for file in timelines if file.name.casefold().startswith("trace_view.")]
     kinds = {file: kind_of(file.name) for file in files}
     tables = [file for file in files if kinds[file] is not None]
-    if not timelines and not any(kinds[file] not in (None, "nothing") for file in tables):
+    has_records = any(kinds[file] not in (None, "nothing") for file in tables)
+    databases = [file for file in files if _DATABASE.fullmatch(file.name)]
+    of_ranks = [file for file in databases if not file.name.startswith("msprof_")]
+    if not timelines and not has_records and (not databases or len(of_ranks) > 1 or not _has_own_folder(path)):
         return None
     left: list[tuple[Path, str]] = []
+    if timelines:
+        left += [(file, "the timeline and the tables, which are read, have the same recording") for file in databases]
+    elif databases and len(of_ranks) <= 1:
+        # That of torch_npu, which contains msprof's, or the last export.
+        *earlier, newest = sorted(set(databases) - set(of_ranks)) + of_ranks
+        left += [(file, _OLDER) for file in earlier]
+        left += [(file, "the database, which is read, has the same records") for file in tables]
+        timelines, tables = [newest], []
     parts = [file for file in files if _PART.fullmatch(file.name)]
     if of_torch:  # a superset of msprof's timeline
         parts += [file for file in timelines if file not in of_torch]
@@ -135,7 +152,7 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
     else:
         timelines = parts
     older = _of_older_exports((*timelines, *tables))
-    left += [(file, "the folder contains a newer export of the same recording") for file in sorted(older)]
+    left += [(file, _OLDER) for file in sorted(older)]
     read = [file for file in (*timelines, *tables) if file not in older]
     facts = [file for file in files if _FACTS.fullmatch(file.name)]
     communication = [file for file in files if _COMMUNICATION.fullmatch(file.name)] if timelines else []
@@ -150,6 +167,11 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
         tuple(left),
         tuple(communication),
     )
+
+
+def _has_own_folder(path: Path) -> bool:
+    """Whether a folder contains nothing but one recording."""
+    return path.name.startswith("PROF_") or os.path.isdir(path / _OUTPUT)
 
 
 def slice_number(file: Path) -> int:

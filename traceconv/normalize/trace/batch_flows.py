@@ -8,7 +8,7 @@ import pyarrow as pa
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.base.integers import parse_int64
-from traceconv.events.trace import EventFlows
+from traceconv.events.trace import Coded, EventFlows
 from traceconv.normalize.names import constant
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import args_column
@@ -48,7 +48,8 @@ def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
     places = flows.places[kept]
     ids = flows.texts if isinstance(flows.texts, pa.Array) else pa.array(flows.texts, pa.string())
     ids = ids if len(kept) == len(flows.places) else ids.take(pa.array(kept))
-    category = constant(flows.category, len(places))
+    named = flows.category
+    category = named.text(kept) if isinstance(named, Coded) else constant(named, len(places))
     points = _bound_points(events, places, flows.keys[kept], flows.steps[kept], category, ids)
     is_end = np.isin(events.kind[places], (phases.END, phases.ASYNC_END))
     if is_end.any():

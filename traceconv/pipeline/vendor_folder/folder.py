@@ -10,11 +10,13 @@ from pathlib import Path
 from traceconv.base.diagnostics import Accounts, Code
 from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.events.npu import ORDINAL_BITS
+from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
-from traceconv.formats.chrome_json.reader import SOURCE_ID, TraceFileReader
+from traceconv.formats.chrome_json.reader import SOURCE_ID
 from traceconv.formats.common.files import file_size
-from traceconv.formats.common.identity import EPOCH_RANGE, epoch_offset_ns, of_facts
+from traceconv.formats.common.identity import EPOCH_RANGE, epoch_offset_ns, of_facts, of_keys
 from traceconv.formats.format import ReadRequest
+from traceconv.formats.registry import open_source
 from traceconv.formats.vendor_folder.discover import VendorFolder
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.rule_files import built_in
@@ -58,6 +60,8 @@ class _Run:
     writer_title: str = _WRITER
     start_ns: int | None = None
     end_ns: int | None = None
+    #: Of a database: its small tables.
+    keys: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class FolderRecording:
         settle_reduces(target)
         set_op_summary_waits(target)
         target.writer.at_commit(size_collectives, target.run_id)
-        facts = _facts(folder, run)
+        facts = {**_facts(folder, run), **{key: json.loads(text) for key, text in run.keys.items()}}
         for file, why in folder.left:
             run.log.add(Code.NOT_READ, f"{folder.name_of(file)}: {why}")
         run.accounts.check()
@@ -116,7 +120,7 @@ class FolderRecording:
             "epoch_offset_ns": epoch_offset_ns({}, run.start_ns),
             "options": json.dumps(facts) if facts else None,
         }
-        identity = of_facts(facts)
+        identity = of_facts(facts).over(of_keys(run.keys))
         return RunContent(columns, identity, run.sources, run.blocks, size_bytes, complete, run.log, run.accounts)
 
 
@@ -129,14 +133,15 @@ def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: Trac
         for source_id, path in enumerate(folder.timelines, 1):
             run.log.current = source_id
             shift = (source_id - SOURCE_ID) << ORDINAL_BITS
-            reader = TraceFileReader(ReadRequest(path, run.log, run.accounts, options.limits, target.observer.advance))
+            name = ASCEND_DB.name if path.suffix.lower() == ".db" else CHROME_JSON.name
+            request = ReadRequest(path, run.log, run.accounts, options.limits, target.observer.advance)
+            reader = open_source(name, request)
             for batch in reader.batches():
                 target.observer.counted(batch.columns.count)
                 first.take(batch if not shift else batch._replace(first_ordinal=batch.first_ordinal + shift))
             keys.update(reader.keys)
-            run.sources.append(
-                Source(source_id, folder.name_of(path), CHROME_JSON.name, reader.size_bytes, reader.digest)
-            )
+            run.sources.append(Source(source_id, folder.name_of(path), name, reader.size_bytes, reader.digest))
+            run.keys = dict(reader.keys) if name == ASCEND_DB.name else {}
             run.blocks += [(source_id, at + shift, count, offset, size) for at, count, offset, size in reader.blocks]
         run.log.current = SOURCE_ID if len(folder.timelines) == 1 else None
         target.observer.storing()

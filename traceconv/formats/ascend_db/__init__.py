@@ -1,0 +1,1 @@
+"""Databases of Ascend's profilers (torch_npu, msprof)."""

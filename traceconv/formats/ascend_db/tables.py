@@ -1,0 +1,104 @@
+"""The tables of a database that are read, and what their columns are called in torch_npu's and msprof's timeline."""
+
+from __future__ import annotations
+
+STRINGS = "STRING_IDS"
+TASK, COMPUTE, SCHEDULE = "TASK", "COMPUTE_TASK_INFO", "COMMUNICATION_SCHEDULE_TASK_INFO"
+COMM_OP, COMM_TASK = "COMMUNICATION_OP", "COMMUNICATION_TASK_INFO"
+CANN, TORCH, STEPS = "CANN_API", "PYTORCH_API", "STEP_TIME"
+CONNECTIONS, STACKS = "CONNECTION_IDS", "PYTORCH_CALLCHAINS"
+#: In the order in which they are read.
+EVENT_TABLES = (TASK, COMM_OP, CANN, TORCH, STEPS)
+#: Tables that describe others or the recording, and sums of what others contain.
+DESCRIBING = (
+    STRINGS,
+    COMPUTE,
+    SCHEDULE,
+    COMM_TASK,
+    CONNECTIONS,
+    STACKS,
+    "META_DATA",
+    "HOST_INFO",
+    "NPU_INFO",
+    "RANK_DEVICE_MAP",
+    "SESSION_TIME_INFO",
+    "sqlite_sequence",
+)
+DESCRIBING_PREFIXES = ("ENUM_", "sqlite_stat")
+
+#: What COMPUTE and SCHEDULE say of a task: the key in its args, and the column. `name` is its name.
+FACTS = {
+    "name": "name",
+    "Task Type": "taskType",
+    "OP Type": "opType",
+    "OP State": "opState",
+    "Input Shapes": "inputShapes",
+    "Input Data Types": "inputDataTypes",
+    "Input Formats": "inputFormats",
+    "Output Shapes": "outputShapes",
+    "Output Data Types": "outputDataTypes",
+    "Output Formats": "outputFormats",
+    "HF32 Eligible": "hf32Eligible",
+    "Attributes": "attrInfo",
+    "Grid Dim": "gridDim",
+    "Block Dim": "blockDim",
+    "Block Num": "blockNum",
+    "Mix Block Num": "mixBlockNum",
+}
+#: Facts that are not IDs of texts.
+COUNTS = ("Block Num", "Mix Block Num")
+#: The same in older versions, whose blockDim is the number of blocks.
+OLDER_FACTS = {**FACTS, "Block Num": "blockDim", "Mix Block Num": "mixBlockDim", "Block Dim": "", "Grid Dim": ""}
+
+#: Columns of a part of a collective, and of a collective: the key in its args. Those of enums have the enum's table.
+PART_ARGS = {
+    "notify_id": "notifyId",
+    "task type": "taskType",
+    "src rank": "srcRank",
+    "dst rank": "dstRank",
+    "transport type": "transportType",
+    "size(Byte)": "size",
+    "data type": "dataType",
+    "link type": "linkType",
+    "rdma type": "rdmaType",
+    "bandwidth(B/s)": "bandwidth",
+}
+COLLECTIVE_ARGS = {
+    "rank_size": "rankSize",
+    "connection_id": "connectionId",
+    "data_type": "dataType",
+    "alg_type": "algType",
+    "count": "count",
+    "relay": "relay",
+    "retry": "retry",
+    "op_type": "opType",
+}
+TEXT_ARGS = ("taskType", "algType", "opType")
+ENUM_ARGS = {
+    "transportType": "ENUM_HCCL_TRANSPORT_TYPE",
+    "dataType": "ENUM_HCCL_DATA_TYPE",
+    "linkType": "ENUM_HCCL_LINK_TYPE",
+    "rdmaType": "ENUM_HCCL_RDMA_TYPE",
+}
+
+#: A call of a layer is named LAYER@NAME in timelines.
+LAYERS = {
+    "acl": "AscendCL",
+    "model": "Model",
+    "node": "Node",
+    "communication": "Communication",
+    "hccl": "Hccl",
+    "runtime": "Runtime",
+}
+OP, QUEUE, PYTHON = 50001, 50002, 50003
+#: Names of enums, as far as a database may lack them.
+ENUMS: dict[str, dict[int, str]] = {
+    "ENUM_API_TYPE": {20000: "acl", 15000: "model", 10000: "node", 5500: "communication", 5000: "runtime"},
+    "ENUM_HCCL_DATA_TYPE": dict(
+        enumerate(
+            ("INT8", "INT16", "INT32", "FP16", "FP32", "INT64", "UINT64", "UINT8", "UINT16", "UINT32", "FP64", "BFP16")
+        )
+    ),
+}
+#: 2^32 − 1 as a text, a context, a model or a connection: none.
+NONE = 2**32 - 1
