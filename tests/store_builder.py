@@ -8,15 +8,16 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 from stores import attached
 
 from traceconv.reports.catalog import install
-from traceconv.schema import table
+from traceconv.schema.arrow import arrow_schema
 from traceconv.schema.ddl import quote_identifier
+from traceconv.store.arrow_rows import execute_with
 from traceconv.store.database import create_store
 from traceconv.store.derived_tables import fill_derived_tables
 from traceconv.store.statements import store_statements
@@ -30,8 +31,6 @@ LINK_CALLS = (
     "WHERE correlation_id IS NOT NULL GROUP BY run_id, correlation_id, start_ns) AS a "
     "WHERE task.run_id = a.run_id AND task.correlation_id = a.correlation_id AND task.submit_ns = a.start_ns"
 )
-#: A statement for each row takes longer than its row.
-_ROWS_AT_ONCE = 100
 
 
 def build_store(path: Path, **rows: Rows) -> Path:
@@ -77,29 +76,14 @@ def _empty_store() -> Path:
     return path
 
 
-def _kind(row: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[type, ...]]:
-    return tuple(row), tuple(type(value) for value in row.values())
-
-
 def insert(connection: duckdb.DuckDBPyConnection, name: str, entries: Rows) -> None:
     """Inserts rows into one table; a column that the table does not have is a KeyError."""
-    schema = table(name)
-    known = {column.name for column in schema.columns}
-    defaults = {key: value for key, value in {"run_id": 1, "device_id": 0}.items() if key in known}
-    rows: list[dict[str, object]] = [{**defaults, **entry} for entry in entries]
-    # Values of one statement have a common type: numbers of several types would lose digits.
-    for (named, _), alike in groupby(rows, _kind):
-        for column in named:
-            schema.column(column)
-        columns, marks = ", ".join(map(quote_identifier, named)), ", ".join("?" for _ in named)
-        found = list(alike)
-        for first in range(0, len(found), _ROWS_AT_ONCE):
-            some = found[first : first + _ROWS_AT_ONCE]
-            values = ", ".join([f"({marks})"] * len(some))
-            connection.execute(
-                f"INSERT INTO {quote_identifier(name)} ({columns}) VALUES {values}",
-                [value for row in some for value in row.values()],
-            )
+    schema = arrow_schema(name)
+    defaults = {key: value for key, value in {"run_id": 1, "device_id": 0}.items() if key in schema.names}
+    rows = [{**defaults, **entry} for entry in entries]
+    named = dict.fromkeys(column for row in rows for column in row)
+    batch = pa.RecordBatch.from_pylist(rows, pa.schema([schema.field(column) for column in named]))
+    execute_with(connection, f"INSERT INTO {quote_identifier(name)} BY NAME FROM entries", "entries", batch)
 
 
 DIGESTS = ["0123456789abcdef" * 2, "fedcba9876543210" * 2, "00000000000000ff" * 2]
