@@ -82,8 +82,9 @@ def insert(connection: duckdb.DuckDBPyConnection, name: str, entries: Rows) -> N
     defaults = {key: value for key, value in {"run_id": 1, "device_id": 0}.items() if key in schema.names}
     rows = [{**defaults, **entry} for entry in entries]
     named = dict.fromkeys(column for row in rows for column in row)
-    batch = pa.RecordBatch.from_pylist(rows, pa.schema([schema.field(column) for column in named]))
-    execute_with(connection, f"INSERT INTO {quote_identifier(name)} BY NAME FROM entries", "entries", batch)
+    if rows:
+        batch = pa.RecordBatch.from_pylist(rows, pa.schema([schema.field(column) for column in named]))
+        execute_with(connection, f"INSERT INTO {quote_identifier(name)} BY NAME FROM entries", "entries", batch)
 
 
 DIGESTS = ["0123456789abcdef" * 2, "fedcba9876543210" * 2, "00000000000000ff" * 2]

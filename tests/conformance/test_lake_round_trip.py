@@ -41,6 +41,7 @@ def check(sources: list[Path], folder: Path) -> int:
     return len(runs)
 
 
+@pytest.mark.long
 def test_the_samples(tmp_path: Path) -> None:
     assert check([SAMPLES / "mini_resnet", SAMPLES / "mini_transformer", SAMPLES / "pytorch"], tmp_path) == 3
 

@@ -58,7 +58,8 @@ def test_real_files(part: str, tmp_path: Path) -> None:
     assert problems(tmp_path / "t.duckdb") == []
 
 
-@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("devices", [1, 2])
 def test_recordings_and_trainings(devices: int, tmp_path: Path) -> None:
     for model, batch, train in (("mini_quantized", None, None), ("mini_resnet", 2, TrainOptions())):
         record(

@@ -62,6 +62,7 @@ def test_random_traces(first: list[tuple[int, str, bool]], second: list[tuple[in
         check_merged(Path(name), *chosen)
 
 
+@pytest.mark.long
 def test_the_samples(tmp_path: Path) -> None:
     check_merged(tmp_path, [SAMPLES / "mini_resnet", SAMPLES / "pytorch"], [SAMPLES / "mini_transformer"])
 

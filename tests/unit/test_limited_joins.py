@@ -66,12 +66,14 @@ def test_first_rows(name: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     report = find_report(name)
     with open_store(store) as connection:
         for column in _COLUMNS[name]:
-            for order in ((OrderTerm(column, True),), (OrderTerm(column, False), OrderTerm("dur_ns", True))):
-                for top, filters in ((9, ()), (3, (parse_filter(report, "device_id=0"),))):
-                    every = Question(report, {"run": 1}, report.columns, filters=filters, order=order)
-                    first = [row for rows in answer(connection, replace(every, top=top)) for row in rows]
-                    rows = [row for rows in answer(connection, every) for row in rows]
-                    assert repr(first) == repr(rows[:top]), (column, order, top)
+            for order, top, filters in (
+                ((OrderTerm(column, True),), 9, ()),
+                ((OrderTerm(column, False), OrderTerm("dur_ns", True)), 3, (parse_filter(report, "device_id=0"),)),
+            ):
+                every = Question(report, {"run": 1}, report.columns, filters=filters, order=order)
+                first = [row for rows in answer(connection, replace(every, top=top)) for row in rows]
+                rows = [row for rows in answer(connection, every) for row in rows]
+                assert repr(first) == repr(rows[:top]), (column, order, top)
 
 
 def test_settings_of_the_user_are_kept(store: Path) -> None:

@@ -79,6 +79,7 @@ def test_damage_in_the_cache_does_no_harm(folder: Path, damage: str) -> None:
     assert kept.read_bytes()[:16] != b"" and len(kept.read_bytes()) == pytest.approx(len(content), rel=0.1)
 
 
+@pytest.mark.long
 def test_other_statements_have_a_template_of_their_own(folder: Path, tmp_path: Path) -> None:
     empty_store(report_statements)
     (before,) = folder.iterdir()
