@@ -47,7 +47,6 @@ from traceconv.pipeline.result import NothingUsable
         ("firefox.json", b'{"meta":{"interval":1,"startTime":1.5},"threads":[]}', "profile of Firefox"),
         ("profile.pkl", pickle.dumps([("CPU", 1.5)]), "Python pickle"),
         ("uftrace.folded", b"_GLOBAL__sub_I_f 2\nmain 2\nmain;f 168\nmain;f;g 4\n", "collapsed stacks"),
-        ("ncu.csv", b'==PROF== Connected\n"ID","Process ID","Process Name"\n', "Nsight Compute"),
         ("1_kernel_trace.csv", b'"Kind","Agent_Id","Queue_Id"\n', "--output-format rocpd, json"),
         ("1_hip_api_trace.csv", b"Domain,Function,Process_Id\n", "rocprofv3 in CSV"),
         ("ninja_log", b"# ninja log v5\n0\t54\t1795719583953398400\ta\tc464ab420d369203\n", "ninjatracing"),

@@ -20,8 +20,9 @@ FOLDER = shared("real")
 TRACES = real_traces(SHARED)
 #: Descriptions of the files.
 ABOUT = ("SOURCE.md", "LICENSES/")
-#: Files with another reader; test_rocprofv3.py and test_recount.py check their accounting.
+#: Files with another reader; test_rocprofv3.py, test_recount.py and test_ncu.py check their accounting.
 OWN_READER = {ROCPROFV3.relative_to(FOLDER).as_posix(): "rocprofv3", "jax/te_fused_attn.xplane.pb": "xplane"}
+OWN_READER["nvidia/ncu_copy_blocked.csv"] = "ncu_csv"
 #: An output folder is one recording, including its timeline; test_torch_npu_folder.py checks its accounting.
 RECORDING = TORCH_NPU.relative_to(FOLDER).as_posix()
 IN_RECORDING = {
@@ -45,7 +46,6 @@ NOT_READ = {
     "mindspore/info.json.0": "the machine of a recording: read with its folder only",
     "mindspore/minddata_pipeline_raw_0.csv": "averages over the data pipeline",
     "mindspore/start_info.0": "when a recording began",
-    "nvidia/ncu_copy_blocked.csv": "metrics of single kernels by Nsight Compute, without times",
 }
 
 

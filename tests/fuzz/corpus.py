@@ -141,6 +141,13 @@ def furiosa_csv() -> list[Sample]:
     return [("f.csv", head + b"".join(row % one for one in cells))]
 
 
+def ncu_csv() -> list[Sample]:
+    """Nsight Compute's pages raw and details."""
+    module = _module("ncu_builder")
+    launches = module.launches(4)
+    return [("n.csv", module.raw(launches)), ("n.csv", module.details(launches, style="de"))]
+
+
 def vendor_csv() -> list[Sample]:
     """Every table of the vendors' folders that we know."""
     module = _module("vendor_folders")
@@ -263,6 +270,7 @@ READERS: dict[str, Callable[[], list[Sample]]] = {
     "json_items": json_items,
     "megengine_static": megengine,
     "furiosa_csv": furiosa_csv,
+    "ncu_csv": ncu_csv,
     "nsys": nsys,
     "ascend_db": ascend_db,
     "perfetto_proto": perfetto,

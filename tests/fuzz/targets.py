@@ -139,7 +139,7 @@ class Events(Target):
         self.samples = corpus.own_export(reader) if own else corpus.READERS[reader]()
         text = reader not in (*_SQLITE, "perfetto_proto", "torch_memory", "xplane")
         self.structured = (mutate.json_values, mutate.number) if text else (mutate.overwrite,)
-        if reader == "furiosa_csv":
+        if reader in ("furiosa_csv", "ncu_csv"):
             self.structured = (mutate.lines, mutate.number)
 
     def input(self, rng: random.Random) -> Input:
@@ -275,6 +275,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
     "ascend_db": lambda work: Events(work, "ascend_db", 0.5, rows=False),
     "ascend_db_rows": lambda work: Events(work, "ascend_db", 0.3, rows=True),
+    "ncu_csv": lambda work: Events(work, "ncu_csv", 6, rows=False),
+    "ncu_csv_rows": lambda work: Events(work, "ncu_csv", 0.5, rows=True),
     "rocpd": lambda work: Events(work, "rocpd", 0.5, rows=False),
     "rpd": lambda work: Events(work, "rpd", 0.5, rows=False),
     "torch_memory": lambda work: Events(work, "torch_memory", 4, rows=False),

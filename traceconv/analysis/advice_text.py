@@ -121,7 +121,7 @@ def _heading(advice: Advice) -> Iterator[str]:
         f"device {'-' if device is None else device}: {human_duration(ns)}" for device, ns in advice.devices.items()
     )
     yield f"run {advice.run_id} ({shortened(advice.label, 40)}), {len(advice.findings)} findings"
-    yield devices or "no device has tasks, and all rules are about devices"
+    yield devices or "no device has tasks with start times, and all rules are about devices"
 
 
 def _rows(findings: tuple[Finding, ...]) -> tuple[dict[str, bool], list[list[str]]]:

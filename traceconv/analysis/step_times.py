@@ -45,10 +45,15 @@ _TASK_WORK = """
 CREATE TEMP VIEW compare_work AS
 SELECT t.device_id, t.op_id, t.kind, {name} AS name, {operator}, coalesce(t.submit_ns, t.start_ns) AS first_ns,
        t.start_ns, t.dur_ns, true AS is_first
-FROM task AS t {joins}
+FROM {task} AS t {joins}
 WHERE t.run_id = {run} AND t.kind IS DISTINCT FROM 'sync' AND t.start_ns IS NOT NULL
   AND TRY(t.start_ns + t.dur_ns) IS NOT NULL{device}
 """
+#: Tasks of sources without starts, one after another, as of one device: nothing is known of idle times and overlap.
+_UNTIMED = (
+    "(SELECT * REPLACE (min(device_id) OVER () AS device_id, coalesce(sum(dur_ns) OVER (ORDER BY id ROWS BETWEEN "
+    "UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::BIGINT AS start_ns) FROM task AS t WHERE run_id = {run}{device})"
+)
 _NO_OPERATOR = "NULL::VARCHAR AS path, NULL::VARCHAR AS scope, NULL::VARCHAR AS shapes, 1::BIGINT AS task_count"
 _OPERATOR = "l.path, l.scope, l.shapes, l.task_count"
 _OPERATOR_JOINS = (
@@ -287,8 +292,8 @@ def _of_run(connection: duckdb.DuckDBPyConnection, run_id: int, column: str) -> 
 def _create_work(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None) -> bool:
     """Create the view of what ran; return whether it has ranges of the host, in a run of a framework without tasks."""
     run = f"{run_id:d}"
-    [(has_tasks, has_operators, has_models)] = connection.execute(
-        "SELECT EXISTS (FROM task WHERE run_id = $1), "
+    [(has_tasks, has_starts, has_operators, has_models)] = connection.execute(
+        "SELECT EXISTS (FROM task WHERE run_id = $1), EXISTS (FROM task WHERE run_id = $1 AND start_ns IS NOT NULL), "
         "EXISTS (FROM \"range\" WHERE run_id = $1 AND kind = 'host_op'), "
         "EXISTS (FROM op WHERE run_id = $1 AND model_id IS NOT NULL)",
         [run_id],
@@ -303,7 +308,12 @@ def _create_work(connection: duckdb.DuckDBPyConnection, run_id: int, device: int
         connection.execute(_OPERATORS.format(run=run))
     operator, joins = (_OPERATOR, _OPERATOR_JOINS) if by_operator else (_NO_OPERATOR, "")
     on_device = "" if device is None else f" AND t.device_id = {device:d}"
-    connection.execute(_TASK_WORK.format(name=_NAME, operator=operator, joins=joins, run=run, device=on_device))
+    task = "task"
+    if not has_starts:
+        task, on_device = _UNTIMED.format(run=run, device=on_device), ""
+    connection.execute(
+        _TASK_WORK.format(task=task, name=_NAME, operator=operator, joins=joins, run=run, device=on_device)
+    )
     return False
 
 

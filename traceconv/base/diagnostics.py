@@ -87,6 +87,7 @@ class Code(Enum):
     LONG_PHASE = (Severity.INFO, "Phases (ph) of several letters: read by their first.")
     NO_TIME = (Severity.DATA_LOSS, "Events without a valid timestamp.")
     FINE_TIME = (Severity.INFO, "Timestamps finer than a nanosecond: rounded, half to even.")
+    COARSE_TIME = (Severity.INFO, "Durations that the source rounds to more than a nanosecond.")
     UNORDERED_TIME = (
         Severity.INFO,
         "Entries of a list in order of time that are earlier than the one before: moved to it.",
@@ -117,6 +118,7 @@ class Code(Enum):
     )
     NO_ITEMS = (Severity.INFO, "Tables of items in a rule file that match nothing in a document.")
     NOT_TIME = (Severity.INFO, "Values of a profile that are not times: each counts as a nanosecond.")
+    NO_START = (Severity.INFO, "Tasks of a source without timestamps: they have durations, and NULL as start.")
     ORPHAN_PMU = (Severity.DATA_LOSS, "Counters of tasks that are not in the source.")
     ORPHAN_WAIT = (Severity.DATA_LOSS, "Events of waits that are not in the source.")
 

@@ -20,6 +20,7 @@ from traceconv.formats.furiosa_csv.format import FORMAT as FURIOSA_CSV
 from traceconv.formats.json_items.format import FORMAT as JSON_ITEMS
 from traceconv.formats.json_items.format import may_have_items
 from traceconv.formats.megengine_static.format import FORMAT as MEGENGINE_STATIC
+from traceconv.formats.ncu_csv.format import FORMAT as NCU_CSV
 from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.nsys.format import FORMAT as NSYS
 from traceconv.formats.perfetto_proto.format import FORMAT as PERFETTO_PROTO
@@ -47,6 +48,7 @@ FORMATS = (
     FURIOSA_CSV,
     JSON_ITEMS,
     MEGENGINE_STATIC,
+    NCU_CSV,
     NSYS,
     PERFETTO_PROTO,
     ROCPD,

@@ -19,10 +19,6 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "is a Python pickle, such as a profile of tinygrad, which is not supported",
     ),
     (
-        re.compile(rb'(?:==[^\n]*\n)*"?ID"?,"?Process ID"?,"?Process Name'),
-        "is a table of Nsight Compute, which is not supported",
-    ),
-    (
         re.compile(rb'\s*\{\s*"head"\s*:\s*\{\s*"callFrame"'),
         "is a heap profile of V8, which is not supported: it has no timestamps",
     ),
@@ -100,7 +96,11 @@ _BY_NAME = (
         "is a report of Nsight Systems in its own format, which is not supported; ingest the "
         "output of nsys export --type sqlite",
     ),
-    (re.compile(r"\.ncu-rep$"), "is a report of Nsight Compute, which is not supported"),
+    (
+        re.compile(r"\.ncu-rep$"),
+        "is a report of Nsight Compute in its own format, which is not supported; ingest the output of ncu --import "
+        "FILE --csv --page raw",
+    ),
     (
         re.compile(r"\.slice_\d+(?:\.done)?$"),
         "is raw data of an Ascend NPU, which is not supported; export it with msprof --export=on --output=PROF_…, and "

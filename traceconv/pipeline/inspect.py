@@ -122,8 +122,8 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         header.writer if header is not None else found.title or None,
         tuple(source.keys),
         dict(sorted(seen.counts.items())),
-        seen.first_ns,
-        seen.last_ns,
+        None if found.no_starts else seen.first_ns,
+        None if found.no_starts else seen.last_ns,
         seen.tracks.process_count,
         tuple(log),
     )

@@ -269,11 +269,11 @@ class _AnyTrace:
             target.writer.at_commit(size_collectives, target.run_id)
 
     def run_columns(self) -> dict[str, object]:
-        start_ns = self._first.first_ns
+        start_ns, end_ns = (None, None) if self.rules.no_starts else (self._first.first_ns, self._first.last_ns)
         return {
             "writer": self.rules.title or None,
             "start_ns": start_ns,
-            "end_ns": self._first.last_ns,
+            "end_ns": end_ns,
             "epoch_known": start_ns is not None and start_ns in EPOCH_RANGE,
         }
 

@@ -22,6 +22,8 @@ _IN_TRACES = {
 }
 #: Tables that a trace may have instead of those that a report needs.
 _MAY_HAVE = ("task", "api", "range", "memory", "counter", "marker")
+#: Reports that have no rows for tasks without a start.
+_OF_STARTS = ("breakdown", "idle_causes", "idle_gaps", "launch_queue", "stream_utilisation")
 #: Table or report → the resources of a profile that fill it; one is enough.
 _RESOURCES = {
     "task": ("npu",), "collective": ("npu",), "step": ("npu",), "memory": ("memory",), "api": ("host",),
@@ -51,7 +53,14 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
     if question.filters or set(question.parameters) - {"run"} or len(question.runs) > 1:
         return f"{name}: no row of {of} matches the filters{_devices(connection, question)}"
     why = _excluded(connection, run_id, question.report.name) or question.report.when_empty
+    if question.report.name in _OF_STARTS and not _has_starts(connection, run_id):
+        why = "Its tasks have durations, but no start times."
     return f"{name}: {of} has no such rows. {why}"
+
+
+def _has_starts(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> bool:
+    sql = "SELECT 1 FROM task WHERE (?1 IS NULL OR run_id = ?1) AND start_ns IS NOT NULL LIMIT 1"
+    return bool(connection.execute(sql, [run_id]).fetchall())
 
 
 def _devices(connection: duckdb.DuckDBPyConnection, question: Question) -> str:

@@ -21,7 +21,7 @@ _BATCH_ROWS = 32_768
 _COUNTS = (
     "SELECT run_id, device_id, count(start_ns + dur_ns), count(*), min(start_ns) FILTER (dur_ns IS NOT NULL), "
     "max(start_ns + dur_ns), coalesce(sum(dur_ns) FILTER (start_ns IS NOT NULL), 0) FROM task "
-    "WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync' GROUP BY ALL ORDER BY ALL"
+    "WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync' GROUP BY ALL HAVING count(start_ns) > 0 ORDER BY ALL"
 )
 _BOUNDS = (
     "SELECT DISTINCT run_id, device_id, unnest([coalesce(start_ns, fp_start_ns), end_ns]) AS ts_ns FROM step "

@@ -18,7 +18,6 @@ from traceconv.base.diagnostics import Account, Code, ImportLog
 
 #: Longer records are lost; a quote must be closed within this size.
 MAX_RECORD_BYTES = 1 << 20
-_BATCH_ROWS = 4096
 _BOM = b"\xef\xbb\xbf"
 
 _Line: TypeAlias = "tuple[int, int, bytes]"
@@ -53,6 +52,7 @@ class CsvRecords:
     name    the file's, for the log
     ragged  matches lines that begin a record; records may then have any number of cells, and quotes may be plain
             characters
+    batch_rows  records in a batch
     """
 
     chunks: Iterable[bytes]
@@ -61,6 +61,7 @@ class CsvRecords:
     name: str
     ragged: re.Pattern[bytes] | None = None
     header: tuple[str, ...] = ()
+    batch_rows: int = 4096
     _width: int | None = None
 
     def __post_init__(self) -> None:
@@ -80,7 +81,7 @@ class CsvRecords:
     def batches(self) -> Iterator[RecordBatch]:
         """Yield the records after the header."""
         ordinal = 0
-        while records := list(islice(self._records, _BATCH_ROWS)):
+        while records := list(islice(self._records, self.batch_rows)):
             offsets, lines, rows = (list(column) for column in zip(*records, strict=True))
             yield RecordBatch(ordinal, offsets[0], self._end - offsets[0], rows, offsets, lines)
             ordinal += len(rows)

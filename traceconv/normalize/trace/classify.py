@@ -163,6 +163,7 @@ class RuleSet:
     overflow_keys paths of keys outside the events, such as `about.overflow`: if a value is true, or a number above 0,
                   the writer dropped events
     sides         category → HOST or DEVICE: threads of the host and streams of devices may have the same pid and tid
+    no_starts     the source has durations only: starts order its slices, and are not stored
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -183,6 +184,7 @@ class RuleSet:
     launch_arg: str | None = None
     overflow_keys: tuple[str, ...] = ()
     sides: Mapping[str, int] = field(default_factory=dict)
+    no_starts: bool = False
 
     def missing_events(self, complete_events: int, keys: Mapping[str, bytes]) -> str | None:
         """Return what is missing if the writer dropped events, or kept as many complete events as it ever does.

@@ -33,8 +33,8 @@ which flows lead from a call to the task that it launched (`launch_flows`, a lis
 files without correlation IDs (`launch_arg`), which complete events are instants, whatever their duration (`instants`, a
 list of categories), which events are on threads of the host and which on streams of devices, if their pids and tids may
 be equal (`host_categories`, `device_categories`), which args contain the name of the host (`[[host]]`, with the fields
-of `HostArg`), how many complete events it keeps (`event_limit`), and which keys outside the events show that it dropped
-some (`overflow_keys`).
+of `HostArg`), how many complete events it keeps (`event_limit`), which keys outside the events show that it dropped
+some (`overflow_keys`), and whether its files have no starts, but only durations (`no_starts`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _FILE_KEYS = {
     **dict.fromkeys(("detect", "memory", "step_ends"), _TABLE),
     "items": _ITEMS,
     **dict.fromkeys(("priority", "event_limit"), _INTEGER),
-    "flow_chains": _BOOLEAN,
+    **dict.fromkeys(("flow_chains", "no_starts"), _BOOLEAN),
     **dict.fromkeys(("rule", "host"), _TABLES),
 }
 _ITEM_KEYS = {name: _TEXTS if name == "args" else _TEXT for name in Items._fields}
@@ -182,6 +182,7 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
             raw.get("launch_arg"),
             tuple(raw.get("overflow_keys", ())),
             {category: side for key, side in SIDES.items() for category in raw.get(key, ())},
+            raw.get("no_starts", False),
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error

@@ -232,7 +232,7 @@ def _table_rows(table: str, rows: SpilledRows) -> Iterator[pa.RecordBatch]:
 
 def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
     """Return the names of devices that the file lists next to its events."""
-    for key in ("deviceProperties", "computeProperties", "xplane_devices", "npu_devices"):
+    for key in ("deviceProperties", "computeProperties", "xplane_devices", "npu_devices", "ncu_devices"):
         try:
             listed = json.loads(keys.get(key, b"[]"))
         except (ValueError, RecursionError):

@@ -152,7 +152,10 @@ class SliceRows:
             self._add_launches(columns, tracks, start, steps, np.arange(count), of_api=True)
         else:
             self._task(columns, batch, codes, nested, filled, start)
-            columns["wait_ns"] = self._op_summary_waits(columns, start, start + dur_ns, no_dur)
+            if not self._set.no_starts:
+                columns["wait_ns"] = self._op_summary_waits(columns, start, start + dur_ns, no_dur)
+        if self._set.no_starts:
+            columns.update(dict.fromkeys(("start_ns", "stream_wait_ns", "step_id"), Nullable(start, start == start)))
         return columns
 
     def _steps_at(self, batch: pa.RecordBatch, start: Int64, *, tasks: bool) -> tuple[Nullable, Mask]:

@@ -87,6 +87,7 @@ WITH whole AS (
          coalesce(to_ns, max(finish_ns)) AS last_ns, coalesce(sum(TRY(finish_ns - begin_ns)), 0) AS total
   FROM timed
   GROUP BY run_id, device_id
+  HAVING count(begin_ns) > 0
 ), latest AS (
   -- The earliest last point before each bound, if each device has points.
   SELECT min(p.ts_ns) FILTER (WHERE p.sign = 1) AS upper_ns, min(p.ts_ns) FILTER (WHERE p.sign = -1) AS lower_ns

@@ -116,6 +116,11 @@ WITH RECURSIVE asked AS (
   SELECT run_id, 1, 'run', 3, NULL, 'tasks', NULL, NULL, tasks, NULL, NULL
   FROM task_count
   UNION ALL
+  SELECT run_id, 1, 'run', 4, NULL, 'tasks without a start', NULL, NULL, sum(event_count), NULL, 'durations only: without timestamps'
+  FROM import_log
+  WHERE code = 'no_start' AND (run IS NULL OR run_id = run)
+  GROUP BY run_id
+  UNION ALL
   SELECT s.run_id, 2, 'steps', v.place, NULL, v.item, v.time_ns, NULL, CASE WHEN v.place = 1 THEN s.steps END, NULL, NULL
   FROM step_sum AS s,
        LATERAL (VALUES (1, 'mean', (2 * s.total + s.ended) // nullif(2 * s.ended, 0)), (2, 'p50', s.percentiles[1]::HUGEINT),

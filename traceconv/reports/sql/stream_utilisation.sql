@@ -75,6 +75,7 @@ WITH bound AS (
          min(begin_ns) FILTER (WHERE finish_ns IS NOT NULL) AS earliest_ns, max(finish_ns) AS latest_ns
   FROM chosen
   GROUP BY run_id, device_id, stream_id
+  HAVING count(begin_ns) > 0
 ), edge AS (
   -- The times of all tasks that are not between known gaps: the following join would be slow for all tasks.
   SELECT b.sign, b.at_ns,

@@ -10,6 +10,15 @@
 -- doc = "Events that ingest could not keep."
 -- count = "events"
 -- reports = "all"
+-- [finding.untimed_tasks]
+-- doc = "Tasks with a duration, but no start, as in tables of Nsight Compute, which runs kernels one at a time."
+-- count = "tasks"
+-- reports = "breakdown, idle-gaps, launch, stream-utilisation, step-breakdown (no rows), exports of timelines"
+SELECT run_id, 'untimed_tasks', NULL, sum(event_count), NULL, NULL
+FROM import_log
+WHERE code = 'no_start' AND (run IS NULL OR run_id = run)
+GROUP BY run_id
+UNION ALL
 SELECT run_id, 'unpaired_events', NULL, sum(event_count), NULL, NULL
 FROM import_log
 WHERE code IN ('end_without_begin', 'unfinished') AND run_id IN (SELECT run_id FROM tested)

@@ -1,0 +1,198 @@
+"""Tables of Nsight Compute, as its versions print them: every value, and what is unknown without start times."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import ncu_builder as build
+import pytest
+from ingest_checks import taken, taken_from
+from shared_data import SHARED
+
+import traceconv
+from traceconv.base.diagnostics import Account, ImportLog
+from traceconv.base.errors import InputError
+from traceconv.formats.common.limits import Limits
+from traceconv.formats.ncu_csv.launches import Launches
+from traceconv.formats.registry import choose_reader
+from traceconv.pipeline.ingest import ingest
+from traceconv.pipeline.result import IngestedRun
+
+LAUNCHES = build.launches(40)
+#: File → its text, and how its values are printed: whether in scaled units, and the style of numbers.
+FILES: dict[str, tuple[bytes, bool, str]] = {
+    "raw.csv": (build.raw(LAUNCHES), False, "C"),
+    "raw_en.csv": (build.raw(LAUNCHES, style="en", line_end="\r\n", noise=False), False, "en"),
+    "raw_scaled.csv": (build.raw(LAUNCHES, units="scaled"), False, "C"),
+    "details.csv": (build.details(LAUNCHES), True, "en"),
+    "details_de.csv": (build.details(LAUNCHES, style="de"), True, "de"),
+    "details_fr.csv": (build.details(LAUNCHES, style="fr", noise=False), True, "fr"),
+    "details_2019.csv.gz": (gzip.compress(build.details(LAUNCHES, scaled=False, old=True)), False, "C"),
+    "powershell.csv": (build.details(LAUNCHES, noise=False).decode().encode("utf-16"), True, "en"),
+}
+#: Reports without rows for launches without a start.
+OF_STARTS = ("breakdown", "idle_gaps", "idle_causes", "stream_utilisation", "launch", "launch_queue", "step_breakdown")
+
+
+def args_of(store: duckdb.DuckDBPyConnection, run_id: int = 1) -> Iterator[dict[str, Any]]:
+    for (text,) in store.execute("SELECT args FROM task WHERE run_id = ? ORDER BY id", [run_id]).fetchall():
+        yield json.loads(text, parse_float=Decimal, parse_int=Decimal)
+
+
+def test_every_value_in_base_units(tmp_path: Path) -> None:
+    for name, (text, _, _) in FILES.items():
+        (tmp_path / name).write_bytes(text)
+        assert choose_reader(tmp_path / name) == "ncu_csv"
+    runs = ingest([tmp_path / name for name in FILES], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb")) as store:
+        for run in runs:
+            _, scaled, style = FILES[run.label]
+            check_values(store, run, scaled, style)
+
+
+def check_values(store: duckdb.DuckDBPyConnection, run: IngestedRun, scaled: bool, style: str) -> None:
+    assert not run.lossy
+    columns = "name, kind, device_id, stream_id, source_task_id, start_ns, dur_ns, depth, self_ns"
+    rows = store.execute(f"SELECT {columns} FROM task WHERE run_id = ? ORDER BY id", [run.run_id]).fetchall()
+    has_devices = "2019" not in run.label
+    for one, row, args in zip(LAUNCHES, rows, args_of(store, run.run_id), strict=True):
+        wanted = build.readable(one, scaled=scaled, style=style)
+        duration = wanted.get("gpu__time_duration.sum")
+        kind = "collective" if one.name.startswith("nccl") else "compute"
+        device = one.device if has_devices else None
+        assert row == (one.name, kind, device, one.stream, one.id, None, duration, 0, duration)
+        assert {key: value for key, value in args.items() if "__" in key} == wanted
+        assert args["Process ID"] == 108
+        assert args.get("Grid Size") == ("(4096, 1, 1)" if has_devices else None)
+        if "details" in run.label and has_devices and one.id % 2:
+            [rule] = args["rules"]
+            assert rule["Rule Description"] == 'Look at "Memory", e.g. 1,5'
+            assert rule["Estimated Speedup"] == Decimal("12.5")
+    codes = {entry.code.text: entry.event_count for entry in run.log}
+    assert codes["no_start"] == len(LAUNCHES)
+    assert ("coarse_time" in codes) == (scaled or "scaled" in run.label)
+    sql = "SELECT start_ns, end_ns, writer FROM run WHERE run_id = ?"
+    assert store.execute(sql, [run.run_id]).fetchall() == [(None, None, "Nsight Compute")]
+
+
+def test_a_real_table(tmp_path: Path) -> None:
+    path = SHARED / "real/nvidia/ncu_copy_blocked.csv"
+    run, store = taken_from(path, tmp_path)
+    assert not run.lossy
+    with path.open(encoding="utf-8", newline="") as file:
+        records = list(csv.DictReader(file))
+    [args] = args_of(store)
+    found = 0
+    for record in records:
+        if record["Metric Name"]:
+            value = args[f"{record['Section Name']}: {record['Metric Name']}"]
+            text = record["Metric Value"]
+            assert value == (Decimal(text.replace(",", "")) if text[0].isdigit() else text), record
+            found += 1
+    results = [record for record in records if record["Rule Name"]]
+    assert [rule["Rule Description"] for rule in args["rules"]] == [record["Rule Description"] for record in results]
+    assert found + len(results) == len(records) == run.accounts.by_record["metrics and results of rules"].used
+    [row] = store.execute("SELECT name, dur_ns FROM task").fetchall()
+    assert row == (records[0]["Kernel Name"], 21_058_944)
+
+
+def rows(store: traceconv.Store, report: str) -> list[dict[str, Any]]:
+    found = store.report(report, run=1)
+    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+
+
+def test_reports_without_start_times(tmp_path: Path) -> None:
+    for name, file in (("one.csv", build.raw(LAUNCHES)), ("two.csv", build.raw(build.launches(40, seed=2)))):
+        (tmp_path / name).write_bytes(file)
+    store_path = tmp_path / "trace.duckdb"
+    ingest([tmp_path / "one.csv", tmp_path / "two.csv"], store_path)
+    total = sum(int(build.readable(one).get("gpu__time_duration.sum", 0)) for one in LAUNCHES)
+    with traceconv.open_store(db=store_path) as store:
+        for name in OF_STARTS:
+            assert store.report(name, run=1).fetchall() == [], name
+            assert store.query(f"FROM {name}(run := 1, from_ns := 0, to_ns := 1000)").fetchall() == []
+        [(kernels, ops)] = store.query(
+            "SELECT (SELECT sum(total_ns) FROM kernels(run := 1)), (SELECT sum(total_ns) FROM op_statistic(run := 1))"
+        ).fetchall()
+        assert kernels == ops == total
+        summary = {(row["section"], row["item"]): row for row in rows(store, "run_summary")}
+        assert summary["run", "tasks without a start"]["count"] == 40
+        assert summary["run", "span"]["time_ns"] is None
+        assert not [section for section, _ in summary if section.startswith(("device", "idle", "gap"))]
+        trust = {row["finding"]: row["count"] for row in rows(store, "trust")}
+        assert trust["untimed_tasks"] == 40
+        changed = traceconv.compare(1, 2, db=store_path)
+        assert changed.step.base_ns == total
+        assert changed.parts["idle"].change_ns == changed.parts["overlap"].change_ns == 0
+        assert sum(op.time.change_ns for op in changed.ops) == changed.step.change_ns != 0
+        assert sum(op.base_total_ns for op in changed.ops) == total
+        with pytest.raises(InputError, match="no start times"):
+            store.export("chrome", tmp_path / "trace.json", run=1)
+        piece = store.why("task", 1 << 40 | 3, run=1).evidence[0]
+        record = next(csv.reader([piece.data.decode()]))
+        assert (record[0], record[4]) == ("3", LAUNCHES[3].name)
+
+
+def read(text: bytes) -> tuple[list[dict[str, str]], ImportLog]:
+    log = ImportLog()
+    return [launch.args for launch in Launches([text], log, Account(), "a.csv", Limits())], log
+
+
+def test_a_table_that_is_cut() -> None:
+    """Of a cut record nothing is used; those before it are intact."""
+    for text in (build.raw(LAUNCHES[:3], noise=False), build.details(LAUNCHES[:3], noise=False)):
+        rows, log = read(text)
+        assert len(rows) == 3 and not list(log)
+        for size in range(text.index(b'"1","108"') + 1, len(text) - 2):
+            found, log = read(text[:size])
+            assert list(log) or text[size - 1 : size] == b"\n"
+            assert found[:-1] == rows[: len(found) - 1]
+            assert found[-1].items() <= rows[len(found) - 1].items()
+    account = Account()
+    small = list(Launches([build.details(LAUNCHES)], ImportLog(), account, "a.csv", Limits(event_bytes=90)))
+    assert len(small) == len(LAUNCHES) and all(launch.is_cut for launch in small) and not account.lost
+
+
+def test_hostile_values(tmp_path: Path) -> None:
+    duration = "gpu__time_duration.sum"
+    values = ["1e99", "-5", "9" * 39, "9" * 300, "1,2,3", "٣", "5 (1; 2)", "0.4", "4611686018427387000", "007", "12"]
+    head = f'"ID","Process ID","Kernel Name","{duration}","x__y.sum"\n"","","","ns","KiB"\n'
+    text = head + "".join(f'"{number}","1","k","{value}","{value}"\n' for number, value in enumerate(values))
+    text += '"3","1","k","1","1"\n"4","1","k"\n"5","1","k","1","1","1"\n'
+    run, path = taken(text, tmp_path, "a.csv")
+    with duckdb.connect(str(path)) as store:
+        rows = store.execute("SELECT dur_ns, args->>'x__y.sum' FROM task ORDER BY id").fetchall()
+        units = store.execute("SELECT options->'ncu_table'->'units'->>'x__y.sum' FROM run").fetchone()
+    assert [dur for dur, _ in rows] == [None] * 6 + [5, 0, 4611686018427387000, 7, 12, 1]
+    assert [value for _, value in rows][:6] == [str(10**99), "-5", "9" * 39, None, None, "٣"]
+    assert units == ("KiB",)
+    counts = {entry.code.text: 0 for entry in run.log}
+    for entry in run.log:
+        counts[entry.code.text] += entry.event_count or 0
+    assert counts["bad_duration"] == 3 and counts["bad_number"] == 4 and counts["fine_time"] == 1
+    assert counts["unclear_record"] == 1 and counts["damaged_event"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "advice"),
+    [
+        (
+            "a.csv",
+            b'==PROF== x\n"Process ID","Kernel Name","Invocations","Metric Name"\n',
+            "summary of kernels; write one with ncu --csv",
+        ),
+        ("a.ncu-rep", b"\x01\x02", "ncu --import FILE --csv --page raw"),
+        ("a.txt", b"==PROF== Connected to process 1\n  saxpy(int), Context 1, Stream 7\n", "only its messages"),
+    ],
+)
+def test_other_output_of_ncu(name: str, text: bytes, advice: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(text)
+    with pytest.raises(InputError, match=advice):
+        ingest([tmp_path / name], tmp_path / "trace.duckdb")

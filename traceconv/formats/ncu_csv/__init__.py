@@ -1,0 +1,1 @@
+"""Nsight Compute's tables of kernel launches and their metrics (CSV)."""
