@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError
@@ -196,7 +197,7 @@ class _Export:
     def _tables(self, connection: duckdb.DuckDBPyConnection) -> Iterator[int]:
         """Write the rows of tables that viewers don't show, or show in another form; yield their numbers."""
         sources = table_sources(self.run_id, self.sources, filtered=self.filtered)
-        sources |= {name: self.sources[name] for name in ("counter", "memory", "flow")}
+        sources |= {name: self.sources[name] for name in ("memory", "flow")}
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
             columns = map(quote_identifier, used_columns(connection, name, source))
@@ -401,14 +402,10 @@ class _Export:
 
     def _stored(self, connection: duckdb.DuckDBPyConnection) -> Iterator[int]:
         """Write counter samples, integers exactly, others as doubles, and tables; yield the numbers of their rows."""
-        query = (
-            "SELECT track_id, series, ts_ns, value, value_int FROM "
-            f"{self.sources['counter']} WHERE value IS NOT NULL OR value_int IS NOT NULL"
-        )
         self.rows["counter"] = 0
+        query = f"SELECT track_id, series, ts_ns, value, value_int FROM {self.sources['counter']}"
         for batch in _batches(connection, query):
             self.file.later(partial(self._put_counters, batch), batch.nbytes)
-            self.rows["counter"] += batch.num_rows
             yield batch.num_rows
         if self._restorable:
             yield from self._tables(connection)
@@ -427,6 +424,11 @@ class _Export:
         return len(times)
 
     def _put_counters(self, batch: pa.RecordBatch) -> None:
+        if self._restorable:
+            self.file.at_once.write(columns_packet("counter", batch))
+        if batch.column("value").null_count and batch.column("value_int").null_count:
+            batch = batch.filter(pc.or_(*(batch.column(name).is_valid() for name in ("value", "value_int"))))
+        self.rows["counter"] += batch.num_rows
         track_id, series, times, value, integer = batch.columns
         self._put_values(times.to_numpy(), self.plan.counters(track_id.to_numpy(), series), value, integer)
 

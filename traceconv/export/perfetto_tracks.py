@@ -55,7 +55,12 @@ class TrackPlan:
         self._add_processes()
         self._add_threads()
         self._by_place = {source: self._places(source) for source in ("task", "api", "range", "marker")}
-        self._counters = self._add_counters(connection, sources["counter"])
+        counters = self._add_counters(connection, sources["counter"])
+        #: Numbers of series; tracks of counters in the order of their place, and the places.
+        self._series = {series: number for number, series in enumerate(dict.fromkeys(series for _, series in counters))}
+        places = np.array([track * len(self._series) + self._series[series] for track, series in counters], np.int64)
+        order = np.argsort(places)
+        self._counter_places, self._counters = places[order], np.array([*counters.values()], np.int64)[order]
         self._memory = self._add_memory(connection, device_memory(run_id, sources["memory"]))
         self._load = self._add_load(connection, run_id, sources)
         self._steps = {(thread.track_id, thread.lane): thread.tid for thread in threads if thread.source == "step"}
@@ -82,13 +87,14 @@ class TrackPlan:
 
     def counters(self, track_id: Int64, series: pa.Array) -> Int64:
         """Return the tracks of counter samples."""
-        coded = series.dictionary_encode()
-        words: list[str | None] = [*coded.dictionary.to_pylist(), None]
-        code = coded.indices.fill_null(len(words) - 1).to_numpy()
-        pairs = pa.array(track_id * len(words) + code).dictionary_encode()
-        listed = (divmod(pair, len(words)) for pair in pairs.dictionary.to_pylist())
-        uuids = np.array([self._counters[track, words[at]] for track, at in listed], np.int64)
-        found: Int64 = uuids[pairs.indices.to_numpy()]
+        number: Int64 | int
+        if series.null_count == len(series):
+            number = self._series.get(None, 0)
+        else:
+            coded = series.dictionary_encode()
+            numbers = np.array([self._series.get(one, 0) for one in (*coded.dictionary.to_pylist(), None)], np.int64)
+            number = numbers[coded.indices.fill_null(len(numbers) - 1).to_numpy()]
+        found: Int64 = self._counters[np.searchsorted(self._counter_places, track_id * len(self._series) + number)]
         return found
 
     def memory(self, connection: duckdb.DuckDBPyConnection, source: str) -> Iterator[tuple[Int64, Int64, Int64]]:

@@ -15,50 +15,52 @@ enum {
     OPEN, CLOSE, SKIP_IF_NULL, SKIP_UNLESS_NULL, SHORT_MICROSECONDS, KINDS
 };
 /* Short bytes are copied 16 at a time, so up to 15 more are read and written after them (SLACK). */
-enum { MOST_OPEN = 8, LENGTH_ROOM = 2, MOST_NUMBER = 26, MOST_INNER = 100, MOST_ESCAPED = 6, SLACK = 32 };
+enum { MOST_OPEN = 8, LENGTH_ROOM = 2, MOST_NUMBER = 26, MOST_INNER = 100, MOST_ESCAPED = 6, SLACK = 32, COLUMN_BUFFERS = 3 };
 
 static const int64_t EXACT = (int64_t)1 << 53;
 /* The largest number of nanoseconds that all doubles of microseconds can tell apart. */
 static const int64_t MOST_SHORT = 999999999999999;
 
+/* A column of 64-bit numbers, or of texts if there is `data`. `values` begin at the first row, `valid` `offset` bits before it. */
 typedef struct {
-    int kind, column, lookup;
+    Text valid, values, data, data_end;
+    Py_ssize_t offset, count;
+} Column;
+
+typedef struct {
+    int kind, has_comma;
+    const Column *column, *texts;
     long long number;
     /* Copies with SLACK after them. */
     Text literal, inner;
     Py_ssize_t literal_size, inner_size;
 } Part;
 
-/* A column of 64-bit numbers, or of texts if there is `data`. */
-typedef struct {
-    Py_buffer valid, values, data;
-    Py_ssize_t offset, count;
-} Column;
-
 typedef struct {
     Part *parts;
     uint8_t *literals;
     Column *columns;
-    Py_ssize_t part_count, column_count;
+    Py_buffer *buffers;
+    /* `most_size`: of a record without its texts. */
+    Py_ssize_t part_count, column_count, most_size;
     Py_buffer order, out;
 } Records;
 
 static inline int has_texts(const Column *column)
 {
-    return column->data.buf != NULL;
+    return column->data != NULL;
 }
 
 static inline int is_null(const Column *column, Py_ssize_t row)
 {
-    const uint8_t *valid = column->valid.buf;
     row += column->offset;
-    return valid != NULL && !(valid[row >> 3] >> (row & 7) & 1);
+    return column->valid != NULL && !(column->valid[row >> 3] >> (row & 7) & 1);
 }
 
 static inline int64_t number_at(const Column *column, Py_ssize_t row)
 {
     int64_t number;
-    memcpy(&number, (Text)column->values.buf + (size_t)(column->offset + row) * sizeof number, sizeof number);
+    memcpy(&number, column->values + (size_t)row * sizeof number, sizeof number);
     return number;
 }
 
@@ -66,11 +68,11 @@ static inline int64_t number_at(const Column *column, Py_ssize_t row)
 static inline int text_at(const Column *column, Py_ssize_t row, Text *at, Text *end)
 {
     int32_t bounds[2];
-    memcpy(bounds, (Text)column->values.buf + (size_t)(column->offset + row) * sizeof *bounds, sizeof bounds);
-    if (bounds[0] < 0 || bounds[1] < bounds[0] || bounds[1] > column->data.len)
+    memcpy(bounds, column->values + (size_t)row * sizeof *bounds, sizeof bounds);
+    if (bounds[0] < 0 || bounds[1] < bounds[0] || bounds[1] > column->data_end - column->data)
         return 0;
-    *at = (Text)column->data.buf + bounds[0];
-    *end = (Text)column->data.buf + bounds[1];
+    *at = column->data + bounds[0];
+    *end = column->data + bounds[1];
     return 1;
 }
 
@@ -154,9 +156,12 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
 {
     uint8_t *open[MOST_OPEN], *first = out, *note;
     int depth = 0;
+    if (!(*room = records->most_size <= stop - out))
+        return NULL;
+    stop -= records->most_size;
     for (const Part *part = records->parts, *last = part + records->part_count; part < last; part++) {
-        const Column *column = part->column < 0 ? NULL : &records->columns[part->column];
-        Text at = NULL, end = NULL, past = NULL;
+        const Column *column = part->column;
+        Text at = NULL, end = NULL;
         int64_t number = 0;
         if (part->kind == SKIP_IF_NULL || part->kind == SKIP_UNLESS_NULL) {
             if (is_null(column, row) == (part->kind == SKIP_IF_NULL))
@@ -164,31 +169,26 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
             continue;
         }
         if (column != NULL) {
+            Py_ssize_t place = row;
             if (is_null(column, row))
                 continue;
             if (!has_texts(column))
                 number = number_at(column, row);
-            else if (text_at(column, row, &at, &end))
-                past = (Text)column->data.buf + column->data.len;
-            else
-                return NULL;
+            if (part->kind == LOOKUP) {
+                column = part->texts;
+                place = (Py_ssize_t)number;
+                if (place < 0 || place >= column->count || is_null(column, place))
+                    continue;
+            }
+            if (has_texts(column)) {
+                if (!text_at(column, place, &at, &end))
+                    return NULL;
+                if ((*room = (end - at) * MOST_ESCAPED <= stop - out) == 0)
+                    return NULL;
+            }
         }
-        if (part->kind == LOOKUP) {
-            const Column *texts = &records->columns[part->lookup];
-            if (number < 0 || number >= texts->count || is_null(texts, (Py_ssize_t)number))
-                continue;
-            if (!text_at(texts, (Py_ssize_t)number, &at, &end))
-                return NULL;
-            past = (Text)texts->data.buf + texts->data.len;
-        }
-        Py_ssize_t size = end - at, most = part->literal_size + part->inner_size + MOST_NUMBER + SLACK;
-        most += part->kind == STRING || part->kind == JSON ? size * MOST_ESCAPED : size;
-        if (most > stop - out) {
-            *room = 0;
-            return NULL;
-        }
-        int has_comma = part->literal_size && *part->literal == ',' && out > first && (out[-1] == '{' || out[-1] == '[');
-        out = put_padded(out, part->literal + has_comma, part->literal_size - has_comma);
+        int after_open = part->has_comma && out > first && (out[-1] == '{' || out[-1] == '[');
+        out = put_padded(out, part->literal + after_open, part->literal_size - after_open);
         switch (part->kind) {
         case INTEGER:
             if (part->number || (number >= -EXACT && number <= EXACT)) {
@@ -218,13 +218,13 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
             out = put_short_microseconds(out, number);
             break;
         case STRING:
-            out = put_string(out, at, end, past);
+            out = put_string(out, at, end, column->data_end);
             break;
         case JSON:
-            out = is_embeddable(at, end) ? put(out, at, (size_t)size) : put_string(out, at, end, past);
+            out = is_embeddable(at, end) ? put(out, at, (size_t)(end - at)) : put_string(out, at, end, column->data_end);
             break;
         case RAW: case LOOKUP:
-            out = put_text(out, at, end, past);
+            out = put_text(out, at, end, column->data_end);
             break;
         case VARINT:
             out = put_varint(out, (uint64_t)number);
@@ -237,10 +237,11 @@ static uint8_t *put_record(const Records *records, Py_ssize_t row, uint8_t *out,
             *note = (uint8_t)(out - note - 1);
             break;
         case NOTE_BYTES:
-            out = put_varint(out, (uint64_t)(part->inner_size + varint_size((uint64_t)size) + size));
+            number = end - at;
+            out = put_varint(out, (uint64_t)(part->inner_size + varint_size((uint64_t)number) + number));
             out = put_padded(out, part->inner, part->inner_size);
-            out = put_varint(out, (uint64_t)size);
-            out = put_text(out, at, end, past);
+            out = put_varint(out, (uint64_t)number);
+            out = put_text(out, at, end, column->data_end);
             break;
         case FIXED64:
             for (int byte = 0; byte < 8; byte++)
@@ -266,23 +267,28 @@ static int parse_columns(Records *records, PyObject *list)
 {
     Py_ssize_t count = PyTuple_Size(list);
     records->columns = calloc((size_t)count + 1, sizeof *records->columns);
-    if (records->columns == NULL) {
+    records->buffers = calloc((size_t)count + 1, sizeof *records->buffers * COLUMN_BUFFERS);
+    if (records->columns == NULL || records->buffers == NULL) {
         PyErr_NoMemory();
         return 0;
     }
     for (Py_ssize_t place = 0; place < count; place++) {
         Column *column = &records->columns[place];
-        if (!PyArg_ParseTuple(PyTuple_GetItem(list, place), "z*y*z*nn", &column->valid, &column->values, &column->data,
-                &column->offset, &column->count))
+        Py_buffer *valid = &records->buffers[place * COLUMN_BUFFERS], *values = valid + 1, *data = valid + 2;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(list, place), "z*y*z*nn", valid, values, data, &column->offset, &column->count))
             return 0;
         records->column_count = place + 1;
+        Py_ssize_t has_texts = data->buf != NULL, width = has_texts ? sizeof(int32_t) : sizeof(int64_t);
         Py_ssize_t last = column->offset + column->count;
-        Py_ssize_t least = has_texts(column) ? (last + 1) * (Py_ssize_t)sizeof(int32_t) : last * (Py_ssize_t)sizeof(int64_t);
         if (column->offset < 0 || column->count < 0 || column->offset > INT32_MAX || column->count > INT32_MAX ||
-            column->values.len < least || (column->valid.buf != NULL && column->valid.len < (last + 7) / 8)) {
+            values->len < (last + has_texts) * width || (valid->buf != NULL && valid->len < (last + 7) / 8)) {
             PyErr_SetString(PyExc_ValueError, "not an array");
             return 0;
         }
+        column->valid = valid->buf;
+        column->values = (Text)values->buf + column->offset * width;
+        column->data = data->buf;
+        column->data_end = has_texts ? column->data + data->len : NULL;
     }
     return 1;
 }
@@ -296,18 +302,17 @@ static int needs_texts(int kind)
 static int is_sound(const Records *records, const Part *part, Py_ssize_t place, int depth)
 {
     int is_skip = part->kind == SKIP_IF_NULL || part->kind == SKIP_UNLESS_NULL;
-    if (part->kind < 0 || part->kind >= KINDS || part->column >= records->column_count)
+    if (part->kind < 0 || part->kind >= KINDS)
         return 0;
     if (part->kind == LITERAL || part->kind == OPEN || part->kind == CLOSE)
-        return part->column < 0 && (part->kind != OPEN || depth < MOST_OPEN) && (part->kind != CLOSE || depth > 0);
-    if (part->column < 0 || (part->kind == NOTE && part->inner_size > MOST_INNER))
+        return part->column == NULL && (part->kind != OPEN || depth < MOST_OPEN) && (part->kind != CLOSE || depth > 0);
+    if (part->column == NULL || (part->kind == NOTE && part->inner_size > MOST_INNER))
         return 0;
     if (is_skip)
         return part->number >= 0 && part->number < records->part_count - place;
-    if (needs_texts(part->kind) != has_texts(&records->columns[part->column]))
+    if (needs_texts(part->kind) != has_texts(part->column))
         return 0;
-    return part->kind != LOOKUP || (part->lookup >= 0 && part->lookup < records->column_count &&
-        has_texts(&records->columns[part->lookup]));
+    return part->kind != LOOKUP || (part->texts != NULL && has_texts(part->texts));
 }
 
 /* Whether no skip leads into or out of a length: each part that can be skipped to has the depth of the skip. */
@@ -350,6 +355,12 @@ static int copy_literals(Records *records)
     return 1;
 }
 
+/* The column at a place, NULL if there is none. */
+static const Column *column_at(const Records *records, int place)
+{
+    return place < 0 || place >= records->column_count ? NULL : &records->columns[place];
+}
+
 /* Parse the parts; 0 with an exception set if they don't fit the columns. */
 static int parse_parts(Records *records, PyObject *list)
 {
@@ -363,11 +374,16 @@ static int parse_parts(Records *records, PyObject *list)
     for (Py_ssize_t place = 0; place < records->part_count; place++) {
         Part *part = &records->parts[place];
         const char *literal, *inner;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(list, place), "iiiLy#y#", &part->kind, &part->column, &part->lookup,
+        int column, texts;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(list, place), "iiiLy#y#", &part->kind, &column, &texts,
                 &part->number, &literal, &part->literal_size, &inner, &part->inner_size))
             return 0;
+        part->column = column_at(records, column);
+        part->texts = column_at(records, texts);
         part->literal = (Text)literal;
+        part->has_comma = part->literal_size && *part->literal == ',';
         part->inner = (Text)inner;
+        records->most_size += part->literal_size + part->inner_size + MOST_NUMBER + SLACK;
         if (!is_sound(records, part, place, depth)) {
             PyErr_SetString(PyExc_ValueError, "a part without its column");
             return 0;
@@ -395,8 +411,8 @@ PyObject *native_records(PyObject *module, PyObject *args)
     if (!parse_columns(&records, columns) || !parse_parts(&records, parts))
         goto done;
     for (Py_ssize_t place = 0; place < records.part_count; place++)
-        if (records.parts[place].column >= 0 && records.columns[records.parts[place].column].count < rows)
-            rows = records.columns[records.parts[place].column].count;
+        if (records.parts[place].column != NULL && records.parts[place].column->count < rows)
+            rows = records.parts[place].column->count;
     count = records.order.len / (Py_ssize_t)sizeof(int64_t);
     uint8_t *out = records.out.buf, *stop = out + records.out.len;
     Py_BEGIN_ALLOW_THREADS
@@ -417,12 +433,10 @@ PyObject *native_records(PyObject *module, PyObject *args)
     else
         PyErr_SetString(PyExc_ValueError, "a row outside of the array");
 done:
-    for (Py_ssize_t place = 0; place < records.column_count; place++) {
-        PyBuffer_Release(&records.columns[place].valid);
-        PyBuffer_Release(&records.columns[place].values);
-        PyBuffer_Release(&records.columns[place].data);
-    }
+    for (Py_ssize_t place = 0; place < records.column_count * COLUMN_BUFFERS; place++)
+        PyBuffer_Release(&records.buffers[place]);
     free(records.parts);
+    free(records.buffers);
     free(records.literals);
     free(records.columns);
     PyBuffer_Release(&records.order);
