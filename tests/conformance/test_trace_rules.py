@@ -381,25 +381,53 @@ def test_megengine_kernels_belong_to_the_step_that_dispatched_them(store: duckdb
     assert store.execute(late).fetchall()[0][0] > 0
 
 
-def test_kernels_of_gpus_in_onnxruntime(tmp_path: Path) -> None:
-    events = [
-        {"cat": "Session", "pid": 5, "tid": 5, "dur": 9, "ts": 1, "ph": "X", "name": "model_run", "args": {}},
-        {"cat": "Node", "pid": 5, "tid": 5, "dur": 3, "ts": 2, "ph": "X", "name": "c_kernel_time",
-         "args": {"op_name": "Conv", "provider": "CUDAExecutionProvider"}},
-        {"cat": "Kernel", "pid": -1, "tid": -1, "dur": 40, "ts": 4, "ph": "X", "name": "void conv<float>(int)",
-         "args": {"stream": "0x1", "grid_x": "8", "op_name": "Conv", "parent_name": "c_kernel_time"}},
-        {"cat": "Kernel", "pid": -1, "tid": -1, "dur": 2, "ts": 50, "ph": "X", "name": "MemcpyDeviceToHost",
+def test_nodes_of_onnxruntime_that_run_other_events(tmp_path: Path) -> None:
+    """Tasks are the innermost: neither control flow, nor launches of kernels that have events of their own."""
+    cpu, gpu = ({"provider": f"{kind}ExecutionProvider"} for kind in ("CPU", "CUDA"))
+    thread = {"cat": "Node", "pid": 5, "tid": 5, "ph": "X"}
+    nodes = [
+        {**thread, "ts": 10, "dur": 4, "name": "a_kernel_time", "args": {"op_name": "MatMul", **cpu}},
+        {**thread, "ts": 9, "dur": 6, "cat": "Session", "name": "SequentialExecutor::Execute"},
+        {**thread, "ts": 8, "dur": 8, "name": "b_kernel_time", "args": {"op_name": "If", **cpu}},
+        {**thread, "ts": 17, "dur": 3, "name": "If_kernel_time", "args": {"op_name": "Add", **cpu}},
+        {**thread, "ts": 7, "dur": 15, "name": "c_kernel_time", "args": {"op_name": "Loop", **cpu}},
+        {**thread, "ts": 30, "dur": 3, "name": "d_kernel_time", "args": {"op_name": "Conv", **gpu}},
+    ]
+    kernels = [
+        {"cat": "Kernel", "pid": -1, "tid": -1, "dur": 40, "ts": 34, "ph": "X", "name": "void conv<float>(int)",
+         "args": {"stream": "0x1", "grid_x": "8", "op_name": "Conv", "parent_name": "d_kernel_time"}},
+        {"cat": "Kernel", "pid": -1, "tid": -1, "dur": 2, "ts": 80, "ph": "X", "name": "MemcpyDeviceToHost",
          "args": {"stream": "0x1", "size": "64"}},
     ]  # fmt: skip
-    path = tmp_path / "ort.json"
-    path.write_text(json.dumps(events))
-    db = tmp_path / "trace.duckdb"
-    ingest([path], db)
-    assert query(
-        db,
-        "SELECT t.kind, t.device_id, t.dur_ns, t.size_bytes, o.op_type FROM task AS t "
-        "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns",
-    ) == [("compute", 0, 3000, None, "Conv"), ("compute", None, 40000, None, "Conv"), ("copy", None, 2000, 64, None)]
+    found = []
+    for number, events in enumerate((nodes, [*nodes, *kernels])):
+        path, db = tmp_path / f"{number}.json", tmp_path / f"{number}.duckdb"
+        path.write_text(json.dumps(events))
+        ingest([path], db)
+        found.append(
+            query(
+                db,
+                "SELECT t.kind, t.device_id, t.dur_ns, t.size_bytes, o.op_type FROM task AS t "
+                "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns",
+            )
+        )
+    of_cpu = [("compute", 0, 4000, None, "MatMul"), ("compute", 0, 3000, None, "Add")]
+    assert found[0] == [*of_cpu, ("compute", 0, 3000, None, "Conv")]
+    assert found[1] == [*of_cpu, ("compute", None, 40000, None, "Conv"), ("copy", None, 2000, 64, None)]
+
+
+def test_kineto_without_categories(tmp_path: Path) -> None:
+    events = events_of(REAL / "torch/kineto_gpu_metrics_input.json")
+    found = []
+    for keys in ({"cat"}, set()):
+        path, db = tmp_path / "trace.json", tmp_path / f"{len(keys)}.duckdb"
+        kept = [{key: value for key, value in event.items() if key not in keys} for event in events]
+        path.write_text(json.dumps({"computeProperties": [], "traceEvents": kept}, default=float))
+        ingest([path], db)
+        found.append(
+            query(db, "SELECT start_ns, dur_ns, kind, device_id, stream_id, size_bytes, submit_ns, api_id FROM task")
+        )
+    assert sorted(found[0]) == sorted(found[1])
 
 
 def test_unitrace(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_the_first_matching_rule_applies() -> None:
         np.array([1, 1, 2, 1, 2], np.int32),
         pa.array(["kernel", "kernel", "kernel", None, "kernel"]).dictionary_encode(),
         pa.array(["copy a", "gemm", "gemm", "gemm", "copy b"]).dictionary_encode(),
+        pytest.fail,
     )
     assert codes.tolist() == [0, 1, -1, -1, 0]
     assert rules.rules[1].named(None, "stream 7") == {"stream_id": "7"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -12,9 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Mask
 from traceconv.events.items import Items
 from traceconv.events.keys import values_at
+from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.binary import codes_of
+from traceconv.normalize.trace.column_builder import Values
 from traceconv.normalize.trace.distinct import distinct_of
 
 TABLES = ("task", "api", "range")
@@ -62,6 +66,8 @@ class Rule(NamedTuple):
     set_if_no_args: Mapping[str, Any] = {}
     launches: bool = False
     step_arg: str | None = None
+    where: Mapping[str, re.Pattern[str]] = {}
+    beside: str | None = None
 
     @property
     def name_groups(self) -> frozenset[str]:
@@ -76,7 +82,17 @@ class Rule(NamedTuple):
 
     def matches_track(self, category: str | None, process: str | None, thread: str | None) -> bool:
         """Whether the rule matches everything but the event's own name."""
-        return (self.categories is None or category in self.categories) and self.named(process, thread) is not None
+        fits = self.categories is None or (category or "") in self.categories
+        return fits and self.named(process, thread) is not None
+
+    def fits(self, args: pa.Array) -> Mask:
+        """Return which rows of `args` have the values that the rule requires."""
+        found = np.ones(len(args), np.bool_)
+        for key, values in ArgColumns({key: (key,) for key in self.where}, ()).read(args, None):
+            assert isinstance(values, Values)  # not requested as a number
+            texts = [one if isinstance(one, str) else json.dumps(one) for one in values.distinct]
+            found &= np.array([*(self.where[key].fullmatch(text) is not None for text in texts), False])[values.codes]
+        return found
 
     def named(self, process: str | None, thread: str | None) -> dict[str, str] | None:
         """Return the columns from the names of process and thread; None if they don't match."""
@@ -262,21 +278,30 @@ def identifying_words(words: Iterable[str], what: str, rule_sets: Iterable[RuleS
 class Classifier:
     """Finds the rule of each event, with caches of the rules by track and category, and of the rule by name."""
 
-    def __init__(self, rules: Sequence[Rule], names_of_track: Callable[[int], tuple[str | None, str | None]]) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        names_of_track: Callable[[int], tuple[str | None, str | None]],
+        categories: Collection[str] = (),
+    ) -> None:
+        """`categories`: all categories of the trace."""
         self._rules = rules
+        self._used = [number for number, rule in enumerate(rules) if rule.beside in (None, *categories)]
         self._names = names_of_track
-        self._matching: dict[tuple[int, str | None], tuple[int, ...]] = {}
+        #: By track, category and the first rule to try: the rules to try.
+        self._matching: dict[tuple[int, str | None, int], tuple[int, ...]] = {}
         #: By rules to try: the rule of each name.
         self._by_name: dict[tuple[int, ...], dict[str, int]] = {}
 
-    def _candidates(self, track: int, category: str | None) -> tuple[int, ...]:
-        key = (track, category)
+    def _candidates(self, track: int, category: str | None, first: int) -> tuple[int, ...]:
+        key = (track, category, first)
         found = self._matching.get(key)
         if found is None:
             process, thread = self._names(track)
             matching = []
-            for number, rule in enumerate(self._rules):
-                if rule.matches_track(category, process, thread):
+            for number in self._used:
+                rule = self._rules[number]
+                if number >= first and rule.matches_track(category, process, thread):
                     matching.append(number)
                     if rule.name is None:
                         break
@@ -287,9 +312,25 @@ class Classifier:
         return found
 
     def codes(
-        self, track: NDArray[np.int32], categories: pa.DictionaryArray, names: pa.DictionaryArray
+        self,
+        track: NDArray[np.int32],
+        categories: pa.DictionaryArray,
+        names: pa.DictionaryArray,
+        args: Callable[[], pa.RecordBatch],
     ) -> NDArray[np.int16]:
-        """Return the number of each event's rule, −1 for none."""
+        """Return the number of each event's rule, −1 for none. `args`: reads the column of this name, if needed."""
+        codes = self._codes(track, categories, names, 0)
+        for number in [number for number, rule in enumerate(self._rules) if rule.where]:
+            rows = np.flatnonzero(codes == number)
+            if len(rows):
+                rows = rows[~self._rules[number].fits(args().column(0).take(pa.array(rows)))]
+                at = pa.array(rows)
+                codes[rows] = self._codes(track[rows], categories.take(at), names.take(at), number + 1)
+        return codes
+
+    def _codes(
+        self, track: NDArray[np.int32], categories: pa.DictionaryArray, names: pa.DictionaryArray, first_rule: int
+    ) -> NDArray[np.int16]:
         codes = np.full(len(track), -1, np.int16)
         if not self._rules or not len(track):
             return codes
@@ -299,7 +340,7 @@ class Classifier:
         name = codes_of(names, len(name_texts) - 1)
         firsts, pairs = distinct_of(track * np.int64(len(texts)) + category, (int(track.max()) + 1) * len(texts))
         for number, row in enumerate(firsts.tolist()):
-            candidates = self._candidates(int(track[row]), texts[category[row]])
+            candidates = self._candidates(int(track[row]), texts[category[row]], first_rule)
             if not candidates:
                 continue
             rows = np.flatnonzero(pairs == number)

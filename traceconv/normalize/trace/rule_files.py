@@ -6,7 +6,9 @@ identify the writer: keys next to the events, categories, names of processes and
 
     [[rule]]
     doc = "Kernels"
-    categories = ["kernel"]                  # any of them, exactly; default: any category
+    categories = ["kernel"]                  # any of them, exactly, "" for none; default: any category
+    where = { device = "\\d+" }              # args that an event must have, with patterns of their complete values
+    beside = "launch"                        # only in traces that also have events of this category
     process = "GPU .*"                       # patterns of complete names; default: any name
     thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
     name = "…"                               # a group `name` is the name of the row, and source_name of a call the
@@ -85,8 +87,8 @@ _ITEM_KEYS = {name: _TEXTS if name == "args" else _TEXT for name in Items._field
 _JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
-    **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature", "step_arg"), _TEXT),
-    **dict.fromkeys(("set", "set_if_no_args", "args", "times"), _TABLE),
+    **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature", "step_arg", "beside"), _TEXT),
+    **dict.fromkeys(("set", "set_if_no_args", "args", "times", "where"), _TABLE),
     **dict.fromkeys(("op", "step", "launches"), _BOOLEAN),
     "categories": _TEXTS,
 }
@@ -290,6 +292,8 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     _check(values, columns, f"{where}: set")
     _check(bare, columns, f"{where}: set_if_no_args")
     _check(args, dict.fromkeys(columns, _TEXTS), f"{where}: args")
+    wanted = entry.get("where", {})
+    _check(wanted, dict.fromkeys(wanted, _TEXT), f"{where}: where")
     return Rule(
         table,
         frozenset(entry["categories"]) if "categories" in entry else None,
@@ -305,6 +309,8 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         dict(bare),
         entry.get("launches", False),
         entry.get("step_arg"),
+        {key: regular_expression(text) for key, text in wanted.items()},
+        entry.get("beside"),
     )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -157,14 +158,16 @@ class SecondPass:
 
     def _classify(self) -> None:
         tracks = self._first.tracks
-        classifier = Classifier(tuple(self.rules.rules), tracks.names_of)
+        classifier = Classifier(tuple(self.rules.rules), tracks.names_of, self._first.categories)
         # The last entry is for slices without a rule.
         is_task = np.array([*(rule.table == "task" for rule in self.rules.rules), False], np.bool_)
-        for _, batch in self._first.slices.batches("track_id", "name", "category"):
+        parts = ((read("track_id", "name", "category"), read) for _, _, read in self._first.slices.parts())
+        for batch, read in prefetch(parts):
             track = batch.column("track_id").to_numpy()
             if self.rules.rules:
                 tracks.load(track)
-            codes = classifier.codes(track, batch.column("category"), batch.column("name"))
+            args = partial(read, "args")
+            codes = classifier.codes(track, batch.column("category"), batch.column("name"), args)
             self._codes.append(codes.astype(np.int16).view(_CODE_DTYPE))
             tasks = is_task[codes]
             self._of_tasks[track[tasks]] = True
