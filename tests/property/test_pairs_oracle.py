@@ -15,8 +15,8 @@ from traceconv.normalize.trace.complete_nesting import (
     SPAN_DTYPE,
     CompleteNester,
 )
-from traceconv.normalize.trace.flows import _POINT_DTYPE as POINT_DTYPE
-from traceconv.normalize.trace.flows import END, START, STEP, Flows
+from traceconv.normalize.trace.flows import Flows
+from traceconv.normalize.trace.launch_flows import END, POINT_DTYPE, START, STEP
 
 #: Slices as (start, duration), flow points as timestamps. There are few different times, so that many coincide.
 SLICES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), max_size=9)
@@ -76,7 +76,7 @@ def test_a_point_belongs_to_an_open_slice_or_else_to_one_that_ends_then(
 @example([(1, 10, START), (1, 30, END), (1, 50, STEP), (1, 55, END)], False)
 def test_flows_start_at_the_last_start_or_step_in_time(points: list[tuple[int, int, int]], chains: bool) -> None:
     rows = np.array([(key, ts, row, row, step, 0) for row, (key, ts, step) in enumerate(points)], POINT_DTYPE)
-    flows = Flows()
+    flows = Flows((), {}.get)
     arrows = flows._match(rows[np.argsort(rows["key"], kind="stable")], chains)
     flows.close()
     wanted = []

@@ -5,60 +5,17 @@ from __future__ import annotations
 from traceconv.pipeline.run_sql import RunSql
 
 
-def find_repeated_launches(target: RunSql) -> int:
-    """Set the launches of tasks whose correlation ID several calls of a process have; return their number.
-
-    A task belongs to the last call before it, if tasks with the ID follow each of these calls before the next one.
-    Calls inside another one with the ID, or overlapping it, belong to that.
-    """
-    return target.number("""
-WITH launch AS (
-  SELECT a.correlation_id AS key, a.id, a.start_ns, a.dur_ns, a.step_id, k.process_id,
-         max(TRY(a.start_ns + coalesce(a.dur_ns, 0))) OVER (
-           PARTITION BY a.correlation_id ORDER BY a.start_ns, a.dur_ns DESC, a.id
-           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns
-  FROM api AS a JOIN track AS k ON k.run_id = a.run_id AND k.track_id = a.track_id
-  WHERE a.run_id = $run AND a.correlation_id IS NOT NULL
-  QUALIFY until_ns IS NULL OR a.start_ns >= until_ns
-), repeated AS (
-  SELECT key FROM launch GROUP BY key HAVING count(*) > 1 AND count(DISTINCT coalesce(process_id, -1)) = 1
-), placed AS (
-  SELECT *, count(dur_ns) OVER (PARTITION BY key ORDER BY start_ns, is_task, id) AS place
-  FROM (
-    SELECT key, id, start_ns, coalesce(dur_ns, -1) AS dur_ns, step_id, false AS is_task
-    FROM launch SEMI JOIN repeated USING (key)
-    UNION ALL
-    SELECT correlation_id, id, start_ns, NULL, NULL, true FROM task
-    WHERE run_id = $run AND submit_ns IS NULL AND correlation_id IN (FROM repeated)
-  )
-), alternating AS (
-  SELECT key
-  FROM (SELECT key, place, count(*) FILTER (WHERE is_task) AS tasks FROM placed GROUP BY key, place)
-  GROUP BY key
-  HAVING min(place) = 1 AND min(tasks) > 0
-)
-UPDATE task SET submit_ns = c.start_ns, api_id = c.id, call_ns = nullif(c.dur_ns, -1), step_id = c.step_id
-FROM placed AS c SEMI JOIN alternating USING (key) JOIN placed AS t USING (key, place)
-WHERE NOT c.is_task AND t.is_task AND task.run_id = $run AND task.id = t.id
-""")
-
-
 def drop_unclear_launch_flows(target: RunSql) -> None:
-    """Delete the launch flows to tasks with a correlation ID of calls, none of which is known to be theirs.
-
-    If calls of several processes have it, only a flow from the task's own process stays.
-    """
+    """Delete the launch flows to tasks with a correlation ID of calls, unless from the process that launched them."""
     target.run_sql(
         "DELETE FROM flow WHERE run_id = $run AND kind = 'launch' AND (src_id, dst_id) IN ("
         "SELECT f.src_id, f.dst_id FROM flow AS f JOIN task AS t ON t.run_id = $run AND t.id = f.dst_id "
         "JOIN api AS a ON a.run_id = $run AND a.id = f.src_id "
         "JOIN track AS c ON c.run_id = $run AND c.track_id = a.track_id "
-        "JOIN track AS k ON k.run_id = $run AND k.track_id = t.track_id "
-        "JOIN (SELECT b.correlation_id, count(DISTINCT coalesce(o.process_id, -1)) AS processes FROM api AS b "
-        "JOIN track AS o ON o.run_id = $run AND o.track_id = b.track_id WHERE b.run_id = $run "
-        "GROUP BY b.correlation_id) AS n ON n.correlation_id = t.correlation_id "
-        "WHERE f.run_id = $run AND (t.submit_ns IS NULL "
-        "OR (n.processes > 1 AND c.process_id IS DISTINCT FROM k.process_id)))"
+        "LEFT JOIN api AS o ON o.run_id = $run AND o.id = t.api_id "
+        "LEFT JOIN track AS k ON k.run_id = $run AND k.track_id = o.track_id "
+        "WHERE f.run_id = $run AND t.correlation_id IN (SELECT correlation_id FROM api WHERE run_id = $run) "
+        "AND (t.submit_ns IS NULL OR (t.api_id IS NOT NULL AND c.process_id IS DISTINCT FROM k.process_id)))"
     )
 
 

@@ -39,7 +39,6 @@ from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, So
 from traceconv.pipeline.task_launches import (
     drop_unclear_launch_flows,
     find_launches_by_arg,
-    find_repeated_launches,
 )
 from traceconv.pipeline.task_waits import set_op_summary_waits, settle_op_summary_waits
 from traceconv.pipeline.trace_memory import insert_blocks
@@ -253,12 +252,13 @@ class _AnyTrace:
             unclear = find_launches_by_arg(target, second.launch_arg)
             message = f"tasks whose {second.launch_arg} occurs in another number of calls: their launch is unknown"
             self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
+            steps = "SELECT DISTINCT step_id, device_id FROM task WHERE run_id = $run AND step_id IS NOT NULL"
+            found = second.slices.step_rows(target.fetch(steps))
+            target.run_sql("DELETE FROM step WHERE run_id = $run")
+            target.writer.insert("step", target.run_id, iter([found]))
         if second.unclear_launches:
-            unclear = second.unclear_launches
-            if not second.share_ids:
-                unclear -= find_repeated_launches(target)
             message = "tasks whose correlation ID is used by several calls or processes: their launch is unknown"
-            self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
+            self._first.log.count(Code.UNCLEAR_LAUNCH, message, second.unclear_launches, 1)
             drop_unclear_launch_flows(target)
         if self._has_reduces:
             settle_reduces(target)

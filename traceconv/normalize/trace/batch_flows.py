@@ -79,6 +79,7 @@ def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
         pa.array(events.ts.ns[at]),
         pa.array(steps),
         pa.array(np.full(len(at), -1, np.int64)),
+        pa.array(np.where(is_of_device, -tracks, tracks).astype(np.int32)),
         events.categories.text(at),
         events.names.text(at),
         ids,
@@ -149,4 +150,5 @@ def _bound_points(
     """Return flow points that are bound to their own events."""
     own = pa.array(events.ids[places])
     times = pa.array(events.ts.ns[places])
-    return [own, pa.array(keys), times, pa.array(steps), own, category, constant(None, len(places)), ids]
+    no_track = pa.array(np.zeros(len(places), np.int32))
+    return [own, pa.array(keys), times, pa.array(steps), own, no_track, category, constant(None, len(places)), ids]

@@ -7,35 +7,38 @@ key is free again after an end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
-from traceconv.base.int64 import Int64
+from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.rows import Nullable, row_batch
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NO_PARENT
+from traceconv.normalize.trace.launch_flows import END, POINT_DTYPE, START, STEP, by_process
 from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.schema.dtypes import RecordArray, gather
 
-START, STEP, END = 0, 1, 2
 #: Steps and ends from this value on are of flows whose key is free again after an end.
 FREEING = 3
 
-_POINT_DTYPE = np.dtype(
-    [("key", "<i8"), ("ts_ns", "<i8"), ("row", "<i8"), ("slice_id", "<i8"), ("step", "<i4"), ("_", "<i4")]
-)
 _FLOW_DTYPE = np.dtype([("row", "<i8"), ("src_id", "<i8"), ("src_ns", "<i8"), ("dst_id", "<i8"), ("dst_ns", "<i8")])
 
 
 class Flows:
     """Produces the rows of flow. `loose_*`: ends without a start, and starts without an end."""
 
-    def __init__(self) -> None:
-        self._points = ExternalSort(_POINT_DTYPE, "key")
+    def __init__(self, launches: Collection[str], process_of: Callable[[int], int | None]) -> None:
+        """`launches`: categories of flows from a call to the task that it launched. `process_of`: by track."""
+        self._is_launch = partial(_are_in, launches)
+        self._process_of = process_of
+        #: Tracks on which launches start, 0 for other flows.
+        self._starting: set[int] = set()
+        self._points = ExternalSort(POINT_DTYPE, "key")
         self._matched = ExternalSort(_FLOW_DTYPE, "row")
         self.loose_ends = 0
         self.loose_starts = 0
@@ -52,26 +55,34 @@ class Flows:
                 bound[asks] = _slices_of(ids[asks], found)
                 # The first point of the next batch may be of the same event.
                 found = found[int(np.searchsorted(found["id"], ids[asks[-1]])) :]
-            points = np.zeros(len(ids), _POINT_DTYPE)
+            points = np.zeros(len(ids), POINT_DTYPE)
             points["key"], points["ts_ns"] = batch.column("key").to_numpy(), batch.column("ts_ns").to_numpy()
             # One event may have several points: the row identifies them.
             points["row"] = np.arange(first, first + len(ids))
             points["slice_id"], points["step"] = bound, batch.column("step").to_numpy()
+            points["group"] = self._is_launch(batch.column("category")) * batch.column("track_id").to_numpy()
+            self._starting.update(np.unique(points["group"][points["step"] == START]).tolist())
             self._points.add(points)
 
     def match(self, chains: bool) -> None:
         """Match points. `chains`: a start after a start is a step of it."""
-        for window in self._points.windows():
+        windows = self._points.windows()
+        starting = {self._process_of(track) or 0 for track in self._starting if track}
+        if len(starting) > 1:
+            windows = by_process(windows, starting, self._process_of)
+        for window in windows:
+            if len(starting) < 2:
+                window["group"] = 0
             self._matched.add(self._match(window, chains))
 
     def _match(self, points: RecordArray, chains: bool) -> RecordArray:
-        key, step = points["key"], points["step"]
+        key, group, step = points["key"], points["group"], points["step"]
         # After an end that frees the key a new flow begins.
         frees = step >= FREEING
         step = points["step"] = np.where(frees, step - (FREEING - STEP), step)
-        # The window is sorted by key.
+        # The window is sorted by key and group.
         first = np.ones(len(points), np.bool_)
-        first[1:] = key[1:] != key[:-1]
+        first[1:] = (key[1:] != key[:-1]) | (group[1:] != group[:-1])
         segment = np.cumsum(first) - 1
         single = np.bincount(segment[step == START], minlength=int(first.sum()))[segment] == 1
         rank = (single & (step != START)).astype(np.int64)
@@ -98,11 +109,8 @@ class Flows:
         self.loose_starts += int(np.count_nonzero((step != END) & ~used & ~found))
         return matched
 
-    def batches(self, lane: SpilledRows, launches: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of flow, in the order of their ends in the source.
-
-        `launches`: categories of flows that lead from a call to the task that it launched.
-        """
+    def batches(self, lane: SpilledRows) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of flow, in the order of their ends in the source."""
         held = np.zeros(0, _FLOW_DTYPE)
         windows = self._matched.windows()
         flow_id = 1
@@ -119,7 +127,7 @@ class Flows:
                 "flow",
                 {
                     "flow_id": np.arange(flow_id, flow_id + count, dtype=np.int64),
-                    "kind": _kinds(rows.column("category"), launches),
+                    "kind": self._kinds(rows.column("category")),
                     **{name: rows.column(name) for name in ("category", "name", "external_id")},
                     "src_id": Nullable(matched["src_id"], matched["src_id"] == NO_PARENT),
                     "dst_id": Nullable(matched["dst_id"], matched["dst_id"] == NO_PARENT),
@@ -128,6 +136,10 @@ class Flows:
                 },
             )
             flow_id += count
+
+    def _kinds(self, categories: pa.DictionaryArray) -> pa.DictionaryArray:
+        codes = self._is_launch(categories).astype(np.int32)
+        return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(["other", "launch"]))
 
     def close(self) -> None:
         """Free the disk space."""
@@ -169,9 +181,9 @@ def _order(segment: Int64, *keys: Int64) -> NDArray[np.intp]:
     return order
 
 
-def _kinds(categories: pa.DictionaryArray, launches: Collection[str]) -> pa.DictionaryArray:
-    """Return the kinds of flows of these categories."""
+def _are_in(wanted: Collection[str], categories: pa.DictionaryArray) -> Mask:
+    """Return which of the categories are wanted."""
     # Flows without a category use the last code.
-    is_launch = np.array([*(category in launches for category in categories.dictionary.to_pylist()), False], np.int32)
-    codes = is_launch[codes_of(categories, len(is_launch) - 1)]
-    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(["other", "launch"]))
+    are_wanted = np.array([*(category in wanted for category in categories.dictionary.to_pylist()), False])
+    found: Mask = are_wanted[codes_of(categories, len(are_wanted) - 1)]
+    return found

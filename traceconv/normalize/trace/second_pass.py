@@ -49,7 +49,6 @@ class SecondPass:
         self._nested = PlacedRows(NESTED_DTYPE)
         self._codes = Spool(_CODE_DTYPE)
         self._enclosing = ExternalSort(ENCLOSING_DTYPE, "id")
-        self._flows = Flows()
         self.rules = rules_of(
             {
                 "keys": keys,
@@ -60,7 +59,8 @@ class SecondPass:
             },
             first.rule_sets,
         )
-        self._slices = SliceRows(first, self.rules, self._nested, self._codes)
+        self._flows = Flows(self.rules.launch_flows, first.tracks.process_id_of)
+        self.slices = SliceRows(first, self.rules, self._nested, self._codes)
         #: By track_id: which tracks have tasks, and which have other slices.
         self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)
         self._of_others = np.zeros(first.tracks.count + 1, np.bool_)
@@ -71,7 +71,7 @@ class SecondPass:
     def close(self) -> None:
         """Free the disk space."""
         self._thread.shutdown(cancel_futures=True)
-        for part in (self._nested, self._codes, self._enclosing, self._flows, self._slices):
+        for part in (self._nested, self._codes, self._enclosing, self._flows, self.slices):
             part.close()
 
     def prepare(self) -> None:
@@ -175,7 +175,7 @@ class SecondPass:
 
     def tables(self) -> Iterator[TableRows]:
         """Yield all tables with their batches. Read each table to its end before asking for the next."""
-        first, slices = self._first, self._slices
+        first, slices = self._first, self.slices
         assert self._flows_bound is not None
         slices.find_steps()
         # Nesting takes the start of a slice without a duration for its end.
@@ -203,29 +203,24 @@ class SecondPass:
         yield "track", first.tracks.track_rows()
 
     def _flow_rows(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._flows.batches(self._first.flows, self.rules.launch_flows):
-            self._slices.launches.add_flows(batch)
+        for batch in self._flows.batches(self._first.flows):
+            self.slices.launches.add_flows(batch)
             yield batch
 
     @property
     def op_summary_waits(self) -> dict[int | None, OpSummaryWaits]:
         """Corrections of the tasks' waits, by device, once all tables were read."""
-        return self._slices.op_summary_waits
+        return self.slices.op_summary_waits
 
     @property
     def launch_arg(self) -> str | None:
         """The arg by which launches are found, if calls have no correlation IDs."""
-        return self.rules.launch_arg if self._slices.launches.is_empty else None
-
-    @property
-    def share_ids(self) -> bool:
-        """Whether several processes use the same correlation IDs."""
-        return self._slices.launches.share_ids
+        return self.rules.launch_arg if self.slices.launches.is_empty else None
 
     @property
     def unclear_launches(self) -> int:
         """The number of tasks whose launch is unknown although calls have their ID."""
-        return self._slices.launches.unclear
+        return self.slices.launches.unclear
 
 
 def _table_rows(table: str, rows: SpilledRows) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from operator import attrgetter
@@ -310,10 +310,13 @@ class SliceRows:
             return "recorded", op_type
         return ("name", self._set.type_in(name)) if name is not None else (None, None)
 
-    def step_rows(self) -> pa.RecordBatch:
-        """Return the rows of table step: a step on each device that ran part of it."""
+    def step_rows(self, ran: Iterable[tuple[int, int | None]] | None = None) -> pa.RecordBatch:
+        """Return the rows of table step: a step on each device that ran part of it.
+
+        ran  steps and devices of tasks, if they changed when tasks were stored
+        """
         devices: dict[int, list[int]] = {}
-        for step, device in self._step_devices:
+        for step, device in self._step_devices if ran is None else ran:
             if device is not None:
                 devices.setdefault(step, []).append(device)
         return self._steps.rows(devices)

@@ -50,7 +50,8 @@ SLICE_SCHEMA = pa.schema(
     ]
 )
 END_SCHEMA = pa.schema([("id", pa.int64()), ("thread_end_ns", pa.int64()), ("args", pa.string())])
-#: step: 0 start, 1 step, 2 end. bound: the slice that it belongs to; −1: the one that encloses it.
+#: step: 0 start, 1 step, 2 end. bound: the slice that it belongs to; −1: the one that encloses it. track_id: of a flow
+#: event, negative for a device's; else 0.
 FLOW_SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -58,6 +59,7 @@ FLOW_SCHEMA = pa.schema(
         ("ts_ns", pa.int64()),
         ("step", pa.int32()),
         ("bound", pa.int64()),
+        ("track_id", pa.int32()),
         ("category", SHARED),
         ("name", SHARED),
         ("external_id", pa.string()),
