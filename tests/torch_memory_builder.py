@@ -239,7 +239,7 @@ class _LikeCpp:
 class Usage:
     """What memory_viz shows of a device: the peak of blocks in use, which these are, and the peak of segments.
 
-    As there, a peak is after a change: what was in use before the first one isn't.
+    Unlike there, it may also be before the first change.
     """
 
     def __init__(self, found: dict[str, Any], device: int) -> None:
@@ -271,8 +271,7 @@ class Usage:
                 reserved -= size
             elif action in ("segment_free", "segment_unmap"):
                 reserved += size
-        if not states:
-            states.append((dict(live), reserved))
+        states.append((live, reserved))
         sums = [sum(size for size, _ in blocks.values()) for blocks, _ in reversed(states)]
         self.peak_bytes = max(sums)
         at_peak = states[len(states) - 1 - sums.index(self.peak_bytes)][0]

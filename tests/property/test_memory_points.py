@@ -48,8 +48,14 @@ def size(blocks: Rows) -> int:
     return sum(one["size_bytes"] for one in blocks)
 
 
-def change_times(blocks: Rows, first_ns: int) -> set[int]:
-    allocs = {first_ns if one["alloc_ns"] is None else one["alloc_ns"] for one in blocks}
+def first_ns(device: Rows) -> int:
+    """When blocks without alloc_ns begin: at the first allocation, or before the first free."""
+    times = [one["alloc_ns"] for one in device if one["alloc_ns"] is not None]
+    return min([*times, *(one["free_ns"] - 1 for one in device if one["free_ns"] is not None)], default=0)
+
+
+def change_times(blocks: Rows, begin_ns: int) -> set[int]:
+    allocs = {begin_ns if one["alloc_ns"] is None else one["alloc_ns"] for one in blocks}
     return allocs | {
         one["free_ns"]
         for one in blocks
@@ -59,8 +65,7 @@ def change_times(blocks: Rows, first_ns: int) -> set[int]:
 
 def peak(blocks: Rows, device: Rows, start: int | None, end: int | None) -> dict[str, Any] | None:
     """The row of memory-peak for blocks of a device or of one of its pools."""
-    times = [ns for one in device for ns in (one["alloc_ns"], one["free_ns"]) if ns is not None]
-    changes = {ns for ns in change_times(blocks, min(times, default=0)) if end is None or ns < end}
+    changes = {ns for ns in change_times(blocks, first_ns(device)) if end is None or ns < end}
     if start is not None:
         changes = {ns for ns in changes if ns > start} | ({start} if any(ns <= start for ns in changes) else set())
     if not changes:
@@ -131,8 +136,7 @@ def test_reports_equal_a_count_of_blocks(make_store: MakeStore, monkeypatch: pyt
         one[:4] for one in executed
     )
     for row, (run, device_id, at, _, device) in zip(rows, sorted(executed, key=lambda one: one[:4]), strict=True):
-        times = [ns for one in device for ns in (one["alloc_ns"], one["free_ns"]) if ns is not None]
-        known = any(ns <= at for ns in change_times(device, min(times, default=0)))
+        known = any(ns <= at for ns in change_times(device, first_ns(device)))
         used = size(in_use(device, "block", at)) if known else None
         used = used if used is None or used < 2**63 else None
         last = before.get((run, device_id))

@@ -6,11 +6,11 @@
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools of the device together; pool: one of them." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL for all pools together, and if unknown." }
--- ts_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Time of the change; blocks allocated before the recording count from the first known time." }
+-- ts_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Time of the change; blocks allocated before the recording count from the first change, 1 ns before it if that is a free." }
 -- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks; NULL if they exceed 64 bits." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in segments, which the allocator has reserved from the device; NULL if the source has none." }
 WITH first AS (
-  SELECT m.run_id, m.device_id, coalesce(least(min(m.alloc_ns), min(m.free_ns)), min(r.start_ns), 0) AS first_ns,
+  SELECT m.run_id, m.device_id, coalesce(least(min(m.alloc_ns), min(TRY(m.free_ns - 1))), min(r.start_ns), 0) AS first_ns,
          bool_or(m.kind = 'segment') AS has_segments
   FROM memory AS m
   LEFT JOIN run AS r ON r.run_id = m.run_id
