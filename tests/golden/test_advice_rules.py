@@ -157,6 +157,8 @@ def test_data_may_be_loaded_by_a_thread_that_does_not_launch(make_store: MakeSto
         for name, count in ((rule, 1), (other_rule, 0)):
             evidence = advice_rules()[name.replace("-", "_")].evidence.replace("$run", "1").replace("$device", "0")
             assert len(opened.query(evidence).fetchall()) == count
+        causes = opened.query("SELECT cause, host_name FROM idle_gaps").fetchall()
+        assert causes == [("host", None) if loads_on == 3 else ("data_loading", "DataLoader.__next__")]
 
 
 @pytest.mark.parametrize("rule", ["exposed-copies", "late-start", "low-occupancy", "missed-fusions"])

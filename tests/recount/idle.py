@@ -26,6 +26,13 @@ def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
             slices[run, track].append((start, start + dur, id_, name or ""))
     for rows in slices.values():
         rows.sort()
+    loaders: dict[int, list[Slice]] = defaultdict(list)
+    calling = set(store.execute("SELECT run_id, track_id FROM api").fetchall())
+    for run, track, id_, name, start, dur in store.execute(
+        'SELECT run_id, track_id, id, name, start_ns, dur_ns FROM "range" WHERE dur_ns >= 250_000'
+    ).fetchall():
+        if (run, track) in calling and _LOADS.search(name or ""):
+            loaders[run].append((start, start + dur, id_, name))
     threads: dict[tuple[int, int, int], int] = {}
     for run, correlation, start, track in store.execute(
         "SELECT run_id, correlation_id, start_ns, track_id FROM api WHERE correlation_id IS NOT NULL"
@@ -63,6 +70,14 @@ def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
                 syncs = [one for one in (*halves, *_at(around, end)) if _SYNCS.search(one[3])]
                 loads = any(_LOADS.search(one[3]) for one in halves)
                 cause = "data_loading" if loads else "synchronisation" if syncs else "host"
+                if cause == "host" and inner is None and gap >= 1_000_000:
+                    others = [
+                        one
+                        for one in loaders[run]
+                        if one[0] <= end + (submit - end) // 2 <= one[1] and _is_half(one, end, submit)
+                    ]
+                    if others:
+                        cause, inner = "data_loading", min(others, key=lambda one: (one[0], one[3]))[2]
         waited = None if submit is None else max(0, min(submit, start) - end)
         yield run, device, end, start, cause, waited, None if submit is None else start - submit, inner, id_
 

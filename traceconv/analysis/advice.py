@@ -15,7 +15,7 @@ Rows of the query are added by device and subject. It may read the store, report
 temporary tables of this module: advice_device, advice_middle (between the first and the last compute task), advice_gap,
 advice_pause, advice_idle and advice_task. Optional keys are `least_percent`, the saving below which a finding isn't
 worth its line, and `only_if`, a query for whether to run it. Evidence has expressions for WITH: with `$pauses`, `pause`
-has the idle times of the device, as advice_pause; with `$gaps`, `idle` has those of 10 µs or more, as advice_gap.
+has the idle times of the device, as advice_pause.
 """
 
 from __future__ import annotations
@@ -59,24 +59,6 @@ _PAUSES = (
     "WHERE run_id = $run AND device_id IS NOT DISTINCT FROM $device AND kind IS DISTINCT FROM 'sync' "
     "AND dur_ns IS NOT NULL) WHERE start_ns < end_ns)"
 )
-#: What replaces `$gaps`: idle-gaps, where a gap in which the launching thread did nothing is data_loading, too, if
-#: another thread was inside a data loader for half of the wait. Threads that only load, ahead, call nothing of the
-#: runtime.
-_GAPS = (
-    "loader AS (SELECT name, start_ns, TRY(start_ns + dur_ns) AS end_ns FROM range WHERE run_id = $run "
-    "AND dur_ns >= 250000 AND regexp_matches(name, '(?i)data_?loader|get_?next') "
-    "AND track_id IN (SELECT track_id FROM api WHERE run_id = $run)), "
-    "loading AS (SELECT g.device_id, g.start_ns, arg_min(l.name, (l.start_ns, l.name)) AS name "
-    "FROM idle_gaps(run := $run, device := $device) AS g "
-    "JOIN loader AS l ON g.start_ns + g.host_wait_ns // 2 BETWEEN l.start_ns AND l.end_ns "
-    "WHERE g.cause = 'host' AND g.host_id IS NULL AND g.gap_ns >= 1000000 AND 2 * (least(l.end_ns, "
-    "g.start_ns + g.host_wait_ns)::HUGEINT - greatest(l.start_ns, g.start_ns)) >= g.host_wait_ns GROUP BY ALL), "
-    "idle AS (SELECT g.* REPLACE ('data_loading' AS cause, l.name AS host_name) "
-    "FROM idle_gaps(run := $run, device := $device) AS g "
-    "JOIN loading AS l ON l.device_id IS NOT DISTINCT FROM g.device_id AND l.start_ns = g.start_ns "
-    "UNION ALL SELECT g.* FROM idle_gaps(run := $run, device := $device) AS g "
-    "ANTI JOIN loading AS l ON l.device_id IS NOT DISTINCT FROM g.device_id AND l.start_ns = g.start_ns)"
-)
 _CALL = re.compile(r"\b([a-z_]+)\(run :=|\bFROM ([a-z_]+)\b")
 
 # First start and last end of compute tasks; first and last end of tasks, and how many known devices they have.
@@ -98,7 +80,7 @@ _TABLES = {
     "advice_device": "SELECT device_id, window_ns, collective_ns, exposed_collective_ns FROM breakdown(run := $run)",
     "advice_middle": "SELECT device_id, window_ns, copy_ns, exposed_copy_ns "
     "FROM breakdown(run := $run, from_ns := $first, to_ns := $last)",
-    "advice_gap": f"WITH {_GAPS} FROM idle",
+    "advice_gap": "FROM idle_gaps(run := $run)",
     "advice_pause": """
 WITH sorted AS (
   -- Each device's times are shifted beyond those of the device before, so that one window finds the latest end so far
@@ -251,7 +233,7 @@ def parse_rule(name: str, text: str) -> Rule:
         name=name.replace("_", "-"), title=required_text(raw, "title", name), doc=required_sentence(raw, "doc", name),
         saving=required_sentence(raw, "saving", name), basis=basis,
         suggestion=required_sentence(raw, "suggestion", name), reads=tuple(raw.get("reads", ())),
-        evidence=required_text(raw, "evidence", name).replace("$pauses", _PAUSES).replace("$gaps", _GAPS),
+        evidence=required_text(raw, "evidence", name).replace("$pauses", _PAUSES),
         least_percent=int(raw.get("least_percent", _LEAST_PERCENT)),
         only_if=raw.get("only_if"), body=body,
     )  # fmt: skip

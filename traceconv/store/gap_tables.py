@@ -48,6 +48,8 @@ def fill_gaps(connection: duckdb.DuckDBPyConnection, runs: Iterable[int], gaps: 
         rows = _next_tasks(connection, start, end, waiting, has_threads=has_threads)
         inserts.add(threads.look(rows, start, end) if threads else _with_hosts(rows))
     inserts.end()
+    if threads and threads.any_loads():
+        connection.execute(_sql("loaded_elsewhere", runs=chosen))
     for name in _TEMPORARY:
         connection.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
@@ -106,6 +108,11 @@ class _Threads:
         #: they began.
         self._waiting: list[pa.Table] = []
         self._syncs = np.zeros(0, np.bool_)
+
+    def any_loads(self) -> bool:
+        """Whether ranges or calls have names of data loaders."""
+        names = "FROM temp.gap_name WHERE loads LIMIT 1"
+        return self._create_names is None and bool(self._connection.execute(names).fetchall())
 
     def look(self, rows: pa.Table, start: int, end: int) -> pa.Table:
         """Take the gaps that begin in a range of time; return those that are complete, with what was seen."""

@@ -103,3 +103,24 @@ SELECT run_id, device_id, start_ns, end_ns,
        TRY_CAST(end_ns::HUGEINT - submit_ns AS BIGINT) AS launch_delay_ns,
        host_id, host_name, task_id, task_name, stream_id, thread_id
 FROM gap_rows
+
+--- loaded_elsewhere
+-- Gaps in which the launching thread did nothing, as it only launches for others, while another one that calls the
+-- runtime was inside a data loader for half of the time. Threads that only load, ahead, call nothing of the runtime.
+UPDATE device_gap AS d SET cause = 'data_loading', host_id = l.host.id, host_name = l.host.name
+FROM (
+  SELECT g.run_id, g.device_id, g.start_ns, arg_min({{'id': r.id, 'name': r.name}}, (r.start_ns, r.name)) AS host
+  FROM device_gap AS g
+  JOIN (
+    SELECT r.run_id, r.id, r.name, r.start_ns, r.start_ns + r.dur_ns AS end_ns
+    FROM "range" AS r
+    SEMI JOIN temp.gap_thread AS t ON t.run_id = r.run_id AND t.track_id = r.track_id
+    SEMI JOIN (FROM temp.gap_name WHERE loads) AS n ON n.name = r.name
+    WHERE r.run_id IN ({runs}) AND r.dur_ns >= 250000 AND TRY(r.start_ns + r.dur_ns) IS NOT NULL
+  ) AS r ON r.run_id = g.run_id AND g.start_ns + g.host_wait_ns // 2 BETWEEN r.start_ns AND r.end_ns
+  WHERE g.run_id IN ({runs}) AND g.cause = 'host' AND g.host_id IS NULL
+    AND g.end_ns::HUGEINT - g.start_ns >= 1000000
+    AND 2 * (least(r.end_ns, g.start_ns + g.host_wait_ns)::HUGEINT - greatest(r.start_ns, g.start_ns)) >= g.host_wait_ns
+  GROUP BY ALL
+) AS l
+WHERE d.run_id = l.run_id AND d.device_id IS NOT DISTINCT FROM l.device_id AND d.start_ns = l.start_ns

@@ -1,10 +1,10 @@
 -- title = "The device waits for data"
--- doc = "Idle times of 10 µs or more during which the launching thread was inside a data loader (cause data_loading of idle-gaps, by names of ranges). Also those of 1 ms or more in which the launching thread did nothing, as it only launches for others, and another thread that calls the runtime was inside a data loader for half of the time."
+-- doc = "Idle times of 10 µs or more during which the launching thread, or the one for which it launches, was inside a data loader (cause data_loading of idle-gaps, by names of ranges)."
 -- saving = "Sum of the times from the start of such a gap to the launch of the task that ends it: an upper bound, reached if batches are always ready."
 -- basis = "upper bound"
 -- suggestion = "Load ahead: more workers, prefetching, pinned memory, persistent workers; decode or augment on the device; store preprocessed data."
 -- reads = ["idle-gaps"]
--- evidence = "WITH $gaps FROM idle WHERE cause = 'data_loading' ORDER BY gap_ns DESC"
+-- evidence = "FROM idle_gaps(run := $run, device := $device) WHERE cause = 'data_loading' ORDER BY gap_ns DESC"
 SELECT device_id, host_name AS subject, host_wait_ns AS saving_ns, 1 AS count
 FROM advice_gap
 WHERE cause = 'data_loading'

@@ -4,7 +4,7 @@
 -- basis = "upper bound"
 -- suggestion = "Look at what the host does in the gaps (export a timeline). Move work such as logging, checkpoints, metrics or preprocessing off the launching thread, or launch the next work before it."
 -- reads = ["idle-gaps"]
--- evidence = "WITH $gaps FROM idle WHERE cause = 'host' AND gap_ns >= 1000000 ORDER BY gap_ns DESC"
+-- evidence = "FROM idle_gaps(run := $run, device := $device) WHERE cause = 'host' AND gap_ns >= 1000000 ORDER BY gap_ns DESC"
 SELECT device_id, host_name AS subject, host_wait_ns AS saving_ns, 1 AS count
 FROM advice_gap
 WHERE cause = 'host' AND gap_ns >= 1000000
