@@ -144,8 +144,10 @@ def gloo(id_: int, start_ns: int, name: str, *inputs: tuple[str, list[int]], run
             "kind": "annotation", "category": "user_annotation", "args": json.dumps(args)}  # fmt: skip
 
 
-def gloo_runs(pg_count: int) -> list[Row]:
-    options = {"distributedInfo": {"backend": "gloo", "pg_count": pg_count, "pg_config": [GLOO_GROUP]}}
+def gloo_runs(pg_count: int, *others: str | None) -> list[Row]:
+    """Runs with a group, and others of these backends."""
+    groups = [*({"pg_name": "9", "backend_config": one} for one in others), GLOO_GROUP]
+    options = {"distributedInfo": {"backend": "gloo", "pg_count": pg_count, "pg_config": groups}}
     return ranks("a", "a", options=json.dumps(options))
 
 
@@ -180,15 +182,23 @@ def test_sizes_of_gloo(
 
 
 @pytest.mark.parametrize(
-    ("groups", "expected"), [(1, (200, "position", "gloo:0", 4000)), (2, (None, "unknown_group", None, 4000))]
+    ("count", "others", "is_known"),
+    [
+        (1, (), True),
+        (2, (), False),
+        (2, ("cpu:gloo,cuda:nccl",), False),
+        (2, (None,), False),
+        (3, ("cuda:nccl", "cuda:nccl"), True),
+    ],
 )
 def test_ranks_of_gloo_are_compared_if_there_is_one_group(
-    groups: int, expected: tuple[object, ...], make_store: MakeStore
+    count: int, others: tuple[str | None, ...], is_known: bool, make_store: MakeStore
 ) -> None:
     """Ranges of Gloo don't name their group: with several, the same place can be another collective."""
+    expected = (200, "position", "gloo:0", 4000) if is_known else (None, "unknown_group", None, 4000)
     ranges = [gloo(n, 200 * (n - 1), "all_reduce", ("float", [1000]), run_id=n) for n in (1, 2)]
     sql = "SELECT wait_ns, match, comm_group, message_bytes FROM collective_arrivals WHERE rank = 0"
-    store = make_store(run=gloo_runs(groups), range=ranges)
+    store = make_store(run=gloo_runs(count, *others), range=ranges)
     assert ask(store, sql) == [expected]
     assert ask(store, "SELECT count, total_ns FROM collectives") == [(1, 1000), (1, 1000)]
 

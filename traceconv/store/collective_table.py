@@ -52,7 +52,6 @@ _VENDOR = {
     "vendor_wait_ns": "Wait Time(ms)",
     "vendor_idle_ns": "Idle Time(ms)",
 }
-_GROUP_KEYS = ("pg_count", "pg_config[0].pg_name", "pg_config[0].pg_size", "pg_config[0].ranks")
 _sql = partial(section, __name__)
 
 
@@ -65,13 +64,12 @@ def fill_collectives(connection: duckdb.DuckDBPyConnection, runs: Iterable[int])
     with_gloo = ", ".join(f"{run_id:d}" for (run_id,) in connection.execute(_sql("with_gloo", runs=chosen)).fetchall())
     if not with_gloo and not connection.execute(tasks).fetchall():
         return
-    group_paths = ", ".join(f"'$.distributedInfo.{key}'" for key in _GROUP_KEYS)
     cases = " ".join(f"WHEN regexp_matches(word, '{pattern}') THEN '{name}'" for name, pattern in _COLLECTIVES.items())
     connection.execute(
         _sql(
             "rows",
             runs=chosen,
-            gloo=_sql("gloo", with_gloo=with_gloo, group_paths=group_paths) if with_gloo else "",
+            gloo=_sql("gloo", with_gloo=with_gloo) if with_gloo else "",
             named=f"CASE {cases} END",
             paths=", ".join(
                 [f"""'$."{key}"'""" for key in _KEYS]

@@ -6,8 +6,8 @@ WHERE run_id IN ({runs})
            THEN contains(TRY(json_extract_string(options, '$.distributedInfo')), 'gloo') END
 
 --- gloo
--- Gloo's collectives are ranges of the threads of a process group, which they don't name: it is known in runs with one.
--- Sizes are those of the range's inputs.
+-- Gloo's collectives are ranges of the threads of a process group, which they don't name: it is known in runs of which
+-- one group uses Gloo. Sizes are those of the range's inputs.
 UNION ALL
 SELECT r.run_id, r.id, NULL, r.step_id, CASE WHEN g.is_known THEN 'gloo:' || g.name END, r.name, NULL, r.start_ns,
        r.dur_ns, NULL,
@@ -23,9 +23,19 @@ FROM (
   WHERE run_id IN ({with_gloo}) AND starts_with(name, 'gloo:') AND category = 'user_annotation'
 ) AS r
 JOIN (
-  SELECT run_id, coalesce(info[1] = '1', false) AS is_known, info[2] AS name,
-         CASE WHEN is_known THEN info[3] END AS size, CASE WHEN is_known THEN info[4] END AS ranks
-  FROM (SELECT run_id, json_extract_string(options, [{group_paths}]) AS info FROM run WHERE run_id IN ({with_gloo}))
+  SELECT run_id, coalesce(len(groups)::VARCHAR = pg_count AND len(used) = 1, false) AS is_known,
+         used[1] ->> '$.pg_name' AS name, CASE WHEN is_known THEN used[1] ->> '$.pg_size' END AS size,
+         CASE WHEN is_known THEN used[1] ->> '$.ranks' END AS ranks
+  FROM (
+    SELECT run_id, pg_count, groups,
+           [one FOR one IN groups IF coalesce(contains(one ->> '$.backend_config', 'gloo'), true)] AS used
+    FROM (
+      SELECT run_id, json_extract_string(options, '$.distributedInfo.pg_count') AS pg_count,
+             json_extract(options, '$.distributedInfo.pg_config[*]') AS groups
+      FROM run
+      WHERE run_id IN ({with_gloo})
+    )
+  )
 ) AS g ON g.run_id = r.run_id
 
 --- rows
