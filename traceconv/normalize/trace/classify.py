@@ -67,7 +67,7 @@ class Rule(NamedTuple):
     launches: bool = False
     step_arg: str | None = None
     where: Mapping[str, re.Pattern[str]] = {}
-    beside: str | None = None
+    with_category: str | None = None
 
     @property
     def name_groups(self) -> frozenset[str]:
@@ -286,7 +286,7 @@ class Classifier:
     ) -> None:
         """`categories`: all categories of the trace."""
         self._rules = rules
-        self._used = [number for number, rule in enumerate(rules) if rule.beside in (None, *categories)]
+        self._used = [number for number, rule in enumerate(rules) if rule.with_category in (None, *categories)]
         self._names = names_of_track
         #: By track, category and the first rule to try: the rules to try.
         self._matching: dict[tuple[int, str | None, int], tuple[int, ...]] = {}

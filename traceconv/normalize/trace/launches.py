@@ -151,7 +151,7 @@ class Launches:
     def _call_of(self, tasks: TaskBatch) -> tuple[Mask, Int64, dict[str, Int64]]:
         """Return which tasks have the ID of a call, the place of the process that launched it, and its first such call.
 
-        The place is -1 if it is not known.
+        The place is -1 if unknown.
         """
         own, asks = np.full(len(tasks.ids), -1), None
         if self.share_ids:

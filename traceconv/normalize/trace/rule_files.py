@@ -8,7 +8,7 @@ identify the writer: keys next to the events, categories, names of processes and
     doc = "Kernels"
     categories = ["kernel"]                  # any of them, exactly, "" for none; default: any category
     where = { device = "\\d+" }              # args that an event must have, with patterns of their complete values
-    beside = "launch"                        # only in traces that also have events of this category
+    with_category = "launch"                 # only in traces that also have events of this category
     process = "GPU .*"                       # patterns of complete names; default: any name
     thread = "stream (?P<stream_id>\\d+)"    # a named group is a column
     name = "…"                               # a group `name` is the name of the row, and source_name of a call the
@@ -87,7 +87,7 @@ _ITEM_KEYS = {name: _TEXTS if name == "args" else _TEXT for name in Items._field
 _JSON_PATH = re.compile(r"\$|\[|/|\.\.|^\.|\.$")
 _DETECT_KEYS = dict.fromkeys(("keys", "categories", "processes", "threads", "args"), _TEXTS)
 _RULE_KEYS = {
-    **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature", "step_arg", "beside"), _TEXT),
+    **dict.fromkeys(("doc", "process", "thread", "name", "table", "signature", "step_arg", "with_category"), _TEXT),
     **dict.fromkeys(("set", "set_if_no_args", "args", "times", "where"), _TABLE),
     **dict.fromkeys(("op", "step", "launches"), _BOOLEAN),
     "categories": _TEXTS,
@@ -310,7 +310,7 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
         entry.get("launches", False),
         entry.get("step_arg"),
         {key: regular_expression(text) for key, text in wanted.items()},
-        entry.get("beside"),
+        entry.get("with_category"),
     )
 
 
