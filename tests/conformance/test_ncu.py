@@ -21,6 +21,7 @@ from traceconv.base.diagnostics import Account, ImportLog
 from traceconv.base.errors import InputError
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.ncu_csv.launches import Launches
+from traceconv.formats.ncu_csv.work import measured
 from traceconv.formats.registry import choose_reader
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.result import IngestedRun
@@ -101,6 +102,9 @@ def test_a_real_table(tmp_path: Path) -> None:
     assert found + len(results) == len(records) == run.accounts.by_record["metrics and results of rules"].used
     [row] = store.execute("SELECT name, dur_ns FROM task").fetchall()
     assert row == (records[0]["Kernel Name"], 21_058_944)
+    # Memory Throughput is 61.84 % of DRAM Frequency · 64 bytes.
+    sql = "SELECT memory_bytes, work_source, flops FROM roofline"
+    assert store.execute(sql).fetchall() == [(int(Decimal("196456177859.63") * 21_058_944 / 10**9), "measured", None)]
 
 
 def rows(store: traceconv.Store, report: str) -> list[dict[str, Any]]:
@@ -178,6 +182,76 @@ def test_hostile_values(tmp_path: Path) -> None:
         counts[entry.code.text] += entry.event_count or 0
     assert counts["bad_duration"] == 3 and counts["bad_number"] == 4 and counts["fine_time"] == 1
     assert counts["unclear_record"] == 1 and counts["damaged_event"] == 2
+
+
+#: 2 · 300 + 30 + 10 operations of fp32 and 5 of fp64, no others; 1000 + 24 bytes.
+METRICS = {
+    **{
+        f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum": "0" for name in ("dmul", "dfma", "hadd", "hmul", "hfma")
+    },
+    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum": "10",
+    "sm__sass_thread_inst_executed_op_fmul_pred_on.sum": "30",
+    "sm__sass_thread_inst_executed_op_ffma_pred_on.sum": "300",
+    "sm__sass_thread_inst_executed_op_dadd_pred_on.sum": "5",
+    "sm__inst_executed_pipe_tensor.sum": "0",
+    "dram__bytes_read.sum": "1000",
+    "dram__bytes_write.sum": "24",
+    "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": "128",
+    "sm__cycles_elapsed.avg.per_second": "1000000000",
+    "dram__bytes.sum.peak_sustained": "64",
+    "dram__cycles_elapsed.avg.per_second": "500000000",
+}
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on"
+NO_FFMA = {"sm__sass_thread_inst_executed_op_ffma_pred_on.sum": None}
+TENSOR = "sm__ops_path_tensor_src_bf16_dst_fp32"
+ALL_TYPES = {f"sm__ops_path_tensor_src_{name}.sum": "0" for name in ("bf16", "fp16", "tf32", "fp64", "int8", "fp8")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "capability", "wanted"),
+    [
+        ({}, "8.0", ("645", '"fp32 vector"', "256000000000")),
+        ({"sm__sass_thread_inst_executed_op_dfma_pred_on.sum": "9000"}, "8.0", ("18645", '"fp64 vector"', None)),
+        # Rates: 0.3 per cycle, 1 GHz and 1,000 ns; ncu gives the multiply-adds of some charts as a product.
+        ({**NO_FFMA, FFMA + ".sum.per_cycle_elapsed": "0.3"}, "8.0", ("645", '"fp32 vector"', "256000000000")),
+        ({**NO_FFMA, f"derived__{FFMA}_x2": "0.6"}, "8.0", ("645", '"fp32 vector"', "256000000000")),
+        ({**NO_FFMA}, "8.0", None),
+        ({"sm__sass_thread_inst_executed_op_hadd_pred_on.sum": None}, "8.0", None),
+        ({"sm__sass_thread_inst_executed_op_hfma_pred_on.sum": "17"}, "8.0", None),
+        ({"sm__sass_thread_inst_executed_op_hfma_pred_on.sum": "16"}, "8.0", ("645", '"fp32 vector"', "256000000000")),
+        # Tensor cores: idle, working, unknown, with sparsity; none before compute capability 7.0.
+        ({"sm__inst_executed_pipe_tensor.sum": "2"}, "8.0", None),
+        ({"sm__inst_executed_pipe_tensor.sum": None}, "8.0", None),
+        ({"sm__inst_executed_pipe_tensor.sum": None}, "6.1", ("645", '"fp32 vector"', "256000000000")),
+        ({"sm__inst_executed_pipe_tensor.sum": None, **ALL_TYPES}, "9.0", ("645", '"fp32 vector"', "256000000000")),
+        (
+            {TENSOR + ".sum": "8192", TENSOR + "_sparsity_off.sum": "8192", TENSOR + ".sum.peak_sustained": "1024"},
+            "8.0",
+            ("8837", '"bf16 matrix"', "1024000000000"),
+        ),
+        (
+            {TENSOR + "_sparsity_off.sum": "8192", TENSOR + "_sparsity_on.sum": "0"},
+            "8.0",
+            ("8837", '"bf16 matrix"', None),
+        ),
+        ({TENSOR + ".sum": "8192", TENSOR + "_sparsity_on.sum": "8192"}, "8.0", None),
+        ({"sm__ops_path_tensor_src_fp4_fp6_dst_fp32.sum": "1"}, "8.0", None),
+        ({}, "10.0", None),
+    ],
+)
+def test_operations_are_counted_or_unknown(
+    changed: dict[str, str | None], capability: str, wanted: tuple[str, str, str | None] | None
+) -> None:
+    args = {f'"{key}"': value for key, value in {**METRICS, **changed}.items() if value is not None}
+    units = {key: "cycle/s" if "cycles" in key else "byte" if "bytes" in key else "inst" for key in METRICS}
+    found = measured(args, units, Decimal(1000), capability)
+    assert (found.get('"measured_bytes"'), found['"measured_peak_bytes_per_s"']) == ("1024", "32000000000")
+    assert not measured(args, dict.fromkeys(units, "KiB"), Decimal(1000), "5.0").keys() - {
+        '"measured_flops"',
+        '"measured_type"',
+    }
+    shown = tuple(found.get(f'"measured_{name}"') for name in ("flops", "type", "peak_flops"))
+    assert shown == (wanted or (None, None, None))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from traceconv.formats.common.columns import slices
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.ncu_csv.launches import Launch, Launches
+from traceconv.formats.ncu_csv.work import measured
 
 _BATCH_BYTES = 4 << 20
 _DEVICE_NAME = '"device__attribute_display_name"'
@@ -48,6 +49,8 @@ class NcuCsvReader(FileReader):
         batch: list[tuple[Launch, bytes]] = []
         size = 0
         for launch in self._launches:
+            dur_ns = None if launch.duration is None else launch.duration[0]
+            launch.args.update(measured(launch.args, self._launches.units, dur_ns, launch.cells.get("CC", "")))
             batch.append((launch, launch.json().encode("utf-8", "replace")))
             size += len(batch[-1][1])
             if size >= _BATCH_BYTES:

@@ -1,5 +1,5 @@
 -- title = "Roofline"
--- doc = "What limits each operator, computation or memory, and how close does it come to the device's peak? One row per operator with its shapes and types: framework operators that launched tasks, such as aten::mm, and ops of a model, as on NPUs. Operators without a known work have their time; tasks without an operator are in a row without a name, so that total_ns adds up to the durations of all tasks but waits and events."
+-- doc = "What limits each operator, computation or memory, and how close does it come to the device's peak? One row per operator with its shapes and types: framework operators that launched tasks, such as aten::mm, ops of a model, as on NPUs, and kernels that Nsight Compute measured. Operators without a known work have their time; tasks without an operator are in a row without a name, so that total_ns adds up to the durations of all tasks but waits and events."
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and ops."
 -- order = ["run_id", "device_id", "total_ns DESC", "name", "kind", "input_shapes", "input_dtypes", "work_source", "compute_type", "flops", "memory_bytes"]
@@ -18,11 +18,11 @@
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the tasks." }
--- name = { type = "VARCHAR", unit = "text", doc = "Operator, such as aten::mm; for ops of a model, the op type; NULL for tasks without an operator." }
+-- name = { type = "VARCHAR", unit = "text", doc = "Operator, such as aten::mm; for ops of a model, the op type; of measured work, the kernel; NULL for tasks without an operator." }
 -- category = { type = "VARCHAR", unit = "enum", doc = "What it computes, as in kernel_category: gemm, conv, attention, normalization, elementwise and others; NULL if unknown." }
 -- input_shapes = { type = "VARCHAR", unit = "text", doc = "Shapes of its arguments: dimensions joined by ',', arguments by ';'; NULL if unknown." }
 -- input_dtypes = { type = "VARCHAR", unit = "text", doc = "Types of these arguments, joined by ';'; NULL if unknown." }
--- work_source = { type = "VARCHAR", unit = "enum", doc = "Origin of flops and memory_bytes: formula (from the operator's definition and the recorded shapes), recorded (in the source), model (the cost model of the reference NPU); NULL if both are unknown." }
+-- work_source = { type = "VARCHAR", unit = "enum", doc = "Origin of flops and memory_bytes: formula (from the operator's definition and the recorded shapes), recorded (in the source), model (the cost model of the reference NPU), measured (by Nsight Compute, the mean of the launches); NULL if both are unknown." }
 -- compute_type = { type = "VARCHAR", unit = "text", doc = "Number format and unit that limit it, such as bf16 matrix or fp32 vector; tf32 matrix for products of fp32 if the name of a kernel says so; NULL if unknown and for copies." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "What the tasks are: compute if one of the operator's call computes, else collective, copy (within the device) or transfer (other copies); NULL for ops of a model whose tasks have no kind, and in the row without a name." }
 -- count = { type = "BIGINT", unit = "count", doc = "Calls of the operator: those whose first task is among the tasks and ended; NULL in the row without a name. A task of a model may contain several executions (op.executions_per_task)." }
@@ -32,12 +32,12 @@
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks." }
 -- ratio_percent = { type = "DOUBLE", unit = "percent", doc = "100 total_ns / the sum of total_ns over all rows of the run and device; NULL if that is 0." }
 -- flops = { type = "BIGINT", unit = "flop", doc = "Operations of one call; a multiply-accumulate counts as 2; NULL if unknown." }
--- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes of the inputs and results of one call, each once, whatever their strides; NULL if unknown." }
+-- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes of the inputs and results of one call, each once, whatever their strides; of measured work, those read from and written to the device's memory; NULL if unknown." }
 -- flops_per_byte = { type = "DOUBLE", unit = "flop/byte", doc = "Arithmetic intensity: flops / memory_bytes; NULL if one is unknown or no bytes are moved." }
 -- flops_per_s = { type = "BIGINT", unit = "flop/s", doc = "Attained operations per second: flops · count / total_ns, rounded down; NULL if one is unknown or no time passed." }
 -- bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Attained bytes per second: memory_bytes · count / total_ns, rounded down; NULL if one is unknown or no time passed." }
--- peak_flops = { type = "BIGINT", unit = "flop/s", doc = "Peak for the compute type: peak_tflops, or that of a known device (device_peak_flops), or device.peak_flops; NULL if unknown, and for collectives and transfers." }
--- peak_bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Peak of the device's memory: peak_gbps, or that of a known device (device_peak_bytes_per_s), or device.peak_bytes_per_s; NULL if unknown, and for collectives and transfers." }
+-- peak_flops = { type = "BIGINT", unit = "flop/s", doc = "Peak for the compute type: peak_tflops, or the one that was measured, at the clocks of the launches, or that of a known device (device_peak_flops), or device.peak_flops; NULL if unknown, and for collectives and transfers." }
+-- peak_bytes_per_s = { type = "BIGINT", unit = "byte/s", doc = "Peak of the device's memory: peak_gbps, or the one that was measured, at its clock, or that of a known device (device_peak_bytes_per_s), or device.peak_bytes_per_s; NULL if unknown, and for collectives and transfers." }
 -- peak_flops_percent = { type = "DOUBLE", unit = "percent", doc = "100 flops_per_s / peak_flops; NULL if one is unknown." }
 -- peak_bandwidth_percent = { type = "DOUBLE", unit = "percent", doc = "100 bytes_per_s / peak_bytes_per_s; can exceed 100 through cache hits; NULL if one is unknown." }
 -- bound = { type = "VARCHAR", unit = "enum", doc = "What takes longer at the peaks: compute (the operations) or memory (the bytes); NULL if unknown." }
@@ -67,6 +67,29 @@ WITH by_op AS (
   JOIN run AS r ON r.run_id = b.run_id
   GROUP BY b.run_id, b.device_id, coalesce(o.op_type, o.name), o.input_shapes, o.input_dtypes, r.source_format,
            b.kind, k.flops, k.memory_bytes
+), launch AS (
+  -- Work that Nsight Compute measured. Few runs have tasks with these args.
+  SELECT t.run_id, t.device_id, t.op_id, t.kind, t.dur_ns, t.args->>'measured_type' AS compute_type,
+         TRY_CAST(t.args->>'measured_flops' AS BIGINT) AS flops, TRY_CAST(t.args->>'measured_bytes' AS BIGINT) AS bytes,
+         TRY_CAST(t.args->>'measured_peak_flops' AS BIGINT) AS peak_flops,
+         TRY_CAST(t.args->>'measured_peak_bytes_per_s' AS BIGINT) AS peak_bytes
+  FROM run AS r
+  JOIN task AS t ON t.run_id = r.run_id
+  WHERE r.source_format = 'ncu_csv' AND (run IS NULL OR r.run_id = run) AND t.op_id IS NOT NULL
+    AND (device IS NULL OR t.device_id = device) AND step IS NULL AND first_step IS NULL AND last_step IS NULL
+    AND from_ns IS NULL AND to_ns IS NULL
+), of_kernel AS (
+  -- The mean of the launches; NULL if it is unknown of one.
+  SELECT l.run_id, l.device_id, o.name, CASE WHEN count(l.flops) + count(l.bytes) > 0 THEN 'measured' END AS work_source,
+         l.compute_type, l.kind, count(l.dur_ns) AS calls, count(*) AS started, count(l.dur_ns) AS ended, 0 AS replays,
+         sum(l.dur_ns) AS total,
+         CASE WHEN count(l.flops) = count(*) THEN TRY_CAST(sum(l.flops) // count(*) AS BIGINT) END AS flops,
+         CASE WHEN count(l.bytes) = count(*) THEN TRY_CAST(sum(l.bytes) // count(*) AS BIGINT) END AS memory_bytes,
+         TRY_CAST(sum(l.peak_flops) // nullif(count(l.peak_flops), 0) AS BIGINT) AS own_peak_flops,
+         TRY_CAST(sum(l.peak_bytes) // nullif(count(l.peak_bytes), 0) AS BIGINT) AS own_peak_bytes
+  FROM launch AS l
+  JOIN op AS o ON o.run_id = l.run_id AND o.op_id = l.op_id
+  GROUP BY l.run_id, l.device_id, o.name, l.compute_type, l.kind
 ), by_operator AS (
   SELECT t.run_id, t.device_id, t.operator_id, t.call_kind AS kind, t.op_id, count(*) AS started, count(t.dur_ns) AS ended,
          count(t.dur_ns) FILTER (WHERE t.attribution = 'replay') AS replays, sum(t.dur_ns) AS total,
@@ -101,6 +124,8 @@ WITH by_op AS (
   FROM of_model
   UNION ALL BY NAME
   FROM launched
+  UNION ALL BY NAME
+  FROM of_kernel
 ), signed AS (
   SELECT run_id, device_id, sum(started) AS started, sum(ended) AS ended, sum(total) AS total
   FROM (
@@ -112,7 +137,8 @@ WITH by_op AS (
 ), every AS (
   SELECT run_id, device_id, name, coalesce(category, kernel_category(name)) AS category, input_shapes, input_dtypes,
          work_source, compute_type, kind, sum(calls) AS calls, sum(started) AS started, sum(ended) AS ended,
-         sum(replays) AS replays, coalesce(sum(total), 0) AS total, flops, memory_bytes
+         sum(replays) AS replays, coalesce(sum(total), 0) AS total, flops, memory_bytes,
+         own_peak_flops, own_peak_bytes
   FROM counted
   GROUP BY ALL
   UNION ALL BY NAME
@@ -122,10 +148,10 @@ WITH by_op AS (
 ), peaked AS (
   SELECT e.*, sum(e.total) OVER (PARTITION BY e.run_id, e.device_id) AS device_total,
          CASE WHEN e.kind IS NULL OR e.kind IN ('compute', 'copy') THEN coalesce(
-           TRY_CAST(peak_tflops * 1e12 AS BIGINT), device_peak_flops(d.name, e.compute_type),
+           TRY_CAST(peak_tflops * 1e12 AS BIGINT), e.own_peak_flops, device_peak_flops(d.name, e.compute_type),
            CASE WHEN e.work_source <> 'formula' THEN d.peak_flops END) END AS peak_flops,
          CASE WHEN e.kind IS NULL OR e.kind IN ('compute', 'copy') THEN coalesce(
-           TRY_CAST(peak_gbps * 1e9 AS BIGINT), device_peak_bytes_per_s(d.name), d.peak_bytes_per_s) END AS peak_bytes_per_s
+           TRY_CAST(peak_gbps * 1e9 AS BIGINT), e.own_peak_bytes, device_peak_bytes_per_s(d.name), d.peak_bytes_per_s) END AS peak_bytes_per_s
   FROM every AS e
   LEFT JOIN device AS d ON d.run_id = e.run_id AND d.device_id = e.device_id
 ), timed AS (
