@@ -157,11 +157,11 @@ class Launcher:
         self._inputs: dict[str, Origin] = {}
         self._copies: dict[str, TaskOrigin] = {}
         self._store = host.recorder.store
-        #: Tasks to log, by the first `log_done` after their end.
-        self._unlogged: list[Task] = []
+        #: Finished tasks waiting for `log_done`.
+        self._finished: list[Task] = []
         # A modelled capture defines its texts in the order in which tasks finish on all devices, and the truth needs
         # to know the previous task, which a finished task forgets.
-        self._logs_one_by_one = not host.is_live or truth is not None
+        self._when_done = self._finished.append if host.is_live and truth is None else self._log_one
         self._next_sample = 0
         #: Memory in use is sampled after this many ops; 0: by device time.
         self.sample_rate = 0
@@ -369,22 +369,17 @@ class Launcher:
         execution = run.executions[-1] if run.executions else None
         if self._store.tasks_on or self._truth is not None:
             execution_id = execution.execution_id if execution else NONE32
+            task.done = self._when_done
             task.note = launch.origin, launch.size_bytes, correlation_id, run.step_id, execution_id
-            if self._logs_one_by_one:
-                task.done = self._log_one
-            else:
-                self._unlogged.append(task)
         if execution is not None and not run.ahead:
             execution.tasks.append(task)
 
     def log_done(self) -> None:
         """Log the tasks that the device has finished: a run's tasks at once, which takes half the time."""
-        tasks = self._unlogged[:]
+        tasks = self._finished[:]
         if tasks:
-            self._unlogged[: len(tasks)] = [
-                task for task in tasks if task.end is None
-            ]  # the worker may append meanwhile
-            self._host.recorder.tasks(self._device, [task for task in tasks if task.end is not None])
+            del self._finished[: len(tasks)]  # another thread may append meanwhile
+            self._host.recorder.tasks(self._device, tasks)
 
     def _log_one(self, task: Task) -> None:
         self._host.recorder.tasks(self._device, [task])
