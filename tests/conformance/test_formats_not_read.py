@@ -53,7 +53,7 @@ from traceconv.pipeline.result import NothingUsable
         ("a.prof", marshal.dumps({("a.py", 1, "f"): ()}), "cProfile"),
         ("memray.bin", b'\x04"M\x18@@\xc0zA\x00\x00\xfa\x04memray\x00\r\x00', "memray"),
         ("flame.svg", b'<?xml version="1.0" standalone="no"?><!DOCTYPE svg PUBLIC "">', "flame graph in SVG"),
-        ("a.json.xz", b"\xfd7zXZ\x00" + bytes(50), "decompress it first"),
+        ("a.json.bz2", b"BZh91AY&SY" + bytes(50), "decompress it first"),
         ("a.zip", b"PK\x03\x04" + bytes(50), "extract it first"),
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
@@ -70,6 +70,21 @@ def test_other_files_that_look_like_traces(name: str, text: bytes, advice: str, 
             ingest([path], tmp_path / "trace.duckdb")
         assert "\n" not in str(error.value)
     assert not (tmp_path / "trace.duckdb").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "advice"),
+    [
+        ("a.pickle", pickle.dumps({"segments": [], "device_traces": [[]]}, 2), "_record_memory_history"),
+        ("kernel_details.csv", b"Name,Type\n", "ingest their folder"),
+        ("op_summary_0_1_1_20261128050000.csv", b"Op Name,OP Type\n", "ingest their folder"),
+        ("communication.json", b'{"step":{}}', "ingest their folder"),
+    ],
+)
+def test_what_to_do_about_a_file_that_lacks_the_rest(name: str, text: bytes, advice: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(text)
+    with pytest.raises(InputError, match=advice):
+        ingest([tmp_path / name], tmp_path / "trace.duckdb")
 
 
 def test_an_explicit_reader_reads_any_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import random
 import shutil
 import tempfile
@@ -125,6 +126,10 @@ class Capture(Target):
 _SQLITE = ("ascend_db", "nsys", "rocpd", "rpd")
 
 
+def _gzip(data: bytes) -> bytes:
+    return gzip.compress(data, 1, mtime=0)
+
+
 class Events(Target):
     """A trace file of one reader, read into events (`rows`: and on into rows). `own`: an export of ours."""
 
@@ -147,12 +152,12 @@ class Events(Target):
         name, data = super().input(rng)
         if self.reader in (*_SQLITE, "perfetto_proto") or rng.random() < 0.7:
             return name, data
-        packed = gzip.compress(data, 1, mtime=0) if rng.random() < 0.5 else zstandard.compress(data)
+        packed = rng.choice((_gzip, zstandard.compress, lzma.compress))(data)
         if rng.random() < 0.3:
-            packed += gzip.compress(data[:100], mtime=0) if rng.random() < 0.5 else zstandard.compress(data[:100])
+            packed += _gzip(data[:100]) if rng.random() < 0.5 else zstandard.compress(data[:100])
         if rng.random() < 0.5:
             packed = mutate.mutate(packed, rng, [packed], ())
-        return name + rng.choice((".gz", ".zst", "")), packed
+        return name + rng.choice((".gz", ".zst", ".xz", "")), packed
 
     def run(self, one: Input) -> None:
         path = self.work / one[0]

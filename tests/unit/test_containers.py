@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,39 @@ def test_a_truncated_file_keeps_everything_before_its_end(tmp_path: Path) -> Non
         assert found.startswith(expected.getvalue())
         assert TEXT.startswith(found)
         assert log
+
+
+def test_xz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that follow each other, padding, garbage, truncation, damage in one of them, and a bomb."""
+    packed = partial(lzma.compress, preset=0)
+    random.seed(7)
+    noise = json.dumps([random.random() for _ in range(48_000)]).encode()
+    parts = [noise, TEXT[:60_000], TEXT[60_000:]]
+    text, first = b"".join(parts), packed(noise)
+    whole = first + packed(parts[1]) + packed(parts[2])
+    assert read(whole + bytes(8), tmp_path) == (text, [])
+    assert head_of(tmp_path / "trace.json") == noise[: 1 << 16]
+    found, log = read(whole + b"garbage", tmp_path)
+    assert (found, len(log)) == (text, 1)
+    for size in (len(first) * 98 // 100, len(whole) - 5):
+        found, log = read(whole[:size], tmp_path)
+        assert text.startswith(found)
+        assert len(found) > 880_000
+        assert log == ["the xz data is truncated"]
+    for place in (len(first) // 2, len(first) - 40):
+        found, log = read(flipped(whole, 8 * place), tmp_path)
+        assert found[:400_000] == noise[:400_000]
+        assert found.endswith(parts[1] + parts[2])
+        assert len(log) == 1
+    monkeypatch.setattr("traceconv.formats.common.files.FREE_BYTES", 1 << 20)
+    found, log = read(packed(bytes(20 << 20)), tmp_path)
+    assert len(found) < 18 << 20
+    assert "--max-ratio" in log[0]
+    run, store = taken(packed(TEXT), tmp_path, "t.json.xz")
+    assert (run.record_count, list(run.log)) == (len(EVENTS), [])
+    with open_store(store, read_only=True) as connection:
+        answer = why(connection, store, "range", str((1 << 40) + 2000))
+    assert json.loads(answer.evidence[0].data) == EVENTS[2000]
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])

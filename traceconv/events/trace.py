@@ -380,7 +380,7 @@ class TraceSource(Protocol):
 
     @property
     def container(self) -> str:
-        """plain, gzip or zstd."""
+        """plain, gzip, zstd or xz."""
 
     @property
     def keys(self) -> Mapping[str, bytes]:

@@ -24,7 +24,7 @@ class SourceFile(NamedTuple):
     name       its path in the store
     path       its path on disk
     format     as in `source.format`
-    container  plain, gzip or zstd, or another encoding of the text
+    container  plain, gzip, zstd or xz, or another encoding of the text
     """
 
     source_id: int

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: From this confidence on, a format is certain; below it, the file may contain anything.
 SURE = 50
 #: Names of traces in JSON.
-TRACE_NAME = re.compile(r"\.(?:json|jsonl|pfw)(?:\.gz|\.zst)?$", re.IGNORECASE)
+TRACE_NAME = re.compile(r"\.(?:json|jsonl|pfw)(?:\.(?:gz|zst|xz))?$", re.IGNORECASE)
 
 #: The built-in formats, except a vendor's output folder, which is found by the names of its files.
 FORMATS = (

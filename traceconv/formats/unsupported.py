@@ -84,8 +84,7 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"FLR\x00"), "is a recording of Java's Flight Recorder, which is not supported"),
     (re.compile(rb"PAR1"), "is a Parquet file, which is not supported"),
     (re.compile(rb"PK\x03\x04"), "is a ZIP archive; extract it first"),
-    (re.compile(rb"\xfd7zXZ\x00"), "is compressed with xz; decompress it first (gzip and zstd are supported)"),
-    (re.compile(rb"BZh[1-9]1AY&SY"), "is compressed with bzip2; decompress it first (gzip and zstd are supported)"),
+    (re.compile(rb"BZh[1-9]1AY&SY"), "is compressed with bzip2; decompress it first (gzip, zstd and xz are supported)"),
     (re.compile(rb".{257}ustar", re.DOTALL), "is a tar archive; extract it first"),
     (re.compile(rb".{8}DUCK", re.DOTALL), "is not a trace but a DuckDB file; name a store with --db"),
 )
@@ -105,6 +104,14 @@ _BY_NAME = (
         re.compile(r"\.slice_\d+(?:\.done)?$"),
         "is raw data of an Ascend NPU, which is not supported; export it with msprof --export=on --output=PROF_…, and "
         "ingest that folder again",
+    ),
+    (
+        re.compile(
+            r"^(?:(?:kernel|operator)_details|(?:op|task|api|communication)_(?:summary|time|statistic)|l2_cache|fusion_op|"
+            r"(?:memory_record|operator_memory|npu(?:_module)?_mem|step_trace(?:_time)?)|communication(?:_matrix)?|"
+            r"profiler_info)(?:_[0-9a-z_]+)?\.(?:csv|json)$"
+        ),
+        "is one of the files that torch_npu or msprof write for a recording; ingest their folder",
     ),
     (re.compile(r"\.etl$"), "is a recording of Event Tracing for Windows, which is not supported"),
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from traceconv.base.diagnostics import Severity
 from traceconv.base.errors import DataLossError, InputError, UsageError, option, printable
+from traceconv.formats.common.files import COMPRESSED
 from traceconv.formats.common.identity import Naming, RunNames, names_of, rank_pattern
 from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Starting a process takes as long as reading this much text; a file takes as long as this much more.
 _JOB_BYTES, _FILE_BYTES = 32 << 20, 1 << 19
-_COMPRESSED, _TIMES_COMPRESSED = (".gz", ".zst"), 8
+_TIMES_COMPRESSED = 8
 #: More processes would only wait for the store.
 _MOST_JOBS = 8
 
@@ -200,7 +201,7 @@ def _import_lakes(
 def job_count_for(recordings: Sequence[Recording]) -> int:
     """Return how many processes read, by default: one per core, if that many have enough to do."""
     sizes = [
-        recording.size_bytes * (_TIMES_COMPRESSED if recording.path.suffix in _COMPRESSED else 1) + _FILE_BYTES
+        recording.size_bytes * (_TIMES_COMPRESSED if recording.path.suffix in COMPRESSED else 1) + _FILE_BYTES
         for recording in recordings
     ]
     worth = sum(sizes) // _JOB_BYTES

@@ -78,7 +78,7 @@ class FileReader:
 
     @property
     def container(self) -> str:
-        """plain, gzip or zstd."""
+        """plain, gzip, zstd or xz."""
         return self._source.container
 
 

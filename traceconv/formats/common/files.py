@@ -1,4 +1,4 @@
-"""Read a file or standard input as chunks of text, decompressed (gzip, zstd) and in UTF-8."""
+"""Read a file or standard input as chunks of text, decompressed (gzip, zstd, xz) and in UTF-8."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from traceconv.base.deflate import Damaged, GzipMembers, crc32
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable, reason_of
+from traceconv.base.xz_streams import MAGIC as _XZ
+from traceconv.base.xz_streams import XzStreams
 from traceconv.base.zstd_frames import MAGIC as _ZSTD
 from traceconv.base.zstd_frames import ZstdFrames
 from traceconv.formats.common.limits import FREE_BYTES, Limits
@@ -40,7 +42,14 @@ _ENCODINGS = (
     ("utf-16-be", re.compile(rb"\xfe\xff|(?:\0[ \t\r\n])*\0[\[{]\0[^\0]")),
 )
 
-_DECOMPRESSORS: dict[str, type[GzipMembers] | type[ZstdFrames]] = {"gzip": GzipMembers, "zstd": ZstdFrames}
+Decompressor: TypeAlias = "GzipMembers | ZstdFrames | XzStreams"
+_DECOMPRESSORS: dict[str, Callable[[], Decompressor]] = {
+    "gzip": GzipMembers,
+    "zstd": ZstdFrames,
+    "xz": XzStreams,
+}
+#: Suffixes of names, and how such files are compressed.
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".xz": "xz"}
 
 
 def encoding_of(head: bytes) -> str:
@@ -49,9 +58,11 @@ def encoding_of(head: bytes) -> str:
 
 
 def container_of(head: bytes) -> str:
-    """Return gzip, zstd or plain, by the first bytes of a file."""
+    """Return gzip, zstd, xz or plain, by the first bytes of a file."""
     if head.startswith(_GZIP):
         return "gzip"
+    if head.startswith(_XZ):
+        return "xz"
     return "zstd" if head.startswith(_ZSTD) or _SKIPPABLE.match(head) else "plain"
 
 
@@ -164,7 +175,7 @@ class TextSource:
                 yield shown.encode()
 
     def _check_suffix(self) -> None:
-        suffix = {".gz": "gzip", ".zst": "zstd"}.get(self.path.suffix, "plain")
+        suffix = COMPRESSED.get(self.path.suffix, "plain")
         if suffix != self.container and self.path != STDIN:
             message = f"the file name implies {suffix}, the content is {self.container}"
             self.log.add(Code.UNEXPECTED_CONTAINER, message, source_id=1, byte_offset=0)
@@ -179,7 +190,7 @@ class TextSource:
     def _lost(self, message: str) -> None:
         self.log.add(Code.BAD_CONTAINER, message, source_id=1, byte_offset=self._text_bytes)
 
-    def _decompressed(self, raw: Iterator[bytes], stream: GzipMembers | ZstdFrames) -> Iterator[bytes]:
+    def _decompressed(self, raw: Iterator[bytes], stream: Decompressor) -> Iterator[bytes]:
         damaged, is_searching = 0, False
         for data in _pieces(raw):
             rest = data

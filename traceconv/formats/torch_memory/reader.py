@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code
+from traceconv.base.errors import InputError, printable
 from traceconv.base.integers import LARGEST
 from traceconv.events.trace import EventColumns, TraceBatch
 from traceconv.formats.common.columns import json_objects
@@ -77,6 +78,11 @@ class TorchMemoryReader(FileReader):
         counts = {str(number): device.entry_count for number, device in sorted(self._devices.items())}
         self.keys["device_traces"] = msgspec.json.encode(counts)
         if is_complete:
+            if not self.found_events:
+                raise InputError(
+                    f"{printable(str(self._path))} is a memory snapshot of PyTorch without any memory or history; "
+                    "call torch.cuda.memory._record_memory_history() before the part to record"
+                )
             yield from self._before()
         self._report(is_complete=is_complete)
 

@@ -22,12 +22,12 @@ from pathlib import Path
 from traceconv.base.errors import InputError
 from traceconv.formats.common.folder_walk import walk
 
-_TIMELINE = re.compile(r"(?:trace_view|msprof(?:_slice_\d+)?(?:_\d+)*)\.json(?:\.gz|\.zst)?", re.IGNORECASE)
-_PART = re.compile(r"(?:task_time|hccl|step_trace)(?:_\d+)+\.json(?:\.gz|\.zst)?", re.IGNORECASE)
+_TIMELINE = re.compile(r"(?:trace_view|msprof(?:_slice_\d+)?(?:_\d+)*)\.json(?:\.(?:gz|zst|xz))?", re.IGNORECASE)
+_PART = re.compile(r"(?:task_time|hccl|step_trace)(?:_\d+)+\.json(?:\.(?:gz|zst|xz))?", re.IGNORECASE)
 _FACTS = re.compile(r"(?:profiler_info(?:_\d+)?\.json|profiler_metadata\.json|info\.json(?:\.\d+)?)", re.IGNORECASE)
 _DATABASE = re.compile(r"(?:ascend_(?:pytorch|mindspore)_profiler(?:_\d+)?|msprof_\d+)\.db", re.IGNORECASE)
 _COMMUNICATION = re.compile(r"communication\.json", re.IGNORECASE)
-_OTHER = re.compile(r".+\.(?:csv|json|json\.gz|json\.zst|db|xlsx)", re.IGNORECASE)
+_OTHER = re.compile(r".+\.(?:csv|json|json\.(?:gz|zst|xz)|db|xlsx)", re.IGNORECASE)
 _EXPORT_TIME = re.compile(r"_(\d{14})\.")
 _SLICE = re.compile(r"_slice_(\d{1,9})(?=[_.])", re.IGNORECASE)
 _OUTPUT = "ASCEND_PROFILER_OUTPUT"
