@@ -55,7 +55,7 @@ EVENTS = st.lists(
 
 
 @settings(
-    max_examples=3,
+    max_examples=2,
     suppress_health_check=[HealthCheck.too_slow],
     deadline=None,
     phases=[Phase.explicit, Phase.generate],

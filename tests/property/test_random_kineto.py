@@ -138,7 +138,7 @@ def check(path: Path, trace: Trace) -> None:
 
 @pytest.mark.parametrize("first", [0, pytest.param(100, marks=pytest.mark.long)])
 def test_reports_of_random_traces(first: int, tmp_path: Path) -> None:
-    for seed in range(first, first + (100 if first else 15)):
+    for seed in range(first, first + (100 if first else 8)):
         draw = random.Random(seed)
         trace = Trace(draw, draw.choice([1, 500, 1000]))
         start = trace.time(0, 1000) + draw.choice(STARTS) // 1000 * 1000

@@ -423,7 +423,7 @@ def test_a_window_since_the_start_of_a_run_is_that_of_the_store(tmp_path: Path, 
     db, lake = tmp_path / "s.duckdb", tmp_path / "lake"
     traces = [str(samples / name) for name in ("mini_resnet", "mini_transformer", "pytorch")]
     command("ingest", *traces, "--db", db)
-    command("lake", "ingest", *traces, "--into", lake)
+    command("export", "parquet", "--db", db, "-o", lake)
     for number, rows in ((1, 0), (3, 1)):
         window = ["--run", str(number), "--from", "10ms", "--to", "50ms", "--format", "csv"]
         expected = command("report", "breakdown", "--db", db, *window).out

@@ -243,7 +243,7 @@ ORDER BY ALL"""
     ]
     events = [*rank(1000, 1, {1: 10, 2: 20, 3: 55}, 50), *({**event, "pid": 1000} for event in host)]
     chance = random.Random(3)
-    for number in range(6):
+    for number in range(3):
         found = []
         for tid in (7, 8):
             (folder := tmp_path / f"{number}_{tid}").mkdir()
