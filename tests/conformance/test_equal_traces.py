@@ -22,6 +22,8 @@ from traceconv.store.documented_sql import SqlColumn
 Event = dict[str, Any]
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces/pytorch/resnet18.pt.trace.json.gz"
 TORCH = SHARED / "real" / "torch"
+#: Columns with the name of the file, or when it was recorded. `position` is an order of rows with equal times.
+OF_THE_RUN = {"run_summary": ("note",), "trend": ("label", "recorded")}
 #: Times are later by this.
 LATER_US = Decimal("123456789.001")
 #: Categories of events on threads of the host.
@@ -118,8 +120,7 @@ def test_reports_of_equal_traces(path: Path, tmp_path: Path) -> None:
     with traceconv.open_store(db=tmp_path / "s.duckdb") as store:
         for name, report in reports().items():
             columns = [c for c in report.columns if c.unit != "id" or c.name in ("device_id", "stream_id", "step_id")]
-            # The name of the file, and the order of rows with equal times.
-            columns = [c for c in columns if (name, c.name) != ("run_summary", "note") and c.name != "position"]
+            columns = [c for c in columns if c.name not in OF_THE_RUN.get(name, ()) and c.name != "position"]
             rows: dict[str, Counter[str]] = {change: Counter() for change in CHANGES}
             for run in range(1, len(CHANGES) + 1) if report.compares_runs else ("all",):
                 for row in store.report(name, run=run):
