@@ -17,6 +17,9 @@ from duckdb_versions import runnable_shell
 from stores import query
 
 from traceconv.reports.catalog import reports
+from traceconv.reports.statements import report_statements
+from traceconv.store.database import open_own_file
+from traceconv.store.statements import definition_statements
 
 
 @pytest.fixture(params=["oldest", "newest"])
@@ -26,7 +29,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(make_store: Callable[..., Path]) -> Path:
-    return make_store(
+    path = make_store(
         op=[{"op_id": 1, "op_type": "Conv2D", "name": "conv", "model_id": 1, "input_bytes": 2}],
         device=[{"core_clock_hz": 10**9, "ai_core_count": 4, "ai_vector_core_count": 4}],
         task=[
@@ -40,6 +43,9 @@ def store(make_store: Callable[..., Path]) -> Path:
         api=[{"id": 9, "level": "acl", "name": "x", "dur_ns": 3}, {"id": 10, "level": "acl", "name": "x", "dur_ns": 8}],
         range=[{"id": 20, "name": "r", "args": '{"k": 1}'}],
     )
+    with open_own_file(path) as connection:
+        connection.execute(";\n".join([*definition_statements(), *report_statements()]))  # with comments
+    return path
 
 
 def ask(shell: Path, store: Path, sql: str) -> list[list[str]]:

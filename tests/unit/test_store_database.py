@@ -36,8 +36,10 @@ def test_default_path_is_the_variable_or_a_file_here(monkeypatch: pytest.MonkeyP
     assert default_store_path() == Path("/some/where.duckdb")
 
 
-def test_a_new_store_has_every_table_and_view_with_comments(make_store: MakeStore) -> None:
-    with open_store(make_store()) as connection:
+def test_a_new_store_has_every_table_and_view_with_comments(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('[{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]')
+    ingest([tmp_path / "t.json"], tmp_path / "s.duckdb")
+    with open_store(tmp_path / "s.duckdb") as connection:
         for schema in tables().values():
             described = connection.execute(f'DESCRIBE "{schema.name}"').fetchall()
             assert [row[:2] for row in described] == [(c.name, sql_type(c)) for c in schema.columns]
