@@ -25,6 +25,7 @@ from traceconv.base.errors import (
     StoreMigrated,
     TraceconvError,
     UsageError,
+    suggestion,
 )
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ if not TYPE_CHECKING:  # type checkers would take any name as one of the package
 
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
-            raise AttributeError(f"module 'traceconv' has no attribute '{name}'")
+            near = "" if name.startswith("_") else suggestion(name, __all__)
+            raise AttributeError(f"module 'traceconv' has no attribute '{name}'.{near}")
         from importlib import import_module
 
         if name in _PROFILED and os.environ.get("TRACECONV_OUTPUT"):

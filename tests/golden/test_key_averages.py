@@ -58,7 +58,7 @@ def test_calls_total_and_self_time(store: duckdb.DuckDBPyConnection, averages: d
     ).fetchall()
     found = {name: numbers for name, *numbers in rows}
     wanted = {name: numbers for name, *numbers in averages["rows"]}
-    assert found.keys() - wanted.keys() == {"PyTorch Profiler (0)"}
+    assert found.keys() <= wanted.keys()
     assert {name for name in wanted if found[name] != wanted[name]} == MERGED
     # Self time is not affected by merging.
     assert {name: found[name][2] for name in MERGED} == {name: wanted[name][2] for name in MERGED}

@@ -54,8 +54,8 @@ def test_lines_of_a_run(make_store: MakeStore) -> None:
         ("kernel", "ncclKernel_AllReduce", 100, 40.0, 1, None, "communication"),
         ("kernel", "volta_sgemm_64x64_nt", 100, 40.0, 1, None, "gemm"),
         ("kernel", "my_kernel", 50, 20.0, 1, None, "unknown"),
-        ("operator", "aten::mm", 30, 75.0, 1, None, None),
-        ("operator", "aten::add", 10, 25.0, 1, None, None),
+        ("host op", "aten::mm", 30, 75.0, 1, None, None),
+        ("host op", "aten::add", 10, 25.0, 1, None, None),
         ("memory", "peak used on device 0", 500, None, None, 512, None),
         ("losses", "truncated", None, None, 4, 75, "data_loss"),
         ("losses", "incomplete", None, None, None, None, "the recording did not finish, or was not read completely"),
@@ -103,7 +103,7 @@ def test_ranges_of_a_run_without_tasks_and_operators(make_store: MakeStore) -> N
         (1, "range", "Source", 60, 60.0, 2),
         (1, "range", "Frontend", 30, 30.0, 1),
         (1, "range", "-", 10, 10.0, 1),
-        (2, "operator", "aten::mm", 40, 100.0, 1),
+        (2, "host op", "aten::mm", 40, 100.0, 1),
     ]
 
 

@@ -235,6 +235,10 @@ def test_ranks_are_compared_in_steps_with_one_number_in_their_order(make_store: 
     store = make_store(run=runs, step=steps, task=tasks)
     rows = ask(store, "SELECT rank, step_id, work_ns, late_ns, is_last FROM stragglers")
     assert rows == [(1, 1, 30, 0, False), (1, 2, 50, 30, True), (2, 1, 40, 10, True), (2, 2, 20, 0, False)]
+    columns = "rank, step_count, last_count, late_ns, late_in, max_late_ns, max_late_iteration"
+    assert ask(store, f"SELECT {columns}, host_late_ns, compute_late_ns FROM late_ranks") == [
+        (1, 2, 1, 30, "compute", 30, 4, 0, 30), (2, 2, 1, 10, "compute", 10, 4, 0, 10),
+    ]  # fmt: skip
 
 
 def span(id_: int, name: str, dur_ns: int | None, self_ns: int | None, **more: object) -> dict[str, object]:
@@ -251,14 +255,18 @@ def test_ranges_of_one_name_are_summed_with_and_without_children(make_store: Mak
             span(4, "aten::linear", None, None),
             span(5, "aten::linear", 9, 9, category="user_annotation", kind="annotation", step_id=1),
             span(6, "late", None, None, run_id=2),
-        ]
+            span(7, "aten::linear", 8, 8, category="gpu_user_annotation", kind="annotation", track_id=7),
+            span(8, "PyTorch Profiler (0)", 900, 900, kind="summary"),
+        ],
+        track=[{"track_id": 7, "kind": "stream"}],
     )
     assert ask(store, "FROM range_statistic") == [
-        # run, kind, category, name, count, unfinished, total, self, min, avg, max
-        (1, "host_op", "cpu_op", "aten::linear", 2, 1, 151, 81, 51, Decimal("75.500"), 100),
-        (1, "host_op", "cpu_op", "aten::addmm", 1, 0, 70, 70, 70, Decimal("70.000"), 70),
-        (1, "annotation", "user_annotation", "aten::linear", 1, 0, 9, 9, 9, Decimal("9.000"), 9),
-        (2, "host_op", "cpu_op", "late", 0, 1, 0, 0, None, None, None),
+        # run, kind, category, name, count, unfinished, total, self, min, avg, max, place
+        (1, "host_op", "cpu_op", "aten::linear", 2, 1, 151, 81, 51, Decimal("75.500"), 100, "host"),
+        (1, "host_op", "cpu_op", "aten::addmm", 1, 0, 70, 70, 70, Decimal("70.000"), 70, "host"),
+        (1, "annotation", "user_annotation", "aten::linear", 1, 0, 9, 9, 9, Decimal("9.000"), 9, "host"),
+        (1, "annotation", "gpu_user_annotation", "aten::linear", 1, 0, 8, 8, 8, Decimal("8.000"), 8, "device"),
+        (2, "host_op", "cpu_op", "late", 0, 1, 0, 0, None, None, None, "host"),
     ]
     assert ask(store, "SELECT kind, self_ns FROM range_statistic(step := 1)") == [("annotation", 9)]
     assert ask(store, "SELECT name FROM range_statistic(run := 2)") == [("late",)]

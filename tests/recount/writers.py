@@ -81,7 +81,9 @@ def ascend(one: Slice) -> Row:
         if re.fullmatch("Group .*|(.* )?Communication( .*)?", thread):
             return Row("task", "collective")
         if thread.startswith("Plane "):  # parts of a collective that is a task on a stream of Ascend Hardware
-            return _ANNOTATION
+            return Row("range", "summary")
+    if process == "Overlap Analysis":
+        return Row("range", "summary")
     if process == "CANN":
         # LAYER@CALL: msprof's tables have only the call, and the layer of args.
         layer, at, call = name.partition("@")

@@ -168,7 +168,7 @@ def test_names_of_a_trace_are_escaped_wherever_they_are_shown(tmp_path: Path) ->
         assert not any(tag in shown for tag in ("<img", "<b>", "<i>", "<u>"))
         assert "\x1b" not in shown + repr(result)
     # Long names are shortened, different ones differently; hover shows all of each.
-    assert len({line.split("  ")[1] for line in repr(rows).splitlines()[2:]}) == 2
+    assert len({line.split("  ")[2] for line in repr(rows).splitlines()[2:]}) == 2
     assert max(map(len, repr(rows).splitlines())) < 150
     assert rows._repr_html_().count("a" * 100) == 2
     store.close()

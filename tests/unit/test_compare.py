@@ -236,6 +236,26 @@ def test_kernels_of_a_region_pair_one_by_one() -> None:
     assert paired(base, base[1:])[-1] == (["triton_0"], [], None)
 
 
+def test_compiled_and_eager_runs_are_compared(make_store: MakeStore, command: Command) -> None:
+    eager = [
+        op("sgemm", "aten::linear>aten::addmm", shapes="8,4"), op("relu", "aten::relu"), op("add", "aten::add"),
+        op("sgemm", "aten::linear>aten::addmm", shapes="8,2"),
+    ]  # fmt: skip
+    region = "Torch-Compiled Region: 0/0>CompiledFunction>"
+    compiled = [
+        op("sgemm", f"{region}aten::addmm", shapes="8,4"),
+        op("triton_poi_fused_add_relu_0", f"{region}triton_poi_fused_add_relu_0"),
+        op("sgemm", f"{region}aten::addmm", shapes="8,2"),
+    ]
+    assert paired(eager, compiled) == [
+        (["sgemm"], ["sgemm"], "operator"), (["sgemm"], ["sgemm"], "operator"),
+        (["relu", "add"], ["triton_poi_fused_add_relu_0"], "sequence"),
+    ]  # fmt: skip
+    ops = {"relu_a": [100] * 4}, {"triton_poi_fused_relu_0": [90] * 4}
+    store = both(make_store, *(model(run, one) for run, one in enumerate(ops, 1)))
+    assert "vanished" in command("compare", "1", "2", "--db", store).out
+
+
 @pytest.mark.parametrize("path", ["", "aten::to>aten::copy_"])
 def test_copies_of_different_directions_do_not_pair(path: str) -> None:
     base = [op("a", path), *(op(name, path, "copy") for name in ("Memcpy HtoD (Pageable -> Device)", "Memcpy DtoD"))]
@@ -506,12 +526,12 @@ def test_the_page_shows_how_the_changes_add_up(make_store: MakeStore, tmp_path: 
     assert "<script>x" not in text
     assert "<img" not in text
     assert '<section class="losses">' in text
-    shapes = re.findall(r'<rect class="(c\d)" x="([\d.]+)" .*?width="([\d.]+)" .*?&#10;(\S+ \S+)</title>', text)
+    shapes = re.findall(r'<rect class="(c\d)" x="([\d.]+)%" .*?width="([\d.]+)%" .*?&#10;(\S+ \S+)</title>', text)
     assert len(shapes) == 1 + 15 + 1 + 1 + 1  # base, ops, 6 other ops, idle, new
     assert [amount for *_, amount in shapes[-3:]] == ["+150 ns", "+50 ns", "3.080 µs"]
     for before, after in pairwise(shapes[:-1]):
         end = float(before[1]) + (0 if before[0] == "c5" else float(before[2]))
-        assert end == pytest.approx(float(after[1]) + (float(after[2]) if after[0] == "c5" else 0), abs=1)
+        assert end == pytest.approx(float(after[1]) + (float(after[2]) if after[0] == "c5" else 0), abs=1e-4)
     assert text.count("<tr>") == 1 + 21
     assert run_command([*command[:-2], "--top", "4"]) == 0
     assert "17 more ops with smaller changes" in output.read_text("utf-8")

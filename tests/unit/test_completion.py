@@ -26,6 +26,8 @@ CASES = [
     ("report op-statistic --filter op_type_", {"op_type_source="}),
     ("report op-statistic --format m", {"markdown", "msprof-csv"}),
     ("report op-statistic --db s.duckdb --run ba", {"base"}),
+    ("report op-statistic --db s.duckdb --run a", {"all"}),
+    ("advise --db s.duckdb --run b", {"base"}),
     ("report op-statistic --db s.duckdb --rank ", {"0"}),
     ("ingest --reader ns", {"nsys"}),
     ("schema task", {"task", "task_memory", "task_module", "task_operator", "task_pmu", "task_queue", "task_time"}),

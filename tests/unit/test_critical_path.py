@@ -76,6 +76,30 @@ def test_the_path_goes_from_launch_to_kernels_to_the_call_that_waits(two_kernels
         assert store.query(rows).fetchall() == parts(path)
 
 
+def test_a_backward_pass_is_on_the_thread_that_works(make_store: MakeStore) -> None:
+    """The thread that calls it has no slice of its own meanwhile, or only one without slices inside."""
+    forward, backward = call(2, "aten::mm", 10, 30, depth=1, parent_id=1), {"track_id": 2, "kind": "host_op"}
+    store = make_store(
+        track=[*TRACKS, {"track_id": 2, "kind": "thread"}],
+        range=[
+            call(1, "step", 0, 300), forward, call(3, "zero_grad", 250, 30, depth=1, parent_id=1),
+            call(4, "MmBackward0", 60, 80, **backward), call(5, "AccumulateGrad", 150, 70, **backward),
+        ],
+        api=[
+            call(6, "Launch", 15, 10, depth=2, parent_id=2),
+            call(7, "Launch", 65, 10, depth=1, parent_id=4, track_id=2),
+        ],
+        task=[task(11, 30, 5, submit_ns=15, api_id=6, step_id=5), task(12, 80, 5, submit_ns=65, api_id=7, step_id=5)],
+        step=[{"step_id": 5, "start_ns": 0, "end_ns": 300}],
+    )  # fmt: skip
+    with traceconv.open_store(store) as opened:
+        assert [(kind, start, dur) for kind, _, start, dur, _ in parts(opened.critical_path())] == [
+            ("host", 0, 10), ("host", 10, 5), ("host", 15, 10), ("host", 25, 15), ("thread", 40, 20), ("host", 60, 5),
+            ("host", 65, 10), ("host", 75, 65), ("gap", 140, 10), ("host", 150, 70), ("thread", 220, 30),
+            ("host", 250, 30), ("host", 280, 20),
+        ]  # fmt: skip
+
+
 def test_names_with_equal_hashes(make_store: MakeStore) -> None:
     """DuckDB's hash has no key: a file can have two such names."""
     names = ["aten::conv2d", "h+YVV:TNedq:"]

@@ -153,7 +153,7 @@ def test_operators_that_occur_equally_often_are_in_order_of_name(tmp_path: Path)
     events = [operator | {"name": name, "ts": 10 * number} for number, name in enumerate(names)]
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [kernel(0), *events]}))
-    found = [row["item"] for row in sample(path, "summary") if row["section"] == "operator"]
+    found = [row["item"] for row in sample(path, "summary") if row["section"] == "host op"]
     assert found == sorted(names)[:5]
 
 

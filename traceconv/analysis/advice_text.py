@@ -120,7 +120,8 @@ def _heading(advice: Advice) -> Iterator[str]:
     devices = ", ".join(
         f"device {'-' if device is None else device}: {human_duration(ns)}" for device, ns in advice.devices.items()
     )
-    yield f"run {advice.run_id} ({shortened(advice.label, 40)}), {len(advice.findings)} findings"
+    count = len(advice.findings)
+    yield f"run {advice.run_id} ({shortened(advice.label, 40)}), {count} finding{'s' if count != 1 else ''}"
     yield devices or "no device has tasks with start times, and all rules are about devices"
 
 

@@ -28,6 +28,8 @@ from traceconv.reports.window import Window
 VERSION = 1
 #: Less of the time of both runs in paired ops: another program.
 _LEAST_COMMON = 0.5
+#: Kernels and operators of a graph that torch.compile made. Its fused kernels pair with no operator of an eager run.
+_COMPILED = re.compile(r"triton_[a-z]+_fused_|^CompiledF(unction|xGraph)|^Torch-Compiled Region")
 #: Steps of one run are slower than those of another if these quantiles are: nine tenths against nine tenths.
 _FAST, _SLOW = 0.1, 0.9
 #: Median step, in undisturbed steps, up to which the limit isn't raised: of a host, and of devices that wait for one.
@@ -311,8 +313,12 @@ def _strangers(one: StepTimes, other: StepTimes, pairs: Sequence[Pair]) -> Itera
     shares = [ns / total for ns, total in zip(common, totals, strict=True) if total]
     if len(shares) < 2:
         yield "no task ran inside the steps of a run"
-    elif min(shares) < _LEAST_COMMON:
+    elif min(shares) < _LEAST_COMMON and _is_compiled(one) == _is_compiled(other):
         yield f"other program (only {100 * min(shares):.0f} % of the op time is in ops of both runs)"
+
+
+def _is_compiled(times: StepTimes) -> bool:
+    return any(_COMPILED.search(name) for op in times.ops for name in (op.name or "", *op.path))
 
 
 def _total(times: StepTimes, unit: Unit) -> int:

@@ -10,7 +10,7 @@ from traceconv.analysis.comparison_text import heading, op_labels, ops_table, si
 from traceconv.reports.html_document import end, filter_field, head, text
 from traceconv.reports.render import Table, aligned_headings, human_rows
 from traceconv.reports.result import html_table
-from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit
+from traceconv.reports.svg import chart, decimal, label, line, percent, rect, ticks, time_unit
 from traceconv.reports.values import human_duration
 
 #: Ops with a bar of their own.
@@ -19,11 +19,11 @@ _BARS = 15
 SHOWN_OPS = 200
 
 # In tenths of a pixel.
-_LEFT, _PLOT, _RIGHT = 3_200, 7_000, 1_600
-_ROW, _BAR = 220, 150
-_WIDTH = _LEFT + _PLOT + _RIGHT
+_ROW, _BAR, _AXIS = 220, 150, 200
+#: Part of the width for bars, in percent: the rest is for the last one's amount.
+_PLOT = 80
 #: Columns of the table that come first; those without values are left out.
-_FIRST = ("name", "op_type", "status", "base_ns", "new_ns", "change_ns", "change_percent", "low_ns", "high_ns")
+_FIRST = ("name", "status", "base_ns", "new_ns", "change_ns", "change_percent", "low_ns", "high_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +79,26 @@ def _waterfall(bars: Sequence[_Bar], unit: str) -> str:
     if first_ns > 0:  # Changes of some percent would be too small to see from 0 on.
         first_ns = first_ns - (last_ns - first_ns) // 4 if first_ns * 2 > last_ns else 0
 
-    def across(ns: int) -> int:
-        return _LEFT + (max(ns, first_ns) - first_ns) * _PLOT // (last_ns - first_ns)
+    def across(ns: int) -> str:
+        return percent((max(ns, first_ns) - first_ns) * _PLOT, (last_ns - first_ns) * 100)
 
-    height = len(bars) * _ROW
-    drawn = []
     scale, unit_name = time_unit(last_ns)
-    for tick in ticks(first_ns, last_ns, 6):
-        drawn.append(line(across(tick), 0, across(tick), height, "t"))
-        drawn.append(label(across(tick), height + 140, f"{decimal(tick, scale)} {unit_name}", "m", anchor="middle"))
-    for row, bar in enumerate(bars):
-        top = row * _ROW
-        x, far = sorted((across(bar.start_ns), across(bar.end_ns)))
-        drawn.append(label(_LEFT - 80, top + 115, text(bar.name), anchor="end"))
-        drawn.append(rect(x, top, max(far - x, 10), _BAR, bar.css, f"{text(bar.name)}&#10;{bar.amount}"))
+    marks = [(across(tick), f"{decimal(tick, scale)} {unit_name}") for tick in ticks(first_ns, last_ns, 5)]
+    grid = "".join(line(x, 0, x, _ROW, "t") for x, _ in marks)
+    rows = []
+    for bar in bars:
+        low_ns, high_ns = sorted((max(bar.start_ns, first_ns), max(bar.end_ns, first_ns)))
+        width = percent((high_ns - low_ns) * _PLOT, (last_ns - first_ns) * 100)
+        drawn = [grid, rect(across(low_ns), 0, width, _BAR, bar.css, f"{text(bar.name)}&#10;{bar.amount}")]
         if bar.interval_ns is not None:
-            low, high = map(across, bar.interval_ns)
-            drawn.append(line(low, top + _BAR // 2, high, top + _BAR // 2, "w"))
-            far = max(far, high)
-        drawn.append(label(far + 50, top + 115, bar.amount))
-    size = f'viewBox="0 0 {_WIDTH // TENTHS} {(height + 200) // TENTHS}"'
+            ends = [across(ns) for ns in bar.interval_ns]
+            drawn.append(line(ends[0], _BAR // 2, ends[1], _BAR // 2, "w"))
+            high_ns = max(high_ns, *bar.interval_ns)
+        drawn.append(label(across(high_ns), 115, f"&#160;{bar.amount}"))
+        rows.append((text(bar.name), "".join(drawn), _ROW))
+    rows.append(("", "".join(label(x, 140, name, "m", anchor="middle") for x, name in marks), _AXIS))
     note = "" if first_ns <= 0 else "<p><small>The axis doesn't start at 0.</small></p>"
-    return f'<svg {size} role="img" aria-label="Changes of the {unit}">{"".join(drawn)}</svg>{note}'
+    return f"{chart(rows, f'Changes of the {unit}')}{note}"
 
 
 def _ops(comparison: Comparison, top: int) -> str:

@@ -35,6 +35,9 @@ def path_lines(path: CriticalPath, top: int = SHOWN_OPS) -> Iterator[str]:
     """Yield the time of each kind and of the ops with the most time, in at most 80 columns."""
     total_ns = sum(step.dur_ns for step in path.steps)
     yield f"critical path of {_described(path.steps)}: {human_duration(total_ns)}"
+    covered_ns = _covered_ns(path.steps)
+    if covered_ns < total_ns:
+        yield f"steps overlap, and time in several counts for each: together they take {human_duration(covered_ns)}"
     if path.inferred_ns:
         yield f"{human_duration(path.inferred_ns)} of it follow from inferred dependencies"
     yield ""
@@ -147,6 +150,17 @@ def _described(steps: Sequence[Step]) -> str:
     if steps[0].step_id is None:
         return "a window of the run" if steps[0].is_window else "the run"
     return f"{len(steps):,} steps" if len(steps) > 1 else f"step {steps[0].step_id}"
+
+
+def _covered_ns(steps: Sequence[Step]) -> int:
+    """Return the time in any of the steps."""
+    covered_ns, end_ns = 0, None
+    for step in sorted(steps, key=lambda step: step.start_ns):
+        start_ns = step.start_ns if end_ns is None else max(step.start_ns, end_ns)
+        if step.end_ns > start_ns:
+            covered_ns += step.end_ns - start_ns
+            end_ns = step.end_ns
+    return covered_ns
 
 
 def _changes(change: Change) -> Iterator[str]:

@@ -135,6 +135,7 @@ class _Builder:
         self.add(calls, tasks, LAUNCH)
         self._copies(calls, tasks)
         self._flows()
+        self._backward_passes()
         self._pipeline()
         self._events()
         self._collectives()
@@ -175,6 +176,25 @@ class _Builder:
             joined = (last > begins) & self.vertices.is_end[last] & self.is_top[self.vertices.slices[last]]
             self.add_vertices(last[joined], after[joined], JOIN)
             self.vertices.kinds[after[joined]] = IDLE
+
+    def _backward_passes(self) -> None:
+        """PyTorch's thread for backward passes works while the thread that called it waits, which no flow says."""
+        lines = self.lines[: self.hosts]
+        backward = np.unique(lines[self.host["role"] == 4])
+        launching = np.unique(lines[self.calls[(self.calls >= 0) & (self.calls < self.hosts)]])
+        is_end, slices = self.vertices.is_end, self.vertices.slices
+        for line, caller in product(backward.tolist(), np.setdiff1d(launching, backward).tolist()):
+            own, other = (np.flatnonzero(self._threads == one) for one in (line, caller))
+            # The vertices of a pass are between two that follow one another on the caller's thread.
+            before = np.searchsorted(other, own)
+            first = np.flatnonzero(np.diff(before, prepend=-1))
+            last = np.append(first[1:], len(own)) - 1
+            inside = (before[first] > 0) & (before[first] < len(other))
+            first, last, after = own[first[inside]], own[last[inside]], before[first[inside]]
+            complete = ~is_end[first] & is_end[last] & self.is_top[slices[first]] & self.is_top[slices[last]]
+            first, last, after = first[complete], last[complete], after[complete]
+            self.add_vertices(other[after - 1], first, JOIN)
+            self.add_vertices(last, other[after], JOIN)
 
     @cached_property
     def _threads(self) -> Int64:

@@ -119,6 +119,7 @@ _RULES = (
     _Rule("operator", _operator("family", "inner", "shapes")),
     _Rule("operator", _operator("family", "inner")),
     _Rule("operator", _operator("family"), joins=True),
+    _Rule("operator", _operator("inner", "shapes")),  # in a compiled graph, the operators around it are others
     _Rule("name", _name("name")),
     _Rule("sequence", _name("shapes", "type"), at_place=True),
     _Rule("sequence", _name("type"), at_place=True),

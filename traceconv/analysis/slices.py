@@ -53,7 +53,8 @@ FROM (
   WHERE {{window}}
   UNION ALL
   SELECT t.id, t.depth, t.track_id, t.start_ns, t.start_ns + t.dur_ns, coalesce(t.parent_id, -1),
-         -1, -1, false, -1, 0::TINYINT{{host_names}}
+         -1, -1, false, -1,
+         CASE WHEN t.depth = 0 AND contains(t.name, 'Backward') THEN 4 ELSE 0 END::TINYINT{{host_names}}
   FROM "range" AS t
   WHERE {{window}} AND t.depth IS NOT NULL
 ) AS s

@@ -144,12 +144,13 @@ def regular_expression(text: str) -> re.Pattern[str]:
 def suggestion(name: str, known: list[str]) -> str:
     """Return ` Did you mean 'x'?` for the nearest of the `known` names, or an empty string.
 
-    The nearest is one with the same letters, a similar one, or one that contains the name.
+    The nearest is one that begins with it, a similar one, or one that contains it.
     """
     import difflib
 
     lowered = {one.lower(): one for one in reversed(known)}
     wanted = name[:100].lower()
-    near = difflib.get_close_matches(wanted, lowered, n=1, cutoff=0.55)
+    near = sorted((one for one in lowered if len(wanted) > 2 and one.startswith(wanted)), key=len)
+    near = near or difflib.get_close_matches(wanted, lowered, n=1, cutoff=0.55)
     near = near or [one for one in lowered if len(wanted) > 2 and wanted in one][:1]
     return f" Did you mean '{printable(lowered[near[0]])}'?" if near else ""

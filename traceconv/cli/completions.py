@@ -72,7 +72,12 @@ def complete_filter(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the number or label of a run in the store."""
-    return _starting([*map(str, _of_runs(context, "run_id")), *map(str, _of_runs(context, "label")), "all"], incomplete)
+    return _starting([*map(str, _of_runs(context, "run_id")), *map(str, _of_runs(context, "label"))], incomplete)
+
+
+def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete a run, or all, for commands that take several."""
+    return [*complete_run(context, incomplete), *_starting(["all"], incomplete)]
 
 
 def complete_rank(context: typer.Context, incomplete: str) -> list[str]:

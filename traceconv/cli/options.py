@@ -16,6 +16,7 @@ from traceconv.cli.completions import (
     complete_model,
     complete_rank,
     complete_run,
+    complete_runs,
 )
 
 #: Formats of rows: those of `reports.render.TEXT_FORMATS`, the terminal's table and Parquet.
@@ -58,7 +59,7 @@ RUN = typer.Option(
     "--run",
     metavar="N|LABEL|all",
     help="Run, by number or label, rank=N or host=NAME; several: 1,2. Default: the latest.",
-    autocompletion=complete_run,
+    autocompletion=complete_runs,
 )
 ONE_RUN = typer.Option(
     None,
@@ -72,14 +73,14 @@ MERGED_RUNS = typer.Option(
     "--run",
     metavar="N|LABEL|all",
     help="Run, by number or label, rank=N or host=NAME; several in one timeline: 1,2. Default: the latest.",
-    autocompletion=complete_run,
+    autocompletion=complete_runs,
 )
 ALL_RUNS = typer.Option(
     None,
     "--run",
     metavar="N|LABEL|all",
     help="Run, by number or label, rank=N or host=NAME; several: 1,2. Default: all.",
-    autocompletion=complete_run,
+    autocompletion=complete_runs,
 )
 RANK = typer.Option(
     None, "--rank", metavar="N", help="Run of this rank, like --run rank=N.", autocompletion=complete_rank

@@ -178,7 +178,7 @@ def _find_or_describe(
         return None
     if name is None:
         if not show_help:
-            raise UsageError("missing report NAME; list them with: traceconv report --list")
+            raise UsageError("missing report NAME, such as summary; list them with: traceconv report --list")
         write_lines([context.get_help()])
         return None
     from traceconv.reports.question import find_report

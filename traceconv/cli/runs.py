@@ -11,7 +11,7 @@ import typer
 
 from traceconv.base.errors import printable
 from traceconv.cli import options
-from traceconv.cli.completions import complete_run
+from traceconv.cli.completions import complete_runs
 
 if TYPE_CHECKING:
     from traceconv.pipeline.runs import StoredRun
@@ -65,7 +65,10 @@ def list_runs(
 @app.command("label", cls=options.Command)
 def label(
     run: str = typer.Argument(
-        ..., metavar="RUN", help="Run, as for --run; for --group also several: 1,2 or all.", autocompletion=complete_run
+        ...,
+        metavar="RUN",
+        help="Run, as for --run; for --group also several: 1,2 or all.",
+        autocompletion=complete_runs,
     ),
     text: str | None = typer.Argument(None, metavar="LABEL", help="The new label, which no other run has."),
     group: str | None = typer.Option(None, "--group", metavar="NAME", help='The new group label; "" removes it.'),
@@ -94,7 +97,7 @@ def label(
 @app.command("delete", cls=options.Command)
 def delete(
     wanted: list[str] = typer.Argument(
-        ..., metavar="RUN…", help="Runs, as for --run: 2, LABEL, rank=1, 3,4 or all.", autocompletion=complete_run
+        ..., metavar="RUN…", help="Runs, as for --run: 2, LABEL, rank=1, 3,4 or all.", autocompletion=complete_runs
     ),
     yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask for confirmation, which only a terminal does."),
     db: Path | None = options.DB,

@@ -10,6 +10,7 @@ import duckdb
 
 from traceconv.reports.catalog import define_report, reports
 from traceconv.reports.html_document import text
+from traceconv.reports.svg import legend_entry, percent
 from traceconv.reports.values import human_duration
 
 #: Boxes of a graph: the widest ones, if there are more. All are at least a 4,000th of its width.
@@ -20,7 +21,7 @@ _BOX_HEIGHT, _MOST_LEVELS = 18, 150
 _COLORS = {"module": "c2", "host_op": "c0", "frame": "c5"}
 
 LEGEND = "".join(
-    f'<span class="key {css}"></span>{name} '
+    legend_entry(css, name)
     for css, name in (("c2", "module"), ("c0", "operator"), ("c5", "function"), ("c3", "step, annotation, other"))
 )
 
@@ -108,16 +109,10 @@ def _layout(nodes: Sequence[Node]) -> tuple[list[int], list[int]]:
 
 
 def _box(level: int, start: int, width: int, whole: int, node: Node) -> str:
-    place = f"left:{_percent(start, whole)};width:{_percent(width, whole)};top:{level * _BOX_HEIGHT}px"
+    place = f"left:{percent(start, whole)};width:{percent(width, whole)};top:{level * _BOX_HEIGHT}px"
     css = _COLORS.get(node.kind or "", "c3") if level else "c4"
-    share = f"&#10;{_percent(width, whole, 2)} of all" if node.title else ""
+    share = f"&#10;{percent(width, whole, 2)} of all" if node.title else ""
     return f'<div class="{css}" style="{place}" title="{node.title}{share}">{text(node.name[:200])}</div>'
-
-
-def _percent(part: int, whole: int, digits: int = 5) -> str:
-    """Format the share, rounded down, so that boxes don't overlap."""
-    scaled = part * 100 * 10**digits // whole
-    return f"{scaled // 10**digits}.{scaled % 10**digits:0{digits}d}%"
 
 
 def _duration(ns: int | None) -> str:

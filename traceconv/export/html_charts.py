@@ -13,8 +13,7 @@ from traceconv.base.int64 import Int64
 from traceconv.export.busy_time import BusyTime
 from traceconv.export.load_counters import Timed, in_time_order
 from traceconv.reports.catalog import define_report, reports
-from traceconv.reports.svg import TENTHS, decimal, label, line, rect, ticks, time_unit
-from traceconv.reports.svg import place as pixels
+from traceconv.reports.svg import chart, decimal, label, legend_entry, line, percent, place, rect, ticks, time_unit
 from traceconv.reports.values import human_duration
 
 #: What the time of a device is divided into, as in breakdown: CSS class, column, and what it is called.
@@ -32,13 +31,13 @@ MOST_BARS, MOST_DEVICES = 32, 8
 _MOMENTS, MOST_STEPS = 240, 120
 
 # In tenths of a pixel.
-_LEFT, _PLOT, _ROW, _BAR = 1_000, 8_600, 260, 180
-_WIDTH = _LEFT + _PLOT + 200
-_PLOT_HEIGHT, _AXIS = 900, 200
-#: Width of a percentage.
-_LABEL = 500
+_ROW, _BAR, _PLOT_HEIGHT, _GAP, _AXIS = 260, 180, 900, 150, 200
+#: Units of the path of a picture over time, which is stretched to the width of the page.
+_PATH_WIDTH = 10_000
+#: Least part of the width for a percentage, and most for a step: 1 of these.
+_LABEL, _WIDEST_STEP = 16, 6
 
-LEGEND = "".join(f'<span class="key {css}"></span>{name} ' for css, _, name in _PARTS)
+LEGEND = "".join(legend_entry(css, name) for css, _, name in _PARTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +97,21 @@ def spent_by_step(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[Sp
 
 def bars(devices: Sequence[Spent]) -> str:
     """Draw a bar per device, divided by what its time was spent on."""
-    shown = devices[:MOST_BARS]
-    drawn = []
-    for row, one in enumerate(shown):
-        top = row * _ROW
-        drawn.append(label(_LEFT - 80, top + 140, one.name, anchor="end"))
-        passed_ns = 0
-        for (css, _, name), part_ns in zip(_PARTS, one.parts_ns, strict=True):
-            x, end = (_LEFT + ns * _PLOT // one.dur_ns for ns in (passed_ns, passed_ns + part_ns))
-            passed_ns += part_ns
-            if end > x:
-                drawn.append(rect(x, top, end - x, _BAR, css, _amount(name, part_ns, one.dur_ns)))
-                if end - x > _LABEL:
-                    percent = f"{100 * part_ns / one.dur_ns:.1f} %"
-                    drawn.append(label((x + end) // 2, top + 130, percent, f"l {css}", anchor="middle"))
-    return _svg("".join(drawn), len(shown) * _ROW, "Time of each device")
+    return chart(((one.name, _bar(one), _ROW) for one in devices[:MOST_BARS]), "Time of each device")
+
+
+def _bar(one: Spent) -> str:
+    drawn, passed_ns = [], 0
+    for (css, _, name), part_ns in zip(_PARTS, one.parts_ns, strict=True):
+        if part_ns:
+            x, width = percent(passed_ns, one.dur_ns), percent(part_ns, one.dur_ns)
+            drawn.append(rect(x, 0, width, _BAR, css, _amount(name, part_ns, one.dur_ns)))
+            if part_ns * _LABEL > one.dur_ns:
+                middle = percent(2 * passed_ns + part_ns, 2 * one.dur_ns)
+                share = f"{100 * part_ns / one.dur_ns:.1f} %"
+                drawn.append(label(middle, 130, share, f"l {css}", anchor="middle"))
+        passed_ns += part_ns
+    return "".join(drawn)
 
 
 def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Sequence[Spent]) -> str:
@@ -122,11 +121,14 @@ def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Seque
     span_ns = last_ns - first_ns
     width_ns = -(-span_ns // _MOMENTS)
     moments = np.array([*(first_ns + passed for passed in range(0, span_ns, width_ns)), last_ns], np.int64)
-    drawn = []
-    for row, one in enumerate(shown):
-        bottom = row * (_PLOT_HEIGHT + 150) + _PLOT_HEIGHT
-        drawn.append(label(_LEFT - 80, bottom - _PLOT_HEIGHT // 2, one.name, anchor="end"))
-        drawn.append(rect(_LEFT, bottom - _PLOT_HEIGHT, _PLOT, _PLOT_HEIGHT, "c4"))
+    places = [(end - first_ns) * _PATH_WIDTH // span_ns for end in moments[1:].tolist()]
+    unit, unit_name = time_unit(span_ns)
+    marks = [(percent(tick, span_ns), f"{decimal(tick, unit)} {unit_name}") for tick in ticks(0, span_ns, 6)]
+    grid = "".join(line(x, 0, x, _PLOT_HEIGHT + _GAP, "t") for x, _ in marks)
+    stretched = f'<svg viewBox="0 0 {_PATH_WIDTH} {place(_PLOT_HEIGHT)}" preserveAspectRatio="none"'
+    rows = []
+    for one in shown:
+        drawn = [rect(0, 0, "100%", _PLOT_HEIGHT, "c4"), f'{stretched} height="{place(_PLOT_HEIGHT)}">']
         lengths = np.diff(moments).tolist()
         heights = [
             [busy_ns * _PLOT_HEIGHT // length for busy_ns, length in zip(np.diff(busy).tolist(), lengths, strict=True)]
@@ -136,46 +138,37 @@ def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Seque
         for (css, _, name), tops, under in reversed(list(zip(_BUSY_PARTS, heights, lower, strict=False))):
             if tops == under:  # no such time
                 continue
-            path = "".join(
-                f"V{pixels(bottom - top)}H{pixels(_LEFT + (end - first_ns) * _PLOT // span_ns)}"
-                for end, top in zip(moments[1:].tolist(), tops, strict=True)
-            )
-            start = f"M{pixels(_LEFT)} {pixels(bottom)}"
-            drawn.append(f'<path class="{css}" d="{start}{path}V{pixels(bottom)}Z"><title>{name}</title></path>')
-    bottom = len(shown) * (_PLOT_HEIGHT + 150)
-    unit, unit_name = time_unit(span_ns)
-    for tick in ticks(0, span_ns, 8):
-        x = _LEFT + tick * _PLOT // span_ns
-        drawn.append(line(x, 0, x, bottom - 50, "t"))
-        drawn.append(label(x, bottom + 120, f"{decimal(tick, unit)} {unit_name}", anchor="middle"))
-    return _svg("".join(drawn), bottom + _AXIS, "Activity of each device over time")
+            path = "".join(f"V{place(_PLOT_HEIGHT - top)}H{x}" for x, top in zip(places, tops, strict=True))
+            bottom = place(_PLOT_HEIGHT)
+            drawn.append(f'<path class="{css}" d="M0 {bottom}{path}V{bottom}Z"><title>{name}</title></path>')
+        rows.append((one.name, f"{''.join(drawn)}</svg>{grid}", _PLOT_HEIGHT + _GAP))
+    axis = "".join(label(x, 120, name, anchor="middle") for x, name in marks)
+    return chart([*rows, ("", axis, _AXIS)], "Activity of each device over time")
 
 
 def columns(steps: Sequence[Spent]) -> str:
     """Draw a column per step, divided by what the time of the device was spent on."""
     by_device = [(device, list(rows)) for device, rows in groupby(steps, lambda one: one.device_id)][:MOST_DEVICES]
-    drawn = []
-    for row, (device, rows) in enumerate(by_device):
-        bottom = row * (_PLOT_HEIGHT + 400) + _PLOT_HEIGHT + 100
+    pictures = []
+    for device, rows in by_device:
         longest_ns = max(one.dur_ns for one in rows)
-        drawn.append(label(_LEFT - 80, bottom - _PLOT_HEIGHT // 2, _device(device), anchor="end"))
-        drawn.append(label(_LEFT - 80, bottom - _PLOT_HEIGHT + 80, human_duration(longest_ns), "m", anchor="end"))
-        drawn.append(line(_LEFT, bottom, _LEFT + _PLOT, bottom, "t"))
-        width = min(_PLOT // len(rows), 800)
-        for place, one in enumerate(rows):
+        drawn = [line(0, _PLOT_HEIGHT, "100%", _PLOT_HEIGHT, "t")]
+        whole = 20 * max(len(rows), _WIDEST_STEP)  # a column is 18 of it wide, and 2 from the next
+        for number, one in enumerate(rows):
             passed_ns = 0
             for (css, _, name), part_ns in zip(_PARTS, one.parts_ns, strict=True):
                 low, high = (ns * _PLOT_HEIGHT // longest_ns for ns in (passed_ns, passed_ns + part_ns))
                 passed_ns += part_ns
                 if high > low:
                     title = f"{one.name}: {human_duration(one.dur_ns)}&#10;{_amount(name, part_ns, one.dur_ns)}"
-                    drawn.append(
-                        rect(_LEFT + place * width, bottom - high, max(width * 9 // 10, 10), high - low, css, title)
-                    )
-        for place in {0, len(rows) - 1}:
-            x = _LEFT + place * width + width // 2
-            drawn.append(label(x, bottom + 150, rows[place].name, "m", anchor="middle"))
-    return _svg("".join(drawn), len(by_device) * (_PLOT_HEIGHT + 400), "Steps")
+                    x, width = percent(20 * number, whole), percent(18, whole)
+                    drawn.append(rect(x, _PLOT_HEIGHT - high, width, high - low, css, title))
+        for number in sorted({0, len(rows) - 1}):
+            x = percent(20 * number + 9, whole)
+            drawn.append(label(x, _PLOT_HEIGHT + 150, rows[number].name, "m", anchor="middle"))
+        name = f"{_device(device)}<br><small>longest: {human_duration(longest_ns)}</small>"
+        pictures.append((name, "".join(drawn), _PLOT_HEIGHT + _AXIS))
+    return chart(pictures, "Steps")
 
 
 def _busy(connection: duckdb.DuckDBPyConnection, run_id: int, device: Spent, moments: Int64) -> Iterator[Int64]:
@@ -204,8 +197,3 @@ def _device(device_id: int | None) -> str:
 
 def _amount(name: str, part_ns: int, whole_ns: int) -> str:
     return f"{name}: {human_duration(part_ns)}, {100 * part_ns / whole_ns:.1f} %"
-
-
-def _svg(drawn: str, height: int, title: str) -> str:
-    size = f'viewBox="0 0 {_WIDTH // TENTHS} {max(height, TENTHS) // TENTHS}"'
-    return f'<svg {size} role="img" aria-label="{title}">{drawn}</svg>' if drawn else ""

@@ -116,7 +116,8 @@ def _losses(run: IngestedRun) -> Iterator[str]:
     losses = [entry for entry in run.log if entry.severity is not Severity.INFO or entry.code in notable]
     for entry in losses[:_SHOWN_LOSSES]:
         place = f" at byte {entry.byte_offset}" if entry.byte_offset is not None else ""
-        count = f" ({entry.event_count:,} records)" if entry.event_count else ""
+        events = entry.event_count
+        count = f" ({events:,} record{'s' if events > 1 else ''})" if events else ""
         name = run.source_names.get(entry.source_id or 0, run.label)
         file = f"{printable(name)}: " if entry.source_id else ""
         yield f"  {entry.severity.value}: {file}{printable(entry.message)}{place}{count}"

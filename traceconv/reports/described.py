@@ -13,6 +13,7 @@ from traceconv.base.display import TextDisplay
 from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.reports.catalog import Report, renamed_reports, reports
 from traceconv.reports.fetch import reading
+from traceconv.reports.no_rows import IN_TRACES
 from traceconv.reports.question import OPTION_NAMES
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, sql_type
@@ -161,7 +162,8 @@ def _report_lines(report: Report) -> Iterator[str]:
     terms = ", ".join(f"{term.column} descending" if term.descending else term.column for term in report.order)
     yield ""
     yield from _wrapped(f"Order: {terms}. With --top: the largest by {report.measure}.", "")
-    yield from _wrapped(f"Needs rows in {', '.join(report.needs)}. {report.when_empty}", "")
+    in_traces = (IN_TRACES[table] for table in report.needs if table in IN_TRACES)
+    yield from _wrapped(" ".join((f"Needs rows in {', '.join(report.needs)}.", *in_traces, report.when_empty)), "")
     yield ""
     command = report.name.replace("_", "-")
     yield f"In a terminal: traceconv report {command}"

@@ -10,7 +10,7 @@ from traceconv.reports.question import Question
 from traceconv.schema.ddl import quote_identifier
 
 #: When traces of other programs have rows in a table.
-_IN_TRACES = {
+IN_TRACES = {
     "task": "Traces have tasks if devices were recorded, in PyTorch with ProfilerActivity.CUDA.",
     "collective": "Traces have collectives if devices were recorded, in PyTorch with ProfilerActivity.CUDA, or if Gloo "
     "was used.",
@@ -48,14 +48,14 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
             if excluded := _excluded(connection, run_id, table):
                 return f"{name}: {of} has no rows in {table}. {excluded}"
             has = _trace_has(connection, run_id)
-            reason = question.report.when_empty if has is None else " ".join(filter(None, (_IN_TRACES.get(table), has)))
+            reason = question.report.when_empty if has is None else " ".join(filter(None, (IN_TRACES.get(table), has)))
             return f"{name}: {of} has no rows in {table}. {reason}"
     if question.filters or set(question.parameters) - {"run"} or len(question.runs) > 1:
         return f"{name}: no row of {of} matches the filters{_devices(connection, question)}"
     why = _excluded(connection, run_id, question.report.name) or question.report.when_empty
     if question.report.name in _OF_STARTS and not _has_starts(connection, run_id):
         why = "Its tasks have durations, but no start times."
-    return f"{name}: {of} has no such rows. {why}"
+    return f"{name}: no rows for {of}. {why}"
 
 
 def _has_starts(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> bool:

@@ -252,7 +252,7 @@ class _Estimates:
         operators = self._items(self._sampled.execute(_OPERATORS).fetchall())
         by_count = sorted(operators.items(), key=lambda one: (-one[1].all_count, str(one[0])))
         for key, item in by_count[:_ROWS_OF_SECTION]:
-            yield EstimatedRow(_line("operator", key[0]), self._count(item, _most(operators)), _NOTHING, UNKNOWN_SHARE)
+            yield EstimatedRow(_line("host op", key[0]), self._count(item, _most(operators)), _NOTHING, UNKNOWN_SHARE)
 
     # -- the sample --
 

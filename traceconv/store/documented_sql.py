@@ -216,13 +216,15 @@ class SqlFolder(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._parsed:
-            text = _INCLUDE.sub(lambda match: self._query(match[1]), self._files[name].read_text("utf-8"))
-            self._parsed[name] = self._parse(name, text)
+            self._parsed[name] = self._parse(name, self._text(name))
         return self._parsed[name]
+
+    def _text(self, name: str) -> str:
+        return _INCLUDE.sub(lambda match: self._query(match[1]), self._files[name].read_text("utf-8"))
 
     def _query(self, name: str) -> str:
         """Return a query to include in another, without its order."""
-        lines = self._files[name].read_text("utf-8").splitlines()
+        lines = self._text(name).splitlines()
         query = "\n".join(dropwhile(lambda line: line.startswith("--"), lines))
         return without_order(query)
 

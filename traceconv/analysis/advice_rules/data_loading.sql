@@ -1,6 +1,6 @@
 -- title = "The device waits for data"
 -- doc = "Idle times of 10 µs or more during which the launching thread, or the one for which it launches, was inside a data loader (cause data_loading of idle-gaps, by names of ranges)."
--- saving = "Sum of the times from the start of such a gap to the launch of the task that ends it: an upper bound, reached if batches are always ready."
+-- saving = "Time without work on the device while the host was in a data loader, up to the next launch: an upper bound, reached if batches are always ready."
 -- basis = "upper bound"
 -- suggestion = "Load ahead: more workers, prefetching, pinned memory, persistent workers; decode or augment on the device; store preprocessed data."
 -- reads = ["idle-gaps"]

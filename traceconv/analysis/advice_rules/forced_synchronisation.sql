@@ -1,6 +1,6 @@
 -- title = "Synchronisation leaves the device idle"
 -- doc = "Idle times of 10 µs or more before which the launching thread had waited for the device, so that nothing was queued (cause synchronisation of idle-gaps). Also idle times that began during a wait of another thread for the device, which ended before the next task, unless the launching thread did something else for half of the time. The subjects are the functions that the launching thread was in."
--- saving = "Sum of these idle times, each at most as long as the wait before it: without the wait, the host would launch the next tasks earlier by that time, and needs the rest of the idle time anyway. An upper bound, reached if no wait is needed."
+-- saving = "Idle times after waits for the device, each at most as long as the wait: without the wait, the host would launch the next tasks earlier by that time, and needs the rest of the idle time anyway. An upper bound, reached if no wait is needed."
 -- basis = "upper bound"
 -- suggestion = "Read results later or less often: avoid .item(), .cpu(), printing tensors and shapes that depend on values; copy without blocking from pinned memory."
 -- reads = ["idle-gaps"]

@@ -1,6 +1,6 @@
 -- title = "Allocations of device memory stall the device"
 -- doc = "Calls that allocate and free device memory, in runs with two or more that free: a caching allocator that is fragmented or full frees and allocates again, which waits for the device. Calls for pools, and those that only allocate, aren't counted."
--- saving = "Sum of the parts of these calls in idle times of 10 µs or more: an upper bound, reached if all memory stays allocated."
+-- saving = "Time in calls that allocate and free memory, in idle times of 10 µs or more: an upper bound, reached if all memory stays allocated."
 -- basis = "upper bound"
 -- suggestion = "If these calls are in the first steps, in which libraries are initialised, record later ones. Else reduce fragmentation: expandable segments (PyTorch), fixed shapes or padding, smaller batches near the limit of memory; see the report memory-peak for reserved but unused bytes."
 -- reads = ["idle-gaps"]

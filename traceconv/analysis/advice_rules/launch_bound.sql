@@ -1,6 +1,6 @@
 -- title = "Launching takes longer than running"
 -- doc = "Idle times below 1 ms that end when the next task is launched, as if each launch costs the host more than the task runs. Below 10 µs: the time up to the launch plus the latency of a launch on this device, which is the shortest time from launch to start (the first percentile of tasks that end an idle time). From 10 µs: gaps with the cause host or launch of idle-gaps."
--- saving = "Sum of these idle times: an upper bound, reached if tasks are launched in one go. With N times as many samples per launch, (N − 1) / N of it."
+-- saving = "Idle times below 1 ms that end with a launch: an upper bound, reached if all tasks are launched at once. Batches that are N times as large save (N − 1) / N of it."
 -- basis = "upper bound"
 -- suggestion = "Launch less often: capture a graph (CUDA graphs, ACL graphs), compile or fuse, or use larger batches."
 -- reads = ["launch", "idle-gaps", "idle-causes"]

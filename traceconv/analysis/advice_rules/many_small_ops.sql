@@ -1,6 +1,6 @@
 -- title = "Many small tasks"
 -- doc = "100 or more compute tasks of at most 10 µs, of which each has a fixed cost on the device. It is taken as the duration of the shortest compute tasks (the first percentile of the device), plus the idle time before tasks that were launched in time. Launch costs on the host: launch-bound."
--- saving = "Number of small compute tasks times the fixed cost, plus those idle times below 10 µs: an upper bound, reached if all of them become one task."
+-- saving = "Number of small compute tasks times the fixed cost, plus idle times below 10 µs before tasks that were launched in time: an upper bound, reached if all of them become one task."
 -- basis = "upper bound"
 -- suggestion = "Join small operators: fuse or compile, batch matrix products, use grouped or for-each optimizers, or larger batches."
 -- reads = ["op-statistic", "kernels"]

@@ -1,6 +1,6 @@
 -- title = "Elementwise operators could be fused"
 -- doc = "Elementwise tasks directly after another elementwise task or a normalization on their stream in the same step, or before a normalization. A heuristic: whether the second one uses the first one's result isn't in a trace."
--- saving = "Sum over such pairs of the shorter duration of the two: an estimate, as a fused kernel takes about as long as the longest of its parts."
+-- saving = "Sum over pairs of consecutive elementwise kernels of the shorter duration of the two: an estimate, as a fused kernel takes about as long as the longest of its parts."
 -- basis = "estimate"
 -- suggestion = "Compile or fuse: torch.compile, fused optimizers and activations, or an operator that contains the chain. On NPUs, check which result between the operators has another reader or is an output of the model."
 -- reads = ["kernels"]

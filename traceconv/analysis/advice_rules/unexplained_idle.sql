@@ -1,6 +1,6 @@
 -- title = "The device is idle, and the trace doesn't show why"
 -- doc = "Idle times of 10 µs or more before tasks whose launch is unknown, so that idle-gaps has no cause."
--- saving = "Sum of these idle times: an upper bound, reached if the device always has work."
+-- saving = "Idle times of 10 µs or more before tasks whose launch is unknown: an upper bound, reached if the device always has work."
 -- basis = "upper bound"
 -- suggestion = "Record the host too, with the calls that launch tasks (PyTorch: ProfilerActivity.CPU; rocprofv3: --hip-trace; nsys: --trace=cuda), and run advise again."
 -- reads = ["idle-gaps", "idle-causes"]

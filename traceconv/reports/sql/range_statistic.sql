@@ -1,10 +1,10 @@
 -- title = "Ranges by name"
--- doc = "Which framework operators, modules and annotations take the most host time, and how much is self time? One row per kind, category and name, over all threads; total_ns includes children of a range, self_ns does not. For device time, see traceconv report op-statistic."
+-- doc = "Which framework operators, modules and annotations take the most host time, and how much is self time? One row per kind, category and name, over all threads; total_ns includes children of a range, self_ns does not. Ranges that a source shows on streams (gpu_user_annotation) have device time and rows of their own. Without ranges of kind summary, which repeat the time of others. For the time of tasks, see traceconv report op-statistic."
 -- needs = ["range"]
 -- when_empty = "Ranges come from annotations of a framework or program: PyTorch operators, record_function, NVTX, spans of traceconv.profile."
--- order = ["run_id", "self_ns DESC", "kind", "category", "name"]
+-- order = ["run_id", "self_ns DESC", "kind", "category", "name", "place"]
 -- measure = "self_ns"
--- shown = ["kind", "name", "count", "self_ns", "total_ns", "avg_ns", "max_ns"]
+-- shown = ["place", "kind", "name", "count", "self_ns", "total_ns", "avg_ns", "max_ns"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- step = { type = "BIGINT", doc = "Only ranges of this step (step.step_id); NULL: all ranges." }
@@ -14,7 +14,7 @@
 -- to_ns = { type = "BIGINT", doc = "Only ranges that start before this time, with their full duration; NULL: no limit." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
--- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range: annotation, module, host_op, inference, execution, external_op, frame, or summary (the writer sums up or repeats others, such as the totals of clang); NULL if unknown." }
+-- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range: annotation, module, host_op, inference, execution, external_op or frame; NULL if unknown." }
 -- category = { type = "VARCHAR", unit = "text", doc = "Category in the source, such as cpu_op; NULL if none." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; NULL if unknown." }
 -- count = { type = "BIGINT", unit = "count", doc = "Ranges that ended; the times refer to these." }
@@ -24,15 +24,18 @@
 -- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended." }
 -- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
 -- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended." }
+-- place = { type = "VARCHAR", unit = "enum", doc = "host, or device for ranges on a stream." }
 WITH by_name AS (
   SELECT r.run_id, r.kind, r.category, r.name, count(*) AS started, count(r.dur_ns) AS ended,
          coalesce(sum(r.dur_ns), 0) AS total, coalesce(sum(r.self_ns), 0) AS own,
-         min(r.dur_ns) AS shortest, max(r.dur_ns) AS longest
+         min(r.dur_ns) AS shortest, max(r.dur_ns) AS longest,
+         CASE WHEN k.track_id IS NULL THEN 'host' ELSE 'device' END AS place
   FROM "range" AS r
-  WHERE (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
+  LEFT JOIN track AS k ON k.run_id = r.run_id AND k.track_id = r.track_id AND k.kind = 'stream'
+  WHERE r.kind IS DISTINCT FROM 'summary' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
     AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
     AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
-  GROUP BY r.run_id, r.kind, r.category, r.name
+  GROUP BY r.run_id, r.kind, r.category, r.name, place
 )
 SELECT run_id, kind, category, name,
        ended::BIGINT AS count,
@@ -41,6 +44,6 @@ SELECT run_id, kind, category, name,
        TRY_CAST(own AS BIGINT) AS self_ns,
        shortest AS min_ns,
        (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
-       longest AS max_ns
+       longest AS max_ns, place
 FROM by_name
-ORDER BY run_id, self_ns DESC, kind, category, name
+ORDER BY run_id, self_ns DESC, kind, category, name, place

@@ -10,7 +10,7 @@
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the summary, from 1." }
--- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), phase (of a training: device time of what was launched in it), category (of kernels), kernel, operator (on the host), range (of a run without tasks and operators), memory or losses." }
+-- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), phase (of a training: device time of what was launched in it), category (of kernels), kernel, host op (an operator's own time on the host), range (of a run without tasks and operators), memory or losses." }
 -- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of idle_causes.cause, idle_gaps.host_name, kernels.label without a number, range.name and import_log.code." }
 -- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of causes, kernels and categories their total, of operators and ranges their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
 -- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all its gaps, or of all kernels, operators or ranges of the run; NULL if not applicable." }
@@ -74,11 +74,11 @@ WITH RECURSIVE asked AS (
   EXCEPT SELECT run_id FROM task_count
   EXCEPT SELECT run_id FROM operator
 ), host AS (
-  SELECT 'operator' AS section, * FROM operator
+  SELECT 'host op' AS section, * FROM operator
   UNION ALL
   SELECT 'range', r.run_id, coalesce(r.name, '-'), sum(r.self_ns), sum(r.count)
   FROM range_statistic(run := run) AS r
-  WHERE r.run_id IN (FROM host_only) AND r.kind IS DISTINCT FROM 'summary'
+  WHERE r.run_id IN (FROM host_only)
   GROUP BY r.run_id, r.name
 ), host_share AS (
   SELECT *, sum(total) OVER (PARTITION BY run_id) AS run_total,
