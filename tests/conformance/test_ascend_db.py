@@ -64,8 +64,8 @@ def test_every_row_is_in_its_table(tmp_path: Path) -> None:
         ("Enqueue", "annotation", 310, 10, 3, 100, "Python", "Thread 11"),
         ("Dequeue@aclnnMm", "annotation", 400, 100, 0, 100, "Python", "Thread 22"),
         ("MmBackward0", "host_op", 700, 50, 0, None, "Python", "Thread 12"),
-        ("Memcpy", "annotation", 2001, 399, 0, None, "Communication", "Plane 0"),
-        ("Memcpy", "annotation", 2500, 399, 0, None, "Communication", "Plane 1"),
+        ("Memcpy", "summary", 2001, 399, 0, None, "Communication", "Plane 0"),
+        ("Memcpy", "summary", 2500, 399, 0, None, "Communication", "Plane 1"),
     ]
     ((args,), (part,)) = store.execute(
         "SELECT args FROM range WHERE name = 'aten::mm' OR start_ns = ? ORDER BY start_ns", [T0 + 2500]
