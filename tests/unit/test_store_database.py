@@ -25,6 +25,7 @@ from traceconv.store import database, valid_files
 from traceconv.store.catalogue import time_limit, views, wrong_in
 from traceconv.store.database import create_store, default_store_path, lock_down, open_store
 from traceconv.store.migrations import OLDEST_VERSION
+from traceconv.store.writer import StoreWriter
 
 MakeStore = Callable[..., Path]
 
@@ -382,3 +383,22 @@ def test_a_valid_store_is_checked_again_after_any_change(make_store: MakeStore) 
     assert other.with_name(other.name + ".wal").exists()  # and the file is as it was
     with pytest.raises(StoreError, match="it has no table task"):
         open_store(other)
+
+
+def test_what_dropped_temporary_tables_of_runs_hold_has_room(tmp_path: Path) -> None:
+    """DuckDB frees it at the commit. A new store may be committed between runs: nobody sees it."""
+    state = """
+SELECT (SELECT coalesce(sum(memory_usage_bytes + temporary_storage_bytes), 0)::BIGINT FROM duckdb_memory()
+        WHERE tag = 'IN_MEMORY_TABLE'), current_setting('memory_limit')"""
+    for is_new in (True, False):
+        with StoreWriter(tmp_path / "new.duckdb", tuple) as writer:
+            [(_, limit)] = writer.fetch(state)
+            writer.run_sql("CREATE TEMP TABLE one AS SELECT range AS n FROM range(5_000_000)")
+            writer.run_sql("DROP TABLE temp.one")
+            assert writer.fetch(state)[0][0] > 32_000_000
+            writer.end_run()
+            [(held_bytes, limit_then)] = writer.fetch(state)
+            assert (held_bytes == 0, limit_then == limit) == (is_new, is_new)
+            if is_new:
+                assert not (tmp_path / "new.duckdb").exists()
+                writer.commit()

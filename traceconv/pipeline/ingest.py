@@ -99,6 +99,7 @@ def ingest(
             finally:
                 run_observer.done()
             result.append(run)
+            writer.end_run()
             if strict and run.lossy:
                 raise _strict_run(run)
         if lakes:

@@ -23,7 +23,8 @@ def find_launches_by_arg(target: RunSql, arg: str) -> int:
     """Set the launches of tasks in a run whose calls have no correlation IDs, by an arg of both.
 
     Several tasks may have the same value, such as those of an operator. They are in the order of the launching calls
-    with this value, if there are as many, of one process. Return the number of those whose launches are unclear.
+    with this value, if there are as many. None are known if several processes use the same values. Return the number of
+    those whose launches are unclear.
     """
     numbered = (
         "SELECT *, row_number() OVER (PARTITION BY key ORDER BY start_ns, id) AS place, "
@@ -34,7 +35,8 @@ def find_launches_by_arg(target: RunSql, arg: str) -> int:
     tasks = numbered.format(rows="task WHERE true")
     target.run_sql(
         f"WITH call AS ({calls}), of_one AS (SELECT key FROM call JOIN track AS k ON k.run_id = $run "  # noqa: S608 - our own words
-        "AND k.track_id = call.track_id GROUP BY key HAVING count(DISTINCT coalesce(k.process_id, -1)) = 1) "
+        "AND k.track_id = call.track_id GROUP BY key "
+        "QUALIFY max(count(DISTINCT coalesce(k.process_id, -1))) OVER () = 1) "
         "UPDATE task SET submit_ns = c.start_ns, api_id = c.id, call_ns = c.dur_ns, step_id = c.step_id "
         f"FROM call AS c SEMI JOIN of_one USING (key) JOIN ({tasks}) AS t USING (key, place, number) "
         "WHERE task.run_id = $run AND task.id = t.id",

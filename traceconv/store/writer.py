@@ -51,6 +51,8 @@ from traceconv.store.valid_files import remember_valid
 #: Rows of a new store from which on each step of filling derived tables is committed: what earlier steps used takes
 #: memory until then.
 _COMMITTED_ROWS = 200_000
+#: The same for temporary tables of runs: some 200 per MB, of which a part can't be spilled.
+_MOST_HELD_BYTES = 32_000_000
 
 
 class StoreWriter:
@@ -80,7 +82,7 @@ class StoreWriter:
     def _open(self, report_statements: Callable[[], Sequence[str]]) -> None:
         path = self._path
         self._small = SmallInserts()
-        self._text_bytes = 0
+        self._text_bytes = self._held_bytes = 0
         self._row_count = 0
         #: Whether `insert`, `stage` or `run_sql` was called since it was last reset.
         self.changed = False
@@ -192,11 +194,27 @@ class StoreWriter:
         with self._refusing(), new_cursor(self._connection) as cursor:
             yield cursor
 
+    def end_run(self) -> None:
+        """Free what dropped temporary tables of runs take until a commit, or make room for it if others see that."""
+        held = "SELECT memory_usage_bytes + temporary_storage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
+        with self._refusing():
+            held_bytes = sum(number for (number,) in self._connection.execute(held).fetchall())
+            if held_bytes > _MOST_HELD_BYTES:
+                if self._partial is not None:
+                    self._connection.execute("COMMIT; BEGIN TRANSACTION")
+                else:
+                    self._held_bytes = held_bytes // 2
+                    self._limit(self._load_bytes)
+
+    @property
+    def _load_bytes(self) -> int:
+        return bytes_to_load(self._text_bytes) + self._held_bytes
+
     def make_room(self, text_bytes: int) -> None:
         """Prepare for strings of up to `text_bytes`, which DuckDB holds in contiguous memory."""
         if text_bytes > max(SMALL_TEXT_BYTES, self._text_bytes):
             self._text_bytes = text_bytes
-            self._limit(bytes_to_load(text_bytes))
+            self._limit(self._load_bytes)
 
     def _limit(self, memory_bytes: int) -> None:
         """Limit DuckDB's memory."""
@@ -377,7 +395,7 @@ class StoreWriter:
         if not self._new_runs:
             return
         self._insert_small()
-        load_bytes = bytes_to_load(self._text_bytes)
+        load_bytes = self._load_bytes
         with self._refusing():
             launching = launching_operators(self._connection, self._new_runs)
         derive_bytes = bytes_to_derive(launching, appended=self._partial is None)
@@ -385,7 +403,7 @@ class StoreWriter:
 
         def make_room() -> None:
             if launching or not at_once:
-                self._limit(max(load_bytes, derive_bytes))
+                self._limit(max(load_bytes, derive_bytes + self._held_bytes))
 
         if not at_once:  # else the second thread has taken some of what only tables of operators need
             make_room()
