@@ -87,8 +87,10 @@ def test_all_rules_for_gpu_kernels_use_the_shared_pattern() -> None:
     }
     assert sharing == {
         "JAX, TensorFlow (XLA profiler)",
+        "Nsight Compute",
         "Nsight Systems",
         "PyTorch profiler (Kineto)",
+        "rocmProfileData",
         "rocprof-sys",
         "rocprofv3",
     }
