@@ -179,6 +179,7 @@ def test_rows_in_the_log_of_a_killed_writer_are_migrated_too(old: Path) -> None:
     assert list(old.parent.iterdir()) == [old]
 
 
+@pytest.mark.long
 def test_several_programs_that_open_an_older_store_at_once_all_read_it(old: Path) -> None:
     reader = "import sys, traceconv; print(len(list(traceconv.open_store(sys.argv[1]).report('op-statistic'))))"
     processes = [
