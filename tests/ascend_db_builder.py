@@ -40,13 +40,29 @@ CREATE TABLE PYTORCH_API (startNs TEXT, endNs TEXT, globalTid INTEGER, connectio
 CREATE TABLE CONNECTION_IDS (id INTEGER, connectionId INTEGER);
 CREATE TABLE PYTORCH_CALLCHAINS (id INTEGER, stack INTEGER, stackDepth INTEGER);
 CREATE TABLE STEP_TIME (id INTEGER, startNs INTEGER, endNs INTEGER);
+CREATE TABLE GC_RECORD (startNs INTEGER, endNs INTEGER, globalTid INTEGER);
+CREATE TABLE OP_MEMORY (name INTEGER, size INTEGER, allocationTime INTEGER, releaseTime INTEGER,
+  activeReleaseTime INTEGER, duration INTEGER, activeDuration INTEGER, allocationTotalAllocated INTEGER,
+  allocationTotalReserved INTEGER, allocationTotalActive INTEGER, releaseTotalAllocated INTEGER,
+  releaseTotalReserved INTEGER, releaseTotalActive INTEGER, streamPtr INTEGER, deviceId INTEGER);
+CREATE TABLE MEMORY_RECORD (component INTEGER, timestamp INTEGER, totalAllocated INTEGER, totalReserved INTEGER,
+  totalActive INTEGER, streamPtr INTEGER, deviceId INTEGER);
+CREATE TABLE MEMCPY_INFO (globalTaskId NUMERIC, size NUMERIC, memcpyOperation NUMERIC);
+CREATE TABLE ENUM_MEMCPY_OPERATION (id INTEGER PRIMARY KEY, name TEXT);
+CREATE TABLE TASK_PMU_INFO (globalTaskId INTEGER, name INTEGER, value NUMERIC);
+CREATE TABLE HBM (deviceId INTEGER, timestampNs INTEGER, bandwidth NUMERIC, hbmId INTEGER, type INTEGER);
+CREATE TABLE OSRT_API (name NUMERIC, globalTid NUMERIC, startNs NUMERIC, endNs NUMERIC);
+CREATE TABLE OVERLAP_ANALYSIS (id INTEGER PRIMARY KEY, deviceId INTEGER, startNs NUMERIC, endNs NUMERIC, type INTEGER);
+CREATE TABLE MSTX_EVENTS (startNs INTEGER, endNs INTEGER, eventType INTEGER, rangeId INTEGER, category INTEGER,
+  message INTEGER, globalTid INTEGER, endGlobalTid INTEGER, domainId INTEGER, connectionId INTEGER);
 """
 TEXTS = (
     "N/A", "KERNEL_AICORE", "MEMCPY_ASYNC", "FFTS_PLUS", "SDMA", "AI_CORE", "aclnnMm_MatMulCommon_MatMulV2", "MatMulV2",
     "dynamic", "YES", "FLOAT16;FLOAT16", '"2,3;3,4"', "ND;ND", "FLOAT16", '"2,4"', "ND", "hcom_allReduce__428_0_1",
     "hcom_allReduce_", "10.170.22.98%enp67s0f5_60000_0", "MESH-RING", "Memcpy", "launch", "aclrtMemcpyAsync",
     "Launch_Ffts", "aten::mm", "MmBackward0", "Enqueue", "Dequeue@aclnnMm", "ProfilerStep#7", "train.py(3): step",
-    "train.py(9): main", "float;float", "2,3;\r\n3,4",
+    "train.py(9): main", "float;float", "2,3;\r\n3,4", "read", "PTA", "conv", "aic_total_time", "aic_mac_time",
+    "aic_mac_ratio", "aic_total_cycles", "aic_new", "poll", "epoch", "batch", "point",
 )  # fmt: skip
 ID = {text: 1000 + place for place, text in enumerate(TEXTS)}
 
@@ -117,6 +133,29 @@ def database(path: Path) -> Path:
     ):
         insert(db, "PYTORCH_API", (str(T0 + start), str(T0 + end), tid(thread), connection, name, *rest))
     insert(db, "STEP_TIME", (7, T0, T0 + 6000))
+    insert(db, "GC_RECORD", (T0 + 760, T0 + 770, tid(12)))
+    insert(
+        db, "OP_MEMORY",
+        ("aten::mm", 512, T0 + 305, T0 + 800, None, 495, None, 1536, 2048, 512, 1024, 2048, 0, 99, 1),
+        ("conv", 64, T0 + 310, None, None, None, None, 64, 64, None, None, None, None, None, 1),
+    )  # fmt: skip
+    insert(db, "MEMORY_RECORD", ("PTA", T0 + 305, 1536, 2048, 512, 99, 1))
+    insert(db, "MEMCPY_INFO", (1, 4096, 1))
+    insert(db, "ENUM_MEMCPY_OPERATION", (1, "host to device"))
+    for name, value in (
+        ("aic_total_time", 480), ("aic_mac_time", 240.4), ("aic_mac_ratio", 0.5), ("aic_total_cycles", 864),
+        ("aic_new", 7),
+    ):  # fmt: skip
+        insert(db, "TASK_PMU_INFO", (0, name, value))
+    insert(db, "HBM", (1, T0 + 900, 2**40, 2, "read"), (1, T0 + 950, 0.5, 2, "read"))
+    insert(db, "OSRT_API", ("poll", tid(33), T0 + 150, T0 + 160))
+    insert(db, "OVERLAP_ANALYSIS", (0, 1, T0 + 1000, T0 + 1501, 0), (1, 1, T0 + 2001, T0 + 2899, 2))
+    insert(
+        db, "MSTX_EVENTS",
+        (T0 + 90, T0 + 95, 1, NONE, 0, "batch", tid(12), tid(12), "epoch", 4000000000),
+        (T0 + 80, T0 + 99, 2, NONE, 0, "epoch", tid(12), tid(12), "epoch", 4000000000),
+        (T0 + 92, T0 + 92, 3, NONE, 0, "point", tid(12), tid(12), "epoch", 4000000001),
+    )  # fmt: skip
     insert(db, "HOST_INFO", ("1", "node-7"))
     insert(db, "NPU_INFO", (1, "Ascend910B"))
     insert(db, "RANK_DEVICE_MAP", (-1, 1), (3, 1))

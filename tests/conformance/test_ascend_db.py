@@ -35,7 +35,7 @@ def test_every_row_is_in_its_table(tmp_path: Path) -> None:
     ).fetchall()
     assert tasks == [
         ("compute", "aclnnMm_MatMulCommon_MatMulV2", 1000, 501, 410, 7, 2, 30, None, "AI_CORE", "AI_CORE", None, None),
-        ("copy", "MEMCPY_ASYNC", 1600, 100, 520, 7, 2, 31, None, "MEMCPY_ASYNC", None, None, None),
+        ("copy", "MEMCPY_ASYNC", 1600, 100, 520, 7, 2, 31, None, "MEMCPY_ASYNC", None, 4096, None),
         ("collective", "hcom_allReduce__428_0_1", 2001, 898, 600, 7, None, None, None, "HCCL", None, 8192, GROUP),
         ("copy", "SDMA", 2001, 399, 620, 7, 4, 32, 0, "SDMA", None, None, None),
         ("copy", "SDMA", 2500, 399, 620, 7, 4, 32, 1, "SDMA", None, None, None),
@@ -49,7 +49,7 @@ def test_every_row_is_in_its_table(tmp_path: Path) -> None:
         ("MatMulV2", "recorded", "2,3;3,4", "FLOAT16;FLOAT16", "ND;ND", "2,4", "FLOAT16", 24, 0, True),
     ]  # fmt: skip
     assert store.execute("SELECT level, name, correlation_id, depth FROM api ORDER BY start_ns").fetchall() == [
-        ("node", "launch", 5, 0), ("acl", "aclrtMemcpyAsync", 6, 0), ("node", "launch", 7, 0),
+        ("os", "poll", None, 0), ("node", "launch", 5, 0), ("acl", "aclrtMemcpyAsync", 6, 0), ("node", "launch", 7, 0),
         ("communication", "Launch_Ffts", 8, 1),
     ]  # fmt: skip
     ranges = store.execute(
@@ -59,11 +59,25 @@ def test_every_row_is_in_its_table(tmp_path: Path) -> None:
     ).fetchall()
     assert ranges == [
         ("ProfilerStep#7", "annotation", 0, 6000, 0, None, "Python", "Thread 11"),
+        ("epoch", "annotation", 80, 19, 0, None, "Python", None),
+        ("batch", "annotation", 90, 5, 0, None, "Python", "Thread 12"),
         ("train.py(3): step", "frame", 100, 800, 1, None, "Python", "Thread 11"),
         ("aten::mm", "host_op", 300, 30, 2, None, "Python", "Thread 11"),
         ("Enqueue", "annotation", 310, 10, 3, 100, "Python", "Thread 11"),
         ("Dequeue@aclnnMm", "annotation", 400, 100, 0, 100, "Python", "Thread 22"),
         ("MmBackward0", "host_op", 700, 50, 0, None, "Python", "Thread 12"),
+        ("GC", "annotation", 760, 10, 0, None, "Python GC", "Thread 12"),
+        ("Computing", "annotation", 1000, 501, 0, None, "Overlap Analysis", "Computing"),
+        (
+            "Communication(Not Overlapped)",
+            "annotation",
+            2001,
+            898,
+            0,
+            None,
+            "Overlap Analysis",
+            "Communication(Not Overlapped)",
+        ),
         ("Memcpy", "summary", 2001, 399, 0, None, "Communication", "Plane 0"),
         ("Memcpy", "summary", 2500, 399, 0, None, "Communication", "Plane 1"),
     ]
@@ -82,6 +96,49 @@ def test_every_row_is_in_its_table(tmp_path: Path) -> None:
         ("HostToDevice", 410, 1000), ("HostToDevice", 520, 1600), ("HostToDevice", 600, 2001),
         ("async_npu", 300, 1000), ("async_task_queue", 310, 400), ("fwdbwd", 300, 700),
     ]  # fmt: skip
+
+
+def test_counters_memory_and_marks(tmp_path: Path) -> None:
+    path = database(tmp_path / "ascend_pytorch_profiler_3.db")
+    run, store = taken_from(path, tmp_path)
+    assert run.accounts.by_record["TASK_PMU_INFO rows"].paired == 4
+    assert any("counters that no table has: aic_new" in entry.message for entry in run.log)
+    counters = "SELECT t.name, metric_group, aic_total_cycles, vendor_values FROM task_pmu p JOIN task t USING (id)"
+    ((name, group, cycles, values),) = store.execute(counters).fetchall()
+    assert (name, group, cycles) == ("aclnnMm_MatMulCommon_MatMulV2", "PipeUtilization", 864)
+    assert json.loads(values) == {"aicore_time_ns": 480, "aic_mac_time_ns": 240, "aic_mac_ratio": 0.5}
+    blocks = store.execute(
+        "SELECT o.name, pool, kind, size_bytes, alloc_ns - ?, free_ns - ? FROM memory m LEFT JOIN op o USING (op_id) "
+        "ORDER BY pool, kind, size_bytes", [T0, T0],
+    ).fetchall()  # fmt: skip
+    assert blocks == [
+        ("cann::conv", "GE", "block", 64, 310, None), (None, "GE", "segment", 64, None, None),
+        ("aten::mm", "PTA", "block", 512, 305, 800), (None, "PTA", "block", 1024, None, None),
+        (None, "PTA", "segment", 2048, None, None),
+    ]  # fmt: skip
+    samples = store.execute(
+        "SELECT k.name, unit, series, ts_ns - ?, value, value_int FROM counter c JOIN track k USING (track_id) "
+        "ORDER BY k.name, series, ts_ns", [T0],
+    ).fetchall()  # fmt: skip
+    assert samples == [
+        ("HBM 2 read", "B/s", "bandwidth", 900, 2.0**40, 2**40), ("HBM 2 read", "B/s", "bandwidth", 950, 0.5, None),
+        ("PTA (memory_record)", "B", "totalActive", 305, 512, 512),
+        ("PTA (memory_record)", "B", "totalAllocated", 305, 1536, 1536),
+        ("PTA (memory_record)", "B", "totalReserved", 305, 2048, 2048),
+    ]  # fmt: skip
+    assert store.execute("SELECT name, ts_ns, category FROM marker").fetchall() == [("point", T0 + 92, "mstx")]
+    # Some versions truncate ratios.
+    db = sqlite3.connect(path)
+    db.execute("UPDATE TASK_PMU_INFO SET value = 1 WHERE value = 0.5")
+    db.execute("INSERT INTO TASK_PMU_INFO SELECT 77, name, 'x' FROM TASK_PMU_INFO LIMIT 1")
+    db.execute("INSERT INTO OP_MEMORY (name, size) VALUES (1, 2)")
+    db.commit()
+    db.close()
+    store.close()
+    run, store = taken_from(path, tmp_path)
+    assert run.accounts.by_record["TASK_PMU_INFO rows"].lost == run.accounts.by_record["OP_MEMORY rows"].lost == 1
+    ((*_, values),) = store.execute(counters).fetchall()
+    assert json.loads(values) == {"aicore_time_ns": 480, "aic_mac_time_ns": 240}
 
 
 def test_older_and_smaller_databases(tmp_path: Path) -> None:
@@ -107,6 +164,7 @@ def test_older_and_smaller_databases(tmp_path: Path) -> None:
         ("acl",),
         ("communication",),
         ("node",),
+        ("os",),
     ]
 
 
@@ -119,7 +177,8 @@ def test_a_recording_in_both_forms_is_read_once(tmp_path: Path) -> None:
     (out.parent / "PROF_1").mkdir()
     database(out.parent / "PROF_1" / "msprof_20260101000000.db")
     [run] = ingest([tmp_path], tmp_path / "db.duckdb")
-    assert run.accounts.by_record["X events"].rows == 18
+    assert run.accounts.by_record["X events"].rows == 24
+    assert run.accounts.by_record["OP_MEMORY rows"].rows == 2
     assert any("has the same records" in entry.message for entry in run.log)
     event = {"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "name": "aten::mm", "cat": "cpu_op"}
     (out / "trace_view.json").write_text(json.dumps([event]))
@@ -167,7 +226,7 @@ def test_hostile_values_are_lost_or_null(tmp_path: Path) -> None:
     store.close()
     run, store = taken_from(path, tmp_path)
     assert Code.DAMAGED_BLOCK in {entry.code for entry in run.log}
-    assert store.execute("SELECT count(*) FROM task UNION ALL SELECT count(*) FROM api").fetchall() == [(8,), (0,)]
+    assert store.execute("SELECT count(*) FROM task UNION ALL SELECT count(*) FROM api").fetchall() == [(8,), (1,)]
     db = sqlite3.connect(tmp_path / "analysis.db")
     db.execute("CREATE TABLE CommAnalyzerTime (hccl_op_name TEXT)")
     db.close()

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from traceconv.base.prefetch import prefetch
 from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import TraceBatch, TraceSource
+from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
 from traceconv.formats.chrome_json.reader import SOURCE_ID
 from traceconv.formats.common.files import STDIN, file_size
 from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
@@ -89,6 +90,11 @@ class TraceRecording(NamedTuple):
             read = _Read(self, target, changed=str(changed))
         log, reader, run_columns = read.log, read.reader, read.run_columns
         read.passes.complete(target)
+        if self.format == ASCEND_DB.name:
+            from traceconv.formats.ascend_db.reader import AscendDbReader  # most files have another format
+            from traceconv.pipeline.vendor_folder.database import add_tables
+
+            add_tables(cast(AscendDbReader, reader), target, log)
         complete = not log.lossy and not any(entry.code is Code.NO_END for entry in log)
         columns = {
             "options": reader.options(),

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from traceconv.events.npu import ORDINAL_BITS
+from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.locate import Evidence
 from traceconv.formats.vendor_folder.locate import locate as locate_record
@@ -49,7 +50,7 @@ class TraceRows:
         if table == "step":
             return self._step(row)
         if table == "memory":
-            return self._records("memory", self._is_block(row)) or self._changes(row), []
+            return self._blocks(self._is_block(row)) or self._changes(row), []
         if table == "fusion":
             op = self._sources.row("op", "op_id", row["op_id"])
             return self._records("fusion", lambda record: record["name"] == op.get("name")), []
@@ -250,6 +251,16 @@ class TraceRows:
             if kind.becomes == becomes
             for evidence in tables_csv.matching(self._sources.file(source_id), "its record", test)
         ]
+
+    def _blocks(self, test: tables_csv.Test) -> list[Evidence]:
+        """Return the record of a block of memory, or its row in a database."""
+        found = self._records("memory", test)
+        for source_id, row in self._sources.rows.items():
+            if row["format"] == ASCEND_DB.name and not found:
+                from traceconv.formats.ascend_db.locate import locate_block  # few runs need it
+
+                found = locate_block(self._sources.file(source_id), test)
+        return found
 
     def _table_of(self, event_id: int) -> str:
         return next((name for name in EVENT_TABLES if self._sources.row(name, "id", event_id)), "range")

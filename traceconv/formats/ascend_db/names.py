@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.int64 import Int64
@@ -15,6 +15,7 @@ from traceconv.events.trace import Coded, coded, combined
 from traceconv.formats.ascend_db.tables import (
     COMPUTE,
     CONNECTIONS,
+    COPIES,
     COUNTS,
     ENUMS,
     FACTS,
@@ -26,15 +27,14 @@ from traceconv.formats.ascend_db.tables import (
 from traceconv.formats.common.columns import integer_array
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_database import Damage, Database
-from traceconv.formats.common.sqlite_names import SqliteNames
+from traceconv.formats.common.sqlite_names import ById, SqliteNames
 from traceconv.formats.common.sqlite_pages import Values
+from traceconv.formats.common.sqlite_reader import renamed
 
 #: Distinct facts and call stacks that are kept.
 _MOST_DISTINCT = 1 << 20
 #: Further frames of a stack are dropped, if they are read later.
 _MOST_FRAMES = 1 << 14
-#: IDs whose facts, stacks or connections are kept, 16 bytes each.
-_MOST_IDS = 1 << 27
 _NOTHING = frozenset(("", "N/A", "NULL"))
 _ABOUT = {
     "META_DATA": ("name", "value"),
@@ -45,40 +45,6 @@ _ABOUT = {
 }
 
 
-@dataclass(slots=True)
-class _ById:
-    """Numbers by ID, added in any order, then sorted."""
-
-    _parts: list[tuple[Int64, Int64]] = field(default_factory=list)
-    ids: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    numbers: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    count: int = 0
-
-    def add(self, ids: Int64, numbers: Int64) -> bool:
-        """Add numbers; return whether they were kept."""
-        self.count += len(ids)
-        if self.count > _MOST_IDS:
-            return False
-        self._parts.append((ids, numbers))
-        return True
-
-    def sort(self) -> None:
-        """Prepare to look up. Of equal IDs, the first is found."""
-        if self._parts:
-            self.ids, self.numbers = (np.concatenate(part) for part in zip(*self._parts, strict=True))
-            self._parts = []
-        if np.any(self.ids[1:] < self.ids[:-1]):
-            order = np.argsort(self.ids, kind="stable")
-            self.ids, self.numbers = self.ids[order], self.numbers[order]
-
-    def find(self, ids: Int64) -> Int64:
-        """Return the number of each ID, -1 if it has none."""
-        if not len(self.ids):
-            return np.full(len(ids), -1)
-        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return np.where(self.ids[places] == ids, self.numbers[places], -1)
-
-
 class Names(SqliteNames):
     """These descriptions in one database. `about`: its small tables."""
 
@@ -86,16 +52,19 @@ class Names(SqliteNames):
         super().__init__(db, log, accounts, STRINGS)
         self._accounts = accounts
         self._enums: dict[str, dict[Any, str]] = {}
-        self._fact_of, self._facts = _ById(), dict[tuple[Any, ...], int]()
-        self._stack_of, self._stacks = _ById(), dict[bytes, int]()
-        self._connection_of = _ById()
+        self._fact_of, self._facts = ById(), dict[tuple[Any, ...], int]()
+        self._stack_of, self._stacks = ById(), dict[bytes, int]()
+        self._connection_of, self._copy_sizes, self._copy_kinds = ById(), ById(), ById()
         self.about = self._read_about()
         for table in (COMPUTE, SCHEDULE):
             self._read_facts(table)
         self._read_stacks()
         for _, (ids, connections) in self._rows(CONNECTIONS, ("id", "connectionId")):
             self._connection_of.add(integer_array(ids), integer_array(connections))
-        for found in (self._fact_of, self._stack_of, self._connection_of):
+        for _, (ids, sizes, kinds) in self._rows(COPIES, ("globalTaskId", "size", "memcpyOperation")):
+            self._copy_sizes.add(integer_array(ids), integer_array(sizes))
+            self._copy_kinds.add(integer_array(ids), integer_array(kinds))
+        for found in (self._fact_of, self._stack_of, self._connection_of, self._copy_sizes, self._copy_kinds):
             found.sort()
         self._known_facts, self._known_stacks = list(self._facts), list(self._stacks)
 
@@ -212,6 +181,14 @@ class Names(SqliteNames):
             return {"YES": True, "NO": False}.get(text, text)
         # Shapes are quoted, as in CSV.
         return text.replace('"', "") if text is not None and key.endswith("Shapes") else text
+
+    def copies(self, task_ids: Int64) -> dict[str, Values]:
+        """The size and direction of copies, by key in their args."""
+        if not len(self._copy_sizes.ids):
+            return {}
+        sizes, kinds = self._copy_sizes.find(task_ids), coded(pa.array(self._copy_kinds.find(task_ids)))
+        names = renamed(kinds, lambda kind: self.enum("ENUM_MEMCPY_OPERATION", kind))
+        return {"size(B)": pa.array(sizes, mask=sizes < 0), "operation": names}
 
     def stacks(self, numbers: Values) -> Coded:
         """The call stacks of IDs."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,8 +17,9 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import Int64, Mask
-from traceconv.events.trace import Coded, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded, combined
-from traceconv.formats.ascend_db.names import Names
+from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, coded, combined
+from traceconv.formats.ascend_db.batches import END, FORWARD, LAUNCH, QUEUED, START, TORCH_LAUNCH, Point, device_label
+from traceconv.formats.ascend_db.others import OtherTables
 from traceconv.formats.ascend_db.tables import (
     CANN,
     COLLECTIVE_ARGS,
@@ -27,24 +27,24 @@ from traceconv.formats.ascend_db.tables import (
     COMM_TASK,
     DESCRIBING,
     DESCRIBING_PREFIXES,
-    ENUM_ARGS,
     EVENT_TABLES,
+    GRAPH_MEMORY,
     LAYERS,
+    MEMORY,
     NONE,
     PART_ARGS,
     PYTHON,
     QUEUE,
     STEPS,
     TASK,
-    TEXT_ARGS,
+    TASK_COUNTERS,
     TORCH,
 )
-from traceconv.formats.common.columns import integer_array, json_objects
+from traceconv.formats.common.columns import integer_array
 from traceconv.formats.common.file_reader import SOURCE_ID
-from traceconv.formats.common.sqlite_database import ROWID
 from traceconv.formats.common.sqlite_names import IdSet
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same, taken
+from traceconv.formats.common.sqlite_reader import as_columns, renamed, same, taken
 from traceconv.formats.format import ReadRequest
 
 _TASK_COLUMNS = (
@@ -57,28 +57,13 @@ _TORCH_COLUMNS = (
 )
 #: Rows of parts of collectives that belong to a batch of tasks.
 _MOST_JOINED = 200_000
-_LAUNCH, _TORCH_LAUNCH, _QUEUE, _FORWARD = "HostToDevice", "async_npu", "async_task_queue", "fwdbwd"
-#: Makes the keys of flows of frameworks' ops different from those of calls with the same connection.
-_OF_TORCH = 1 << 60
-_START, _END = 0, 2
 
 
-class _Point(NamedTuple):
-    """Points of flows: their events in a batch, their connections, and which side of the flow they are."""
-
-    category: str
-    places: Int64
-    connections: Int64
-    step: int
-
-
-class AscendDbReader(SqliteReader):
+class AscendDbReader(OtherTables):
     """Reads one database, as `TraceSource` describes."""
 
     def __init__(self, request: ReadRequest) -> None:
-        export = "torch_npu writes databases with export_type=Db, msprof with --export=on"
-        super().__init__(request, "a database of torch_npu or msprof", export)
-        self._named_tracks: set[object] = set()
+        super().__init__(request)
         self._tasks, self._calls, self._ops, self._parts = IdSet(), IdSet(), IdSet(), IdSet()
         self._last_call = -1
         self._has_steps = False
@@ -94,7 +79,6 @@ class AscendDbReader(SqliteReader):
                 f"{shown} has no events, but sums of collectives or none of the tables of a recording; "
                 "ingest ascend_pytorch_profiler*.db or msprof_*.db"
             )
-        self._names = Names(self._db, self._log, self._accounts)
         self._describe_recording()
         self._note_connections()
         shares = self._shares(EVENT_TABLES)
@@ -104,7 +88,10 @@ class AscendDbReader(SqliteReader):
         yield from self._noted(CANN, self._cann_calls(), shares)
         yield from self._noted(TORCH, self._torch_ranges(), shares)
         yield from self._noted(STEPS, self._steps(), shares)
-        unread = sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING})
+        for table, batches in self._others():
+            yield from self._noted(table, batches, shares)
+        read = {*EVENT_TABLES, *DESCRIBING, *(GRAPH_MEMORY for table in self._db.tables if table == MEMORY)}
+        unread = sorted(set(self._db.tables) - read)
         self._count_unread([name for name in unread if not name.startswith(DESCRIBING_PREFIXES)], self._db.views)
 
     def _describe_recording(self) -> None:
@@ -140,10 +127,6 @@ class AscendDbReader(SqliteReader):
         )
         order = np.lexsort((starts, keys))
         self._sub_tasks, self._sub_starts = keys[order], starts[order]
-
-    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[int, Int64, list[Values]]]:
-        for count, (rowids, *found) in self._db.columns_of(table, (ROWID, *columns), self._report):
-            yield count, integer_array(rowids), found
 
     # -- devices --
 
@@ -191,6 +174,7 @@ class AscendDbReader(SqliteReader):
             "Subtask Id": columns["contextId"],
             "Context ID": pa.array(contexts, mask=~_has_context(contexts)),
             "connection_id": _without_none(connections),
+            **self._names.copies(task_ids),
             **facts,
         }
         keys = combined([coded(columns["deviceId"]), coded(columns["streamId"])])
@@ -198,17 +182,19 @@ class AscendDbReader(SqliteReader):
         launched = np.flatnonzero(self._calls.has(connections) & (connections != NONE) & ~self._parts.has(task_ids))
         of_torch = launched[self._ops.has(connections[launched])]
         points = [
-            _Point(_LAUNCH, launched, connections[launched], _END),
-            _Point(_TORCH_LAUNCH, of_torch, connections[of_torch], _END),
+            Point(LAUNCH, launched, connections[launched], END),
+            Point(TORCH_LAUNCH, of_torch, connections[of_torch], END),
         ]
+        if TASK_COUNTERS in self._db.tables:
+            self._event_of_task.add(task_ids, np.arange(self._ordinal, self._ordinal + len(rowids)))
         shown = renamed(names, lambda name: name or TASK)
-        return self._finished(TASK, rowids, None, shown, track, columns, args, points)
+        return self._finished((TASK, rowids), None, shown, track, columns, args, points)
 
     def _stream(self, device: object, stream: object) -> tuple[str, NamedTrack]:
         self._devices.add(device)
         known = isinstance(stream, int) and stream >= 0
         label = f"Stream {stream}" if known else "Stream not recorded"
-        return self._named(_device_label(device), "Ascend Hardware", NamedTrack("stream", label), label)
+        return self._named(device_label(device), "Ascend Hardware", NamedTrack("stream", label), label)
 
     def _parts_of(self, rowids: Int64, columns: Mapping[str, Values]) -> Iterator[TraceBatch]:
         """Parts of collectives, which are also tasks: their times are those of these."""
@@ -260,7 +246,7 @@ class AscendDbReader(SqliteReader):
         }
         names = renamed(self._texts(part_columns.get("name", nothing)), lambda name: name or COMM_TASK)
         track = as_columns(tracks, [self._plane(*key) for key in tracks.distinct])
-        yield self._finished(TASK, rowids[places], None, names, track, own, args)
+        yield self._finished((TASK, rowids[places]), None, names, track, own, args)
 
     def _count_parts(self) -> None:
         """Account for the parts of collectives: those without a task have no times."""
@@ -274,7 +260,7 @@ class AscendDbReader(SqliteReader):
                 self._lose(COMM_TASK, lost, Code.NO_TIME, f"{COMM_TASK}: parts of collectives without a task")
 
     def _plane(self, device: object, group: object, plane: object) -> tuple[Label, Label | NamedTrack]:
-        pid = f"{_device_label(device)} communication"
+        pid = f"{device_label(device)} communication"
         number = plane if isinstance(plane, int) and 0 <= plane < NONE else 0
         return self._named(pid, "Communication", f"{group} plane {number}", f"Plane {number}")
 
@@ -297,11 +283,11 @@ class AscendDbReader(SqliteReader):
             launched = np.flatnonzero(self._calls.has(connections) & (connections != NONE))
             of_torch = launched[self._ops.has(connections[launched])]
             points = [
-                _Point(_LAUNCH, launched, connections[launched], _END),
-                _Point(_TORCH_LAUNCH, of_torch, connections[of_torch], _END),
+                Point(LAUNCH, launched, connections[launched], END),
+                Point(TORCH_LAUNCH, of_torch, connections[of_torch], END),
             ]
             names = renamed(self._texts(columns["opName"]), lambda name: name or COMM_OP)
-            yield self._finished(COMM_OP, rowids, None, names, track, columns, args, points)
+            yield self._finished((COMM_OP, rowids), None, names, track, columns, args, points)
 
     def _device_of_op(self, op: object) -> object:
         """The device of the parts of a collective, or the only one."""
@@ -311,7 +297,7 @@ class AscendDbReader(SqliteReader):
     def _group(self, device: object, group: tuple[object, str | None]) -> tuple[Label, Label | NamedTrack]:
         number, name = group
         title = f"Group {name} Communication" if name else "Communication"
-        return self._named(f"{_device_label(device)} communication", "Communication", f"{number}", title)
+        return self._named(f"{device_label(device)} communication", "Communication", f"{number}", title)
 
     # -- the host --
 
@@ -326,8 +312,8 @@ class AscendDbReader(SqliteReader):
             launches = np.flatnonzero(self._tasks.has(ids) & (ids != NONE))
             args = {"level": levels, "connection_id": _without_none(ids)}
             track = self._threads(threads, "{} CANN", "CANN")
-            points = [_Point(_LAUNCH, launches, ids[launches], _START)]
-            yield self._finished(CANN, rowids, None, shown, track, {"startNs": starts, "endNs": ends}, args, points)
+            points = [Point(LAUNCH, launches, ids[launches], START)]
+            yield self._finished((CANN, rowids), None, shown, track, {"startNs": starts, "endNs": ends}, args, points)
 
     def _torch_ranges(self) -> Iterator[TraceBatch]:
         for _, rowids, found in self._rows(TORCH, _TORCH_COLUMNS):
@@ -353,16 +339,16 @@ class AscendDbReader(SqliteReader):
             }
             is_forward = integer_array(columns["fwdThreadId"]) == 0
             sides = (
-                (_TORCH_LAUNCH, ~of_framework & self._tasks.has(connections), _START),
-                (_QUEUE, of_framework & (code[places] == 2), _START),
-                (_QUEUE, of_framework & (code[places] == 3), _END),
-                (_FORWARD, of_framework & ~in_queue[places] & is_forward[places], _START),
-                (_FORWARD, of_framework & ~in_queue[places] & ~is_forward[places], _END),
+                (TORCH_LAUNCH, ~of_framework & self._tasks.has(connections), START),
+                (QUEUED, of_framework & (code[places] == 2), START),
+                (QUEUED, of_framework & (code[places] == 3), END),
+                (FORWARD, of_framework & ~in_queue[places] & is_forward[places], START),
+                (FORWARD, of_framework & ~in_queue[places] & ~is_forward[places], END),
             )
-            points = [_Point(category, places[rows], connections[rows], step) for category, rows, step in sides]
+            points = [Point(category, places[rows], connections[rows], step) for category, rows, step in sides]
             track = self._threads(columns["globalTid"], "{}", "Python")
             self._has_steps = self._has_steps or any(name.startswith("ProfilerStep#") for name in names.distinct)
-            yield self._finished(TORCH, rowids, categories, names, track, columns, args, points)
+            yield self._finished((TORCH, rowids), categories, names, track, columns, args, points)
 
     def _steps(self) -> Iterator[TraceBatch]:
         """Steps, which are also ranges of the framework, unless it recorded none."""
@@ -373,80 +359,7 @@ class AscendDbReader(SqliteReader):
             names = renamed(coded(steps), lambda step: f"ProfilerStep#{step}")
             track = same("Python", count), same("Steps", count)
             times = {"startNs": starts, "endNs": ends}
-            yield self._finished(STEPS, rowids, same("cpu_op", count), names, track, times, {})
-
-    def _threads(self, threads: Values, pid: str, process: str) -> tuple[Coded, Coded]:
-        ids = coded(threads)
-        return as_columns(ids, [self._thread(one, pid, process) for one in ids.distinct])
-
-    def _thread(self, thread: object, pid: str, process: str) -> tuple[Label, Label | NamedTrack]:
-        if not isinstance(thread, int):
-            return self._named(pid.format("unknown"), process, None, None)
-        number = thread & NONE
-        owner = (thread >> 32) & NONE
-        label: Label = owner if pid == "{}" else pid.format(owner)
-        return self._named(label, process, number, f"Thread {number}")
-
-    # -- batches --
-
-    def _named(self, pid: Label, process: str, tid: Label | NamedTrack, thread: str | None) -> tuple[Any, Any]:
-        """Return a track, which is named when it is first used."""
-        if pid not in self._named_tracks:
-            self._named_tracks.add(pid)
-            self._track_names.append(TrackName(pid, None, process))
-        if tid is not None and (pid, tid) not in self._named_tracks:
-            self._named_tracks.add((pid, tid))
-            self._track_names.append(TrackName(pid, tid, thread))
-        return pid, tid
-
-    def _texts(self, numbers: Values) -> Coded:
-        return renamed(coded(numbers), self._names.known)
-
-    def _args(self, keys: Mapping[str, str], columns: Mapping[str, Values]) -> dict[str, Values]:
-        """The args of these columns, as far as they exist."""
-        found: dict[str, Values] = {}
-        for key, column in keys.items():
-            if column in TEXT_ARGS and column in columns:
-                found[key] = self._texts(columns[column])
-            elif column in ENUM_ARGS and column in columns:
-                found[key] = renamed(coded(columns[column]), partial(self._names.enum, ENUM_ARGS[column]))
-            elif column in columns:
-                found[key] = columns[column]
-        return found
-
-    def _finished(
-        self,
-        table: str,
-        rowids: Int64,
-        categories: Coded | None,
-        names: Coded,
-        track: tuple[Sequence[Any], Sequence[Any]],
-        columns: Mapping[str, Values],
-        args: Mapping[str, Values],
-        points: Sequence[_Point] = (),
-    ) -> TraceBatch:
-        count = len(rowids)
-        self.place = (table, rowids.tolist())
-        texts = json_objects(list(args), list(args.values()), count)
-        times = _integers(columns["startNs"]), _integers(columns["endNs"])
-        events = Events(same("X", count), names, *track, *times, texts)
-        return self._batch(categories or same(None, count), events, _flows(points))
-
-
-def _flows(points: Sequence[_Point]) -> EventFlows | None:
-    points = [point for point in points if len(point.places)]
-    if not points:
-        return None
-    places = np.concatenate([point.places for point in points])
-    connections = np.concatenate([point.connections for point in points])
-    which = np.repeat(np.arange(len(points)), [len(point.places) for point in points])
-    order = np.argsort(places, kind="stable")
-    places, connections, which = places[order], connections[order], which[order]
-    categories = [point.category for point in points]
-    keys = connections + np.array([category == _TORCH_LAUNCH for category in categories], np.int64)[which] * _OF_TORCH
-    steps = np.array([point.step for point in points], np.int32)[which]
-    texts = pa.array(connections).cast(pa.string())
-    return EventFlows(places, keys, steps, Coded(which.astype(np.int32), categories), texts)
+            yield self._finished((STEPS, rowids), same("cpu_op", count), names, track, times, {})
 
 
 def _task_keys(devices: Int64, streams: Int64, numbers: Int64) -> Int64:
@@ -469,21 +382,3 @@ def _first(values: tuple[Any, Any]) -> Any:
 def _value(column: Values, place: int) -> Any:
     value = column[place]
     return value.as_py() if isinstance(value, pa.Scalar) else value
-
-
-def _device_label(device: object) -> str:
-    return f"NPU {device}" if isinstance(device, int) else "NPU"
-
-
-def _integers(column: Values) -> Values:
-    """Times, which older versions of torch_npu write as text."""
-    values = column.distinct if isinstance(column, Coded) else column
-    if isinstance(column, pa.Array) or not any(isinstance(value, str) for value in values):
-        return column
-    numbers = [_integer(value) for value in values]
-    return [numbers[code] for code in column.codes.tolist()] if isinstance(column, Coded) else numbers
-
-
-def _integer(value: object) -> object:
-    is_number = isinstance(value, str) and len(value) <= 20 and value.isascii() and value.removeprefix("-").isdigit()
-    return int(value) if is_number else value  # type: ignore[call-overload]

@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+
+class CounterTable(NamedTuple):
+    """Samples: rows with a time, and a series in each column that is not in the title.
+
+    title  of the counter, with columns of IDs, whose texts are shown, and others
+    unit   of all series; None if they differ
+    """
+
+    table: str
+    process: str
+    title: str
+    unit: str | None = None
+
+
 STRINGS = "STRING_IDS"
 TASK, COMPUTE, SCHEDULE = "TASK", "COMPUTE_TASK_INFO", "COMMUNICATION_SCHEDULE_TASK_INFO"
 COMM_OP, COMM_TASK = "COMMUNICATION_OP", "COMMUNICATION_TASK_INFO"
 CANN, TORCH, STEPS = "CANN_API", "PYTORCH_API", "STEP_TIME"
+OVERLAPS, MARKS, OS_CALLS, COLLECTIONS = "OVERLAP_ANALYSIS", "MSTX_EVENTS", "OSRT_API", "GC_RECORD"
+COUNTERS = (
+    CounterTable("AICORE_FREQ", "AI Core Freq", "AI Core Freq", "MHz"),
+    CounterTable("HBM", "HBM", "HBM {hbmId} {type}", "B/s"),
+    CounterTable("DDR", "DDR", "DDR", "B/s"),
+    CounterTable("LLC", "LLC", "LLC {llcId} {mode}"),
+    CounterTable("QOS", "QoS", "QoS {eventName}", "B/s"),
+    CounterTable("ACC_PMU", "Acc PMU", "Accelerator {accId}"),
+    CounterTable("SOC_BANDWIDTH_LEVEL", "Stars Soc Info", "Bandwidth level"),
+    CounterTable("NIC", "NIC", "Port {funcId}"),
+    CounterTable("ROCE", "RoCE", "Port {funcId}"),
+    CounterTable("NETDEV_STATS", "NIC", "Network statistics"),
+    CounterTable("HCCS", "HCCS", "HCCS", "B/s"),
+    CounterTable("PCIE", "PCIe", "PCIe"),
+    CounterTable("UB", "UB", "Port {portId}", "B/s"),
+    CounterTable("SIO", "SIO", "SIO {name}", "B/s"),
+    CounterTable("SAMPLE_PMU_TIMELINE", "AI Core Utilization", "{coreType} {coreId}"),
+    CounterTable("NPU_MEM", "NPU MEM", "{type} (npu_mem)", "B"),
+    CounterTable("NPU_MODULE_MEM", "NPU MEM", "{moduleId} (npu_module_mem)", "B"),
+    CounterTable("MEMORY_RECORD", "NPU MEM", "{component} (memory_record)", "B"),
+    CounterTable("CPU_USAGE", "CPU Usage", "CPU {cpuId}", "%"),
+    CounterTable("HOST_MEM_USAGE", "Memory Usage", "Memory Usage", "%"),
+    CounterTable("HOST_DISK_USAGE", "Disk Usage", "Disk Usage"),
+    CounterTable("HOST_NETWORK_USAGE", "Network Usage", "Network Usage"),
+)
+#: Columns of titles that are IDs of texts, and those that are enums.
+TITLE_TEXTS = ("type", "mode", "eventName", "name", "coreType", "component")
+TITLE_ENUMS = {"moduleId": "ENUM_MODULE"}
+NOT_SERIES = ("deviceId", "timestampNs", "timestamp", "dieId", "streamPtr")
+COPIES, MEMORY, TASK_COUNTERS = "MEMCPY_INFO", "OP_MEMORY", "TASK_PMU_INFO"
+#: Changes of blocks that MEMORY has, if it exists.
+GRAPH_MEMORY = "NPU_OP_MEM"
 CONNECTIONS, STACKS = "CONNECTION_IDS", "PYTORCH_CALLCHAINS"
 #: In the order in which they are read.
-EVENT_TABLES = (TASK, COMM_OP, CANN, TORCH, STEPS)
+EVENT_TABLES = (
+    *(TASK, COMM_OP, CANN, TORCH, STEPS, OVERLAPS, MARKS, OS_CALLS, COLLECTIONS),
+    *(counter.table for counter in COUNTERS),
+)
 #: Tables that describe others or the recording, and sums of what others contain.
 DESCRIBING = (
     STRINGS,
     COMPUTE,
     SCHEDULE,
     COMM_TASK,
+    COPIES,
+    MEMORY,
+    TASK_COUNTERS,
     CONNECTIONS,
     STACKS,
     "META_DATA",
@@ -90,7 +144,11 @@ LAYERS = {
     "hccl": "Hccl",
     "runtime": "Runtime",
 }
-OP, QUEUE, PYTHON = 50001, 50002, 50003
+QUEUE, PYTHON = 50002, 50003
+#: Tracks of the analysis of a timeline, by the type of its rows.
+OVERLAP_TRACKS = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
+#: Types of mstx events that are points.
+POINTS = (0, 3)
 #: Names of enums, as far as a database may lack them.
 ENUMS: dict[str, dict[int, str]] = {
     "ENUM_API_TYPE": {20000: "acl", 15000: "model", 10000: "node", 5500: "communication", 5000: "runtime"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from traceconv.formats.common.sqlite_reader import renamed
 _MAX_TEXT = 1 << 30
 #: IDs below this are in a bit table.
 _MOST_IDS = 1 << 26
+#: IDs with a number that are kept, 16 bytes each.
+_MOST_NUMBERED = 1 << 27
 
 
 class SqliteNames:
@@ -65,6 +68,45 @@ class SqliteNames:
     def texts(self, numbers: Values) -> Coded:
         """The texts of several IDs."""
         return renamed(coded(numbers), self._texts.get)
+
+
+@dataclass(slots=True)
+class ById:
+    """Numbers by ID, added in any order, then sorted."""
+
+    _parts: list[tuple[Int64, Int64]] = field(default_factory=list)
+    ids: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    numbers: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    count: int = 0
+
+    def add(self, ids: Int64, numbers: Int64) -> bool:
+        """Add numbers; return whether they were kept."""
+        self.count += len(ids)
+        if self.count > _MOST_NUMBERED:
+            return False
+        self._parts.append((ids, numbers))
+        return True
+
+    def sort(self) -> None:
+        """Prepare to look up. Of equal IDs, the first is found."""
+        if self._parts:
+            self.ids, self.numbers = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+            self._parts = []
+        if np.any(self.ids[1:] < self.ids[:-1]):
+            order = np.argsort(self.ids, kind="stable")
+            self.ids, self.numbers = self.ids[order], self.numbers[order]
+
+    def find(self, ids: Int64) -> Int64:
+        """Return the number of each ID, -1 if it has none."""
+        if not len(self.ids):
+            return np.full(len(ids), -1)
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[places] == ids, self.numbers[places], -1)
+
+    def repeated(self, ids: Int64) -> Mask:
+        """Whether each ID has several numbers."""
+        found: Mask = np.searchsorted(self.ids, ids, "right") - np.searchsorted(self.ids, ids, "left") > 1
+        return found
 
 
 class IdSet:

@@ -24,13 +24,14 @@ def locate_row(wanted: Wanted, open_reader: Callable[[ReadRequest], SqliteReader
             # Names and details are in other tables.
             details = json_object(batch.columns.raw["args"][place].as_py())
             name = batch.columns.label("name")[place]
-            fields = {**_fields(path, table, int(rowids[place])), **details, "name": name}
+            fields = {**row_fields(path, table, int(rowids[place])), **details, "name": name}
             where = f"table {table}, rowid {rowids[place]}"
             return [Evidence(wanted.source, wanted.role, where=where, fields=fields)]
     raise InputError(f"{printable(str(path))} has changed since ingest: it has fewer rows; ingest it again")
 
 
-def _fields(path: Path, table: str, rowid: int) -> dict[str, object]:
+def row_fields(path: Path, table: str, rowid: int) -> dict[str, object]:
+    """Return the values of a row that are not NULL, by column."""
     db = Database(path)
     try:
         columns = db.columns(table)

@@ -6,11 +6,13 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from traceconv.base.diagnostics import Accounts, Code
 from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
+from traceconv.formats.ascend_db.reader import AscendDbReader
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.chrome_json.reader import SOURCE_ID
 from traceconv.formats.common.files import file_size
@@ -27,6 +29,7 @@ from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usab
 from traceconv.pipeline.task_waits import set_op_summary_waits
 from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder import communication
+from traceconv.pipeline.vendor_folder.database import add_tables
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_device_steps, settle_one_device
 from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
 from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
@@ -152,6 +155,8 @@ def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: Trac
             target.insert(name, batches)
         run.start_ns, run.end_ns = first.first_ns, first.last_ns
         run.writer_title = second.rules.title or _WRITER
+        if run.keys:
+            add_tables(cast(AscendDbReader, reader), target, run.log)
     finally:
         first.close()
         if second is not None:

@@ -1,0 +1,83 @@
+"""Store what a database of torch_npu or msprof has besides events: memory blocks, and hardware counters of tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.formats.ascend_db.reader import AscendDbReader
+from traceconv.formats.common.file_reader import SOURCE_ID
+from traceconv.normalize.vendor_csv.spec import plain, spec
+from traceconv.pipeline.run_sql import RunSql
+from traceconv.pipeline.vendor_folder.table_sql import MEMORY_COLUMNS, add_held_memory, add_memory
+
+_COLUMNS = {"id": "BIGINT", "name": "VARCHAR", "number": "BIGINT", "value": "VARCHAR"}
+#: Units in the headings of CSV files. Databases have ns instead of µs, and bytes instead of GiB.
+_UNIT = re.compile(r"\((us|gb/s|%)\)$")
+_GIB = 1 << 30
+#: Counters that CSV files name differently.
+_RENAMED = {"total time": "aicore time", "aic total time": "aicore time", "aiv total time": "aiv time"}
+_RATIOS = "regexp_matches(name, '_(ratio|rate)$')"
+
+
+def add_tables(reader: AscendDbReader, target: RunSql, log: ImportLog) -> None:
+    """Add these rows of the file that was read, once its events are stored."""
+    reader.report_to(log)
+    if target.writer.stage("vendor_memory", reader.memory_blocks(), MEMORY_COLUMNS):
+        add_memory(target)
+        add_held_memory(target, 1)
+    known = _counter_columns()
+    if not target.writer.stage("vendor_counter", _counters(reader, known), _COLUMNS):
+        return
+    truncated = target.number(
+        f"DELETE FROM temp.vendor_counter WHERE {_RATIOS} AND NOT EXISTS ("  # noqa: S608 - a constant
+        f"FROM temp.vendor_counter WHERE {_RATIOS} AND NOT regexp_full_match(value, '[01]'))"
+    )
+    message = "ratios of hardware counters, which the writer truncated to 0 or 1: not used"
+    log.count(Code.BAD_NUMBER, message, truncated, SOURCE_ID)
+    words = {_known_as(name) for name in reader.counter_names}
+    groups = {group: {_UNIT.sub("", heading) for heading in headings} for group, headings in spec().groups.items()}
+    numbers = [column.removeprefix("pmu_") for column, _ in known.values() if column.startswith("pmu_")]
+    counted = ", ".join(f"max(number) FILTER (name = 'pmu_{name}')" for name in numbers)
+    target.run_sql(
+        f"INSERT INTO task_pmu (run_id, id, metric_group, {', '.join(numbers)}, vendor_values) "  # noqa: S608 - columns
+        f"SELECT $run, id, $grp, {counted}, "
+        """'{' || string_agg('"' || name || '":' || value, ',' ORDER BY name) FILTER (value IS NOT NULL) || '}' """
+        "FROM temp.vendor_counter GROUP BY id",
+        grp=next((group for group, headings in groups.items() if headings & words), None),
+    )
+
+
+def _counter_columns() -> dict[str, tuple[str, str]]:
+    """Return our column and the CSV's unit for each counter; columns of task_pmu begin with pmu_."""
+    kernel = next(kind for kind in spec().kinds if kind.kind == "op_summary")
+    columns = (*spec().vendor_values, *(column for column in kernel.columns if column.name.startswith("pmu_")))
+    found: dict[str, tuple[str, str]] = {}
+    for column in columns:
+        for heading in column.headers:
+            unit = _UNIT.search(heading)
+            found.setdefault(_UNIT.sub("", heading), (column.name, unit[1] if unit else ""))
+    return found
+
+
+def _known_as(name: str) -> str:
+    return _RENAMED.get(plain(name), plain(name))
+
+
+def _counters(reader: AscendDbReader, known: Mapping[str, tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+    for ids, names, values in reader.task_counters(lambda name: _known_as(name) in known):
+        columns = [known.get(_known_as(name), ("", "")) for name in names.distinct]
+        numbers: list[int | None] = []
+        texts: list[str | None] = []
+        for code, value in zip(names.codes.tolist(), values, strict=True):
+            column, unit = columns[code]
+            exact = round(value) if unit == "us" else value / _GIB if unit == "gb/s" else value
+            is_number = column.startswith("pmu_")
+            numbers.append(int(exact) if is_number else None)
+            texts.append(None if is_number else repr(exact))
+        shown = pa.array([column for column, _ in columns]).take(pa.array(names.codes))
+        arrays = [pa.array(ids), shown, pa.array(numbers, pa.int64()), pa.array(texts, pa.string())]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
