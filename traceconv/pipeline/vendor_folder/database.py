@@ -18,6 +18,7 @@ _COLUMNS = {"id": "BIGINT", "name": "VARCHAR", "number": "BIGINT", "value": "VAR
 #: Units in the headings of CSV files. Databases have ns instead of µs, and bytes instead of GiB.
 _UNIT = re.compile(r"\((us|gb/s|%)\)$")
 _GIB = 1 << 30
+_TASKS_AT_ONCE = 4096
 #: Counters that CSV files name differently.
 _RENAMED = {"total time": "aicore time", "aic total time": "aicore time", "aiv total time": "aiv time"}
 _RATIOS = "regexp_matches(name, '_(ratio|rate)$')"
@@ -42,13 +43,19 @@ def add_tables(reader: AscendDbReader, target: RunSql, log: ImportLog) -> None:
     groups = {group: {_UNIT.sub("", heading) for heading in headings} for group, headings in spec().groups.items()}
     numbers = [column.removeprefix("pmu_") for column, _ in known.values() if column.startswith("pmu_")]
     counted = ", ".join(f"max(number) FILTER (name = 'pmu_{name}')" for name in numbers)
-    target.run_sql(
-        f"INSERT INTO task_pmu (run_id, id, metric_group, {', '.join(numbers)}, vendor_values) "  # noqa: S608 - columns
-        f"SELECT $run, id, $grp, {counted}, "
-        """'{' || string_agg('"' || name || '":' || value, ',' ORDER BY name) FILTER (value IS NOT NULL) || '}' """
-        "FROM temp.vendor_counter GROUP BY id",
-        grp=next((group for group, headings in groups.items() if headings & words), None),
-    )
+    target.run_sql("CREATE OR REPLACE TEMP TABLE vendor_sorted AS FROM temp.vendor_counter ORDER BY id, name")
+    ((first, last),) = target.fetch("SELECT coalesce(min(id), 1), coalesce(max(id), 0) FROM temp.vendor_sorted")
+    # Its aggregates can't be written to disk, so there are few tasks at once.
+    for start in range(first, last + 1, _TASKS_AT_ONCE):
+        target.run_sql(
+            f"INSERT INTO task_pmu (run_id, id, metric_group, {', '.join(numbers)}, vendor_values) "  # noqa: S608 - columns
+            f"SELECT $run, id, $grp, {counted}, "
+            """'{' || string_agg('"' || name || '":' || value, ',' ORDER BY name) FILTER (value IS NOT NULL) || '}' """
+            "FROM temp.vendor_sorted WHERE id >= $start AND id < $until GROUP BY id",
+            grp=next((group for group, headings in groups.items() if headings & words), None),
+            start=start,
+            until=start + _TASKS_AT_ONCE,
+        )
 
 
 def _counter_columns() -> dict[str, tuple[str, str]]:
