@@ -162,11 +162,13 @@ class Database:
         numbered: bool = False,
         after: tuple[int | None, int] = (None, 0),
     ) -> Iterator[list[Row]]:
-        """Yield all readable rows, in lists of tuples. Columns that the table doesn't have are None.
+        """Yield all readable rows, in lists of tuples; none if there is no such table. Columns that it lacks are None.
 
         After a damaged page, reading continues from the end of the table; `on_damage` is called for the rows between.
         `numbered`: each row begins with its rowid. `after`: the last rowid and the number of the rows to skip.
         """
+        if table not in self.tables:
+            return
         have = {ROWID, *self.columns(table)}
         wanted = ", ".join(("rowid", *(_quoted(column) if column in have else "NULL" for column in columns)))
         sql = f"SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted names of the file's own tables
