@@ -67,10 +67,10 @@ def test_every_row_is_in_its_table(tmp_path: Path) -> None:
         ("Dequeue@aclnnMm", "annotation", 400, 100, 0, 100, "Python", "Thread 22"),
         ("MmBackward0", "host_op", 700, 50, 0, None, "Python", "Thread 12"),
         ("GC", "annotation", 760, 10, 0, None, "Python GC", "Thread 12"),
-        ("Computing", "annotation", 1000, 501, 0, None, "Overlap Analysis", "Computing"),
+        ("Computing", "summary", 1000, 501, 0, None, "Overlap Analysis", "Computing"),
         (
             "Communication(Not Overlapped)",
-            "annotation",
+            "summary",
             2001,
             898,
             0,
