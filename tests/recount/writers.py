@@ -34,7 +34,14 @@ def kineto(one: Slice) -> Row:
         return Row("task", "sync", device, stream)
     if (category == "mtia_ccp_events" and _any_case(name, "dma")) or (category == "kernel" and name == "dma_request"):
         return Row("task", "copy", device, stream)
-    if category in ("kernel", "Kernel"):
+    if (
+        not category
+        and "stream" in one.args
+        and re.fullmatch("Mem(cpy|set) .*", name or "")
+        and "correlation" in one.args
+    ):
+        return Row("task", "copy", device, stream)
+    if category in ("kernel", "Kernel") or (not category and {"stream", "grid"} <= one.args.keys()):
         function = re.sub(r"^void |\(anonymous namespace\)::|[<(].*", "", name or "").split("::")[-1]
         exchanges = "all_reduce" in function and not function.startswith("triton_")
         return Row("task", "collective" if exchanges or _starts(name, *_COLLECTIVE) else "compute", device, stream)
@@ -44,12 +51,14 @@ def kineto(one: Slice) -> Row:
         return Row("task", "sync", device, stream)
     if category == "mtia_ccp_events":
         return Row("task", "compute", device, stream)
+    if not category and {"cbid", "correlation"} <= one.args.keys():
+        return Row("api", "runtime")
     if category and re.fullmatch("(cuda|hip|xpu|mtia|glow|privateuse1)_runtime|Runtime", category):
         return Row("api", "runtime")
     if category and re.fullmatch("(cuda|hip|xpu|privateuse1)_driver", category):
         return Row("api", "driver")
     step = re.fullmatch(r"ProfilerStep#(\d+)", name or "")
-    if step and category in ("user_annotation", "Operator", "cpu_op"):
+    if step and (not category or category in ("user_annotation", "Operator", "cpu_op")):
         return Row("range", "annotation", step=int(step[1]))
     if category in ("cpu_op", "Operator"):
         return Row("range", "host_op")
