@@ -55,4 +55,4 @@ SELECT s.run_id, s.group_label, s.rank, s.steps AS step_count, s.lasts AS last_c
        TRY_CAST(s.host AS BIGINT) AS host_late_ns
 FROM summed AS s
 LEFT JOIN latest AS l ON l.run_id = s.run_id
-ORDER BY group_label, late_ns DESC, rank, run_id
+ORDER BY s.group_label, late_ns DESC, s.rank, s.run_id
