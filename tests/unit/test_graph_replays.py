@@ -116,6 +116,12 @@ def test_a_few_kernels_in_common_are_a_coincidence(tmp_path: Path) -> None:
     assert {row[1:] for row in aligned(trace, tmp_path)} == {(None, None, None)}
 
 
+def test_a_graph_of_which_no_tasks_are_known_has_no_rows(tmp_path: Path) -> None:
+    trace = eager(Trace())
+    trace.graph()
+    assert aligned(trace, tmp_path) == []
+
+
 def test_the_reference_is_another_run(tmp_path: Path) -> None:
     eager_trace, graphs = eager(Trace(), "Linear_0"), Trace()
     graphs.graph(*LAYER)

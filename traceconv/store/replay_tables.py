@@ -102,7 +102,7 @@ def _align(connection: duckdb.DuckDBPyConnection) -> None:
     replayed = connection.sql(_sql("sequences")).to_arrow_table()
     ids, names, kernels = (replayed.column(name).to_numpy() for name in ("id", "name_id", "kernel_id"))
     firsts = np.flatnonzero(replayed.column("begins").to_numpy())
-    ends = np.append(firsts[1:], len(ids))
+    ends = np.append(firsts, len(ids))[1:]
     numbers: dict[tuple[bytes, bytes], int] = {}
     sequence_of = np.zeros(len(ids), np.int64)
     distinct: list[tuple[Int64, Int64]] = []
