@@ -42,6 +42,9 @@ def test_runs_are_compared_with_the_one_before_in_their_series(make_store: MakeS
     add(6, 6, tasks=[10, 10], group=None)
     add(7, 7, tasks=[10, 20])
     add(8, 8, tasks=[10, 30])
+    for run_id, second in ((9, 30), (10, 10)):
+        start = {"start_ns": second * 10**9, "epoch_offset_ns": 0}
+        rows["run"].append({"run_id": run_id, "label": f"r{run_id}", "rank": 5, **start})
     store = make_store(**rows)
     columns = "run_id, recorded[:10], measured, time_ns // 1000, previous_run_id, round(change_percent, 1)"
     found = ask(store, f"SELECT {columns}, is_shifted, changed_in FROM trend WHERE group_label = 'nightly'")
@@ -54,8 +57,12 @@ def test_runs_are_compared_with_the_one_before_in_their_series(make_store: MakeS
         (7, "1970-01-08", "tasks", 30, None, None, None, None),
         (8, "1970-01-09", "tasks", 40, 7, 33.3, None, "compute"),
     ]
-    assert ask(store, "SELECT run_id, since_first_percent FROM trend WHERE group_label IS NULL") == [(6, None)]
-    peaks = ask(store, "SELECT run_id, peak_used_bytes FROM trend ORDER BY run_id")
+    # Runs 9 and 10 of one minute: the later one was ingested first.
+    assert ask(store, "SELECT run_id, position FROM trend WHERE rank = 5") == [(10, 1), (9, 2)]
+    assert ask(store, "SELECT run_id, since_first_percent FROM trend WHERE group_label IS NULL AND rank IS NULL") == [
+        (6, None)
+    ]
+    peaks = ask(store, "SELECT run_id, peak_used_bytes FROM trend WHERE rank IS NULL ORDER BY run_id")
     assert peaks == ask(store, "SELECT run_id, peak_used_bytes FROM memory_peak WHERE level = 'device' ORDER BY run_id")
     assert peaks == [(n, n) for n in range(1, 9)]
     assert ask(store, "SELECT time_ns // 1000, idle_ns // 1000 FROM trend(run := 5, first_step := 3)") == [(61, 31)]

@@ -11,13 +11,14 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeAlias
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
 
 #: Longer records are lost; a quote must be closed within this size.
 MAX_RECORD_BYTES = 1 << 20
+#: Size of the text of a batch, which may exceed it by a record.
+_MOST_BATCH_BYTES = 8 << 20
 _BOM = b"\xef\xbb\xbf"
 
 _Line: TypeAlias = "tuple[int, int, bytes]"
@@ -52,7 +53,7 @@ class CsvRecords:
     name    the file's, for the log
     ragged  matches lines that begin a record; records may then have any number of cells, and quotes may be plain
             characters
-    batch_rows  records in a batch
+    batch_rows  most records in a batch; large ones are fewer
     """
 
     chunks: Iterable[bytes]
@@ -81,10 +82,18 @@ class CsvRecords:
     def batches(self) -> Iterator[RecordBatch]:
         """Yield the records after the header."""
         ordinal = 0
-        while records := list(islice(self._records, self.batch_rows)):
+        while records := list(self._next_batch()):
             offsets, lines, rows = (list(column) for column in zip(*records, strict=True))
             yield RecordBatch(ordinal, offsets[0], self._end - offsets[0], rows, offsets, lines)
             ordinal += len(rows)
+
+    def _next_batch(self) -> Iterator[tuple[int, int, list[str]]]:
+        begin: int | None = None
+        for count, record in enumerate(self._records, start=1):
+            begin = record[0] if begin is None else begin
+            yield record
+            if count == self.batch_rows or self._end - begin >= _MOST_BATCH_BYTES:
+                return
 
     def _split(self) -> Iterator[tuple[int, int, list[str]]]:
         """Yield (offset, line, cells) of each record."""
