@@ -58,7 +58,7 @@ def test_runs_are_compared_with_the_one_before_in_their_series(make_store: MakeS
         (8, "1970-01-09", "tasks", 40, 7, 33.3, None, "compute"),
     ]
     # Runs 9 and 10 of one minute: the later one was ingested first.
-    assert ask(store, "SELECT run_id, position FROM trend WHERE rank = 5") == [(10, 1), (9, 2)]
+    assert ask(store, "SELECT run_id, place FROM trend WHERE rank = 5") == [(10, 1), (9, 2)]
     assert ask(store, "SELECT run_id, since_first_percent FROM trend WHERE group_label IS NULL AND rank IS NULL") == [
         (6, None)
     ]

@@ -33,11 +33,9 @@ def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
     ).fetchall():
         if (run, track) in calling and _LOADS.search(name or ""):
             loaders[run].append((start, start + dur, id_, name))
-    threads: dict[tuple[int, int, int], int] = {}
-    for run, correlation, start, track in store.execute(
-        "SELECT run_id, correlation_id, start_ns, track_id FROM api WHERE correlation_id IS NOT NULL"
-    ).fetchall():
-        threads[run, correlation, start] = min(track, threads.get((run, correlation, start), track))
+    threads = {
+        (run, id_): track for run, id_, track in store.execute("SELECT run_id, id, track_id FROM api").fetchall()
+    }
     waiting = {run for (run,) in store.execute("SELECT run_id FROM task WHERE task_type = 'EVENT_WAIT'").fetchall()}
     waits: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for run, track, start, wait in store.execute(
@@ -45,9 +43,9 @@ def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
     ).fetchall():
         waits[run, track].append((start, wait))
     ends: dict[tuple[int, int | None], int] = {}
-    for run, device, track, id_, start, dur, submit, correlation, wait in store.execute(
-        "SELECT run_id, device_id, track_id, id, start_ns, dur_ns, submit_ns, correlation_id, stream_wait_ns FROM task "
-        "WHERE kind IS DISTINCT FROM 'sync' AND dur_ns IS NOT NULL ORDER BY start_ns, id"
+    for run, device, track, id_, start, dur, submit, call, wait in store.execute(
+        "SELECT run_id, device_id, track_id, id, start_ns, dur_ns, submit_ns, api_id, stream_wait_ns FROM task "
+        "WHERE kind IS DISTINCT FROM 'sync' AND start_ns + dur_ns IS NOT NULL ORDER BY start_ns, id"
     ).fetchall():
         end = ends.get((run, device))
         ends[run, device] = max(start + dur, start + dur if end is None else end)
@@ -55,7 +53,7 @@ def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
             continue
         gap, cause, inner = start - end, None, None
         if submit is not None:
-            around = slices[run, threads.get((run, correlation, submit), -1)]
+            around = slices[run, threads.get((run, call), -1)]
             in_gap = [one for one in waits[run, track] if end < one[0] < start]
             idle = min(wait or 0, gap) + sum(
                 at - end if before is None else min(before, at - end) for at, before in in_gap[:1]

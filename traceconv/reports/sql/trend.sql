@@ -3,7 +3,7 @@
 -- needs = ["run"]
 -- when_empty = "Ingest captures or traces: traceconv ingest PATH."
 -- compares_runs = true
--- order = ["group_label", "rank", "source_format", "model_name", "measured", "position"]
+-- order = ["group_label", "rank", "source_format", "model_name", "measured", "place"]
 -- measure = "time_ns"
 -- shown = ["rank", "label", "recorded", "time_ns", "change_percent", "changed_in", "is_shifted", "since_first_percent", "group_label"]
 -- [parameters]
@@ -27,7 +27,7 @@
 -- time_ns = { type = "BIGINT", unit = "ns", doc = "The time that is measured: the shortest duration that at least half of the steps don't exceed." }
 -- p25_ns = { type = "BIGINT", unit = "ns", doc = "The same for a quarter of the steps; NULL without steps." }
 -- p75_ns = { type = "BIGINT", unit = "ns", doc = "The same for three quarters; NULL without steps." }
--- position = { type = "BIGINT", unit = "index", doc = "Place of the run in its series, from 1." }
+-- place = { type = "BIGINT", unit = "index", doc = "Place of the run in its series, from 1." }
 -- previous_run_id = { type = "BIGINT", unit = "id", doc = "The run before it in its series; NULL for the first." }
 -- change_percent = { type = "DOUBLE", unit = "percent", doc = "100 (time_ns / that of the run before − 1); NULL for the first run of a series." }
 -- since_first_percent = { type = "DOUBLE", unit = "percent", doc = "The same against the first run of the series." }
@@ -90,7 +90,7 @@ WITH asked AS (
   LEFT JOIN peak AS p ON p.run_id = a.run_id
 ), compared AS (
   SELECT *, lag(run_id) OVER series AS previous_id, lag(time_ns) OVER series AS previous,
-         first_value(time_ns) OVER series AS first_time, row_number() OVER series AS position,
+         first_value(time_ns) OVER series AS first_time, row_number() OVER series AS place,
          (p25 > lag(p75) OVER series) OR (p75 < lag(p25) OVER series) AS is_shifted,
          CASE WHEN time_ns > lag(time_ns) OVER series THEN 1 WHEN time_ns < lag(time_ns) OVER series THEN -1 ELSE 0 END
            AS direction,
@@ -109,9 +109,9 @@ WITH asked AS (
 )
 SELECT run_id, group_label, rank, source_format, model_name, label,
        strftime(make_timestamp((recorded_ns // 1000)::BIGINT), '%Y-%m-%d %H:%M') AS recorded, measured, steps AS step_count,
-       time_ns, p25 AS p25_ns, p75 AS p75_ns, position, previous_id AS previous_run_id,
+       time_ns, p25 AS p25_ns, p75 AS p75_ns, place, previous_id AS previous_run_id,
        100 * (time_ns::HUGEINT - previous)::DOUBLE / nullif(previous, 0) AS change_percent,
-       CASE WHEN position > 1 THEN 100 * (time_ns::HUGEINT - first_time)::DOUBLE / nullif(first_time, 0) END
+       CASE WHEN place > 1 THEN 100 * (time_ns::HUGEINT - first_time)::DOUBLE / nullif(first_time, 0) END
          AS since_first_percent,
        is_shifted,
        CASE WHEN direction = 0 OR most <= 0 OR NOT is_shifted THEN NULL
@@ -123,4 +123,4 @@ SELECT run_id, group_label, rank, source_format, model_name, label,
        compute AS compute_ns, collective AS exposed_collective_ns, copies AS exposed_copy_ns, other AS other_ns,
        idle AS idle_ns, used AS peak_used_bytes
 FROM directed
-ORDER BY group_label, rank, source_format, model_name, measured, position
+ORDER BY group_label, rank, source_format, model_name, measured, place
