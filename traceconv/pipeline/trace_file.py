@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -43,6 +43,9 @@ from traceconv.pipeline.task_launches import (
 )
 from traceconv.pipeline.task_waits import set_op_summary_waits, settle_op_summary_waits
 from traceconv.pipeline.trace_memory import insert_blocks
+
+if TYPE_CHECKING:
+    from traceconv.formats.ascend_db.reader import AscendDbReader
 
 #: Turns events into rows: takes all batches, whose times any thread may parse before, then yields the tables.
 _Passes: TypeAlias = "_OwnTrace | _AnyTrace"
@@ -91,10 +94,9 @@ class TraceRecording(NamedTuple):
         log, reader, run_columns = read.log, read.reader, read.run_columns
         read.passes.complete(target)
         if self.format == ASCEND_DB.name:
-            from traceconv.formats.ascend_db.reader import AscendDbReader  # most files have another format
-            from traceconv.pipeline.vendor_folder.database import add_tables
+            from traceconv.pipeline.vendor_folder.database import add_tables  # most files have another format
 
-            add_tables(cast(AscendDbReader, reader), target, log)
+            add_tables(cast("AscendDbReader", reader), target, log)
         complete = not log.lossy and not any(entry.code is Code.NO_END for entry in log)
         columns = {
             "options": reader.options(),

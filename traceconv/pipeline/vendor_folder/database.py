@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code, ImportLog
-from traceconv.formats.ascend_db.reader import AscendDbReader
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.normalize.vendor_csv.spec import plain, spec
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.vendor_folder.table_sql import MEMORY_COLUMNS, add_held_memory, add_memory
+
+if TYPE_CHECKING:
+    from traceconv.formats.ascend_db.reader import AscendDbReader
 
 _COLUMNS = {"id": "BIGINT", "name": "VARCHAR", "number": "BIGINT", "value": "VARCHAR"}
 #: Units in the headings of CSV files. Databases have ns instead of µs, and bytes instead of GiB.
