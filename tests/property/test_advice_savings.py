@@ -134,6 +134,19 @@ def test_low_occupancy(measure: Callable[..., Measured]) -> None:
     assert is_near(savings["low-occupancy"], slow["compute_ns"] - fast["compute_ns"])
 
 
+def test_clock_throttling(measure: Callable[..., Measured], tmp_path: Path) -> None:
+    """The device gets too hot after a third of its work, or stays cool. What waits for memory stays as fast."""
+    spec = tmp_path.with_name(f"{tmp_path.name}.toml")
+    spec.write_text('[device]\nname = "Reference NPU 1"\nthrottle_after_ns = 1_000_000\nthrottled_clock_percent = 60\n')
+    builder, x = ModelBuilder(), "x"
+    for _ in range(6):
+        x = builder.node("Tanh", [builder.node("MatMul", [x, builder.weight((512, 512))])])
+    model = builder.model({"x": [2048, 512]}, [x])
+    savings, slow = measure(model, iterations=4, device_spec=spec)
+    _, fast = measure(model, iterations=4)
+    assert is_near(savings["clock-throttling"], slow["window_ns"] - fast["window_ns"])
+
+
 def test_late_start(measure: Callable[..., Measured], tmp_path: Path) -> None:
     """Launches need 2 ms to reach the device."""
     spec = tmp_path.with_name(f"{tmp_path.name}.toml")

@@ -96,6 +96,20 @@ def test_a_wait_for_an_event_that_never_occurs_is_detected() -> None:
         device.run_until(wait)
 
 
+def test_a_hot_device_lowers_its_clock() -> None:
+    """It gets hot by the work of its cores, not by copies and idle time. Tasks bound by memory stay as fast."""
+    spec = dataclasses.replace(SPEC, clock_hz=10**9, throttle_after_ns=1_500)
+    device = Device(spec, DeviceClock(0, 0, 10**9, 0))
+    on_cores, copy = Work(1_000, throttled_ticks=2_000), Work(1_000, ((dev.LINK_IN, 1),))
+    bound_by_memory = Work(1_000, ((dev.HBM, HBM_CAPACITY),), throttled_ticks=1_000)
+    alone = [device.submit(0, at, work) for at, work in ((0, copy), (5_000, on_cores), (7_000, on_cores))]
+    later = [device.submit(stream, 9_000, work) for stream, work in enumerate((on_cores, bound_by_memory, copy))]
+    device.run_all()
+    assert spans(*alone) == [(0, 1_000), (5_000, 6_000), (7_000, 8_500)]  # the other half takes twice as long
+    assert device.throttled_at == 7_500
+    assert spans(*later) == [(9_000, 11_000), (9_000, 10_000), (9_000, 10_000)]
+
+
 WORKS = st.builds(
     lambda ticks, hbm, l2, cores, kind: (ticks, hbm, l2, cores, kind),
     st.integers(1, 5_000),

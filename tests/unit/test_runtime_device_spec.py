@@ -82,6 +82,7 @@ def test_the_log_is_that_of_the_device(tmp_path: Path) -> None:
         ("[device]\nclock_hz = 1.5e6", "1500000.0: must be an integer"),
         ("[device]\nclock_hz = true", "True: must be an integer"),
         ("[device]\nclock_hz = '50 MHz'", "must be an integer"),
+        ("[device]\nthrottled_clock_percent = 0", "must be an integer from 1 to 100"),
         ("[device]\nname = 7", "[device] name: must be a string"),
         ("[cube]\nmac_fractal = 12", "must be one of 1, 2, 4, 8, 16"),
         ("[memory]\nl2_bytes_per_cycle = 3", "at least 1 for each of 16 cores"),
@@ -144,4 +145,9 @@ def test_a_spec_changes_the_times_of_the_ops_that_it_limits() -> None:
         # Cycles stay as they are when memory keeps up with the cores: time is half.
         assert with_clock.cost.cycles == op.cost.cycles
         assert abs(2 * task_ticks(faster, with_clock.cost) - task_ticks(base, op.cost)) <= 2
+        # At half of its clock, the device takes as long as one that is made for that clock.
+        slower = dataclasses.replace(base, core_clock_hz=base.core_clock_hz // 2)
+        cycles = max(op.cost.core_cycles, -(-least // 2)) + base.task_overhead_cycles
+        exact = -(-cycles * slower.clock_hz // slower.core_clock_hz)
+        assert 0 <= exact - task_ticks(base, op.cost, 50) <= 1
     assert bound_by_memory >= 2 and bound_by_cores >= 10

@@ -150,7 +150,8 @@ class Cost:
     """Cycles from the first block's start to the last one's end, cores used, counters, scratch memory.
 
     `counters.py` computes more counters from the tilings `cube` and `vector`, if these cores are used. `speed_percent`
-    scales durations and counted cycles; it is 100 unless the device has another for the op's type.
+    scales durations and counted cycles; it is 100 unless the device has another for the op's type. `core_cycles` are
+    those of the cores alone, which don't wait for device memory.
     """
 
     cycles: int
@@ -161,6 +162,7 @@ class Cost:
     cube: CubePart | None = None
     vector: VectorPart | None = None
     speed_percent: int = 100
+    core_cycles: int = 0
 
 
 def ceil_div(value: int, by: int) -> int:
@@ -221,7 +223,8 @@ def split_cost(
         for parts in _tilings(spec, part_work, _SUM_BYTES, read_bytes, most_tiles=spec.cube_cores):
             total_cycles = parts.cycles + start_cycles + summed.cycles
             if total_cycles < best.cycles:
-                best = _joined(parts, summed, total_cycles, sums_bytes)
+                core_cycles = parts.core_cycles + start_cycles + summed.core_cycles
+                best = _joined(parts, summed, total_cycles, core_cycles, sums_bytes)
         splits *= 2
     return best
 
@@ -276,7 +279,7 @@ def _tiled_matrix(
         + fixpipe
     )
 
-    cycles, total_cycles = _run_tiles(tiles, blocks, step, fill, memory_cycles(spec, unique_bytes))
+    cycles, total_cycles, core_cycles = _run_tiles(tiles, blocks, step, fill, memory_cycles(spec, unique_bytes))
     pmu = Pmu(
         aic_total_cycles=total_cycles,
         aic_mac_cycles=tiles * mac,
@@ -288,7 +291,7 @@ def _tiled_matrix(
         aic_icache_request_count=blocks * _FETCHES[0] + tiles * (_FETCHES[1] + _FETCHES[2] * rounds),
     )
     part = CubePart(work, m0, n0, k_fractals, tiles, mac, out_elem_bytes, unique_bytes - written_bytes, written_bytes)
-    return Cost(cycles, blocks, 0, 0, pmu, cube=part)
+    return Cost(cycles, blocks, 0, 0, pmu, cube=part, core_cycles=core_cycles)
 
 
 def vector_cost(spec: DeviceSpec, work: VectorWork) -> Cost:
@@ -297,14 +300,14 @@ def vector_cost(spec: DeviceSpec, work: VectorWork) -> Cost:
     return min((_tiled_vector(spec, work, tile) for tile in tiles), key=attrgetter("cycles"))
 
 
-def _run_tiles(tiles: int, blocks: int, step: int, fill: int, least: int) -> tuple[int, int]:
-    """Return the cycles of the busiest core, no fewer than `least`, and those of all cores, when `blocks` cores share
-    `tiles` that take `step` cycles each, and `fill` once.
+def _run_tiles(tiles: int, blocks: int, step: int, fill: int, least: int) -> tuple[int, int, int]:
+    """Return the cycles of the busiest core, no fewer than `least`, those of all cores, and the former without that
+    limit, when `blocks` cores share `tiles` that take `step` cycles each, and `fill` once.
     """
     busiest, rest = ceil_div(tiles, blocks) * step + fill, (tiles // blocks) * step + fill
     full = tiles % blocks or blocks
     cycles = max(busiest, least)
-    return cycles, full * busiest + (blocks - full) * rest + blocks * (cycles - busiest)
+    return cycles, full * busiest + (blocks - full) * rest + blocks * (cycles - busiest), busiest
 
 
 def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
@@ -322,7 +325,7 @@ def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
     fill = ceil_div(mte2 + mte3, 4)
 
     moved_bytes = work.in_bytes - work.cached_bytes + work.out_bytes
-    cycles, total_cycles = _run_tiles(tiles, blocks, step, fill, memory_cycles(spec, moved_bytes))
+    cycles, total_cycles, core_cycles = _run_tiles(tiles, blocks, step, fill, memory_cycles(spec, moved_bytes))
     pmu = Pmu(
         aiv_total_cycles=total_cycles,
         aiv_vec_cycles=tiles * vec,
@@ -332,7 +335,8 @@ def _tiled_vector(spec: DeviceSpec, work: VectorWork, tile: int) -> Cost:
         aiv_icache_miss_count=blocks * _COLD_MISSES,
         aiv_icache_request_count=blocks * _FETCHES[0] + tiles * _FETCHES[1],
     )
-    return Cost(cycles, blocks, 0, 0, pmu, vector=VectorPart(work, tile, tiles, vec, step))
+    part = VectorPart(work, tile, tiles, vec, step)
+    return Cost(cycles, blocks, 0, 0, pmu, vector=part, core_cycles=core_cycles)
 
 
 def mixed_cost(cube: Cost, vector: Cost) -> Cost:
@@ -345,21 +349,23 @@ def mixed_cost(cube: Cost, vector: Cost) -> Cost:
     part = replace(cube.cube, read_bytes=max(0, cube.cube.read_bytes - own_bytes), written_bytes=0)
     tiles_bytes = cube.block_count * part.m0 * part.n0 * _SUM_BYTES
     cycles = max(cube.cycles, vector.cycles) + _HANDOVER_CYCLES
-    return _joined(replace(cube, cube=part), vector, cycles, tiles_bytes)
+    core_cycles = max(cube.core_cycles, vector.core_cycles) + _HANDOVER_CYCLES
+    return _joined(replace(cube, cube=part), vector, cycles, core_cycles, tiles_bytes)
 
 
-def _joined(cube: Cost, vector: Cost, cycles: int, workspace_bytes: int) -> Cost:
+def _joined(cube: Cost, vector: Cost, cycles: int, core_cycles: int, workspace_bytes: int) -> Cost:
     """Return the cost of an op on both kinds of cores that takes `cycles`."""
     assert cube.pmu is not None and vector.pmu is not None
-    pmu = cube.pmu.merged(vector.pmu)
-    return Cost(cycles, cube.block_count, vector.block_count, workspace_bytes, pmu, cube.cube, vector.vector)
+    pmu, blocks = cube.pmu.merged(vector.pmu), vector.block_count
+    parts = cube.cube, vector.vector
+    return Cost(cycles, cube.block_count, blocks, workspace_bytes, pmu, *parts, core_cycles=core_cycles)
 
 
 def cpu_cost(spec: DeviceSpec, element_count: int, unique_bytes: int) -> Cost:
     """Return the cost on the AI CPU, which has no counters."""
     blocks = min(spec.cpu_cores, max(1, ceil_div(element_count, 4_096)))
     work = spec.cpu_start_cycles + ceil_div(element_count, blocks) * spec.cpu_cycles_per_element
-    return Cost(max(work, memory_cycles(spec, unique_bytes)), blocks, 0, 0, None)
+    return Cost(max(work, memory_cycles(spec, unique_bytes)), blocks, 0, 0, None, core_cycles=work)
 
 
 def at_speed(spec: DeviceSpec, op_type: str, cost: Cost) -> Cost:
@@ -368,12 +374,12 @@ def at_speed(spec: DeviceSpec, op_type: str, cost: Cost) -> Cost:
     return cost if percent is None else replace(cost, speed_percent=percent)
 
 
-def task_ticks(spec: DeviceSpec, cost: Cost) -> int:
+def task_ticks(spec: DeviceSpec, cost: Cost, clock_percent: int = 100) -> int:
     """Return a task's duration in ticks of the device's counter: the op's cycles and the overhead of starting it, at
-    the op's speed.
+    the op's speed. At another clock of the cores, device memory keeps its speed.
     """
-    cycles = cost.cycles + spec.task_overhead_cycles
-    return ceil_div(cycles * spec.clock_hz * 100, spec.core_clock_hz * cost.speed_percent)
+    hundredths = max(cost.cycles * clock_percent, cost.core_cycles * 100) + spec.task_overhead_cycles * 100
+    return ceil_div(hundredths * spec.clock_hz * 100, spec.core_clock_hz * clock_percent * cost.speed_percent)
 
 
 def copy_ticks(spec: DeviceSpec, size_bytes: int) -> int:

@@ -36,12 +36,14 @@ class Work:
     """A task's duration when alone, the (resource, amount) that it needs meanwhile, and how long its stream is idle
     after it, in ticks.
 
-    Amounts are bytes in `BANDWIDTH_TICKS` for hbm and l2, numbers of cores, and 1 for a link.
+    Amounts are bytes in `BANDWIDTH_TICKS` for hbm and l2, numbers of cores, and 1 for a link. `throttled_ticks` is the
+    duration at the lower clock of a hot device; 0: it doesn't depend on that.
     """
 
     ticks: int
     demands: tuple[tuple[int, int], ...] = ()
     idle: int = 0
+    throttled_ticks: int = 0
 
 
 EVENT = Work(EVENT_TICKS)
@@ -125,15 +127,21 @@ class Device:
     clock: DeviceClock
     device_id: int = 0
     now: int = 0
+    #: The tick from which on the core clock is lowered.
+    throttled_at: int | None = None
     last: dict[int, Task] = field(default_factory=dict)
     _capacity: tuple[int, ...] = ()
     _queues: dict[int, deque[Task]] = field(default_factory=dict)
     _free_at: dict[int, int] = field(default_factory=dict)
     _running: dict[int, _Running] = field(default_factory=dict)
     _count: int = 0
+    #: Ticks for which the cores can still work before the device is too hot; 0: the clock stays as it is.
+    _cool_ticks: int = 0
+    _is_heating: bool = False
 
     def __post_init__(self) -> None:
         self._capacity = capacities(self.spec)
+        self._cool_ticks = ceil_div(self.spec.throttle_after_ns * self.spec.clock_hz, 1_000_000_000)
 
     def submit(
         self,
@@ -185,6 +193,8 @@ class Device:
                 task.begin = max(self.now, self.clock.ticks_after(rendezvous.latest_ns))
         changes = [self._ready(queue[0]) for stream, queue in self._queues.items() if stream not in self._running]
         changes += [change for running in self._running.values() if (change := self._change_tick(running)) is not None]
+        if self._is_heating:
+            changes.append(self.now + self._cool_ticks)
         return max(self.now, min(changes)) if changes else None
 
     def step(self) -> bool:
@@ -193,7 +203,8 @@ class Device:
         if tick is None:
             return False
         self._advance(tick)
-        changed = any(running.task.begin == self.now for running in self._running.values())
+        changed = self.throttled_at == self.now
+        changed |= any(running.task.begin == self.now for running in self._running.values())
         for stream in [s for s, running in self._running.items() if self._end_tick(running) == self.now]:
             self._end(self._running.pop(stream).task)
             changed = True
@@ -229,6 +240,10 @@ class Device:
         for running in self._running.values():
             if not self._is_blocked(running.task):
                 running.left = max(0, running.left - running.speed * (ticks - self.now))
+        if self._is_heating:
+            self._cool_ticks -= ticks - self.now
+            if not self._cool_ticks:
+                self.throttled_at, self._is_heating = ticks, False
         self.now = ticks
 
     def _start(self, task: Task) -> None:
@@ -247,9 +262,14 @@ class Device:
 
     def _share(self) -> None:
         """Set the speed of each running task: the smallest share that it gets of any resource."""
+        if self._cool_ticks:
+            self._is_heating = any(
+                running.task.work.throttled_ticks and not self._is_blocked(running.task)
+                for running in self._running.values()
+            )
         if len(self._running) == 1:
             for alone in self._running.values():
-                alone.speed = _FULL
+                alone.speed = self._full_speed(alone)
             return
         asked = [0] * len(RESOURCES)
         askers = [0] * len(RESOURCES)
@@ -267,6 +287,14 @@ class Device:
                 ),
                 default=_FULL,
             )
+            running.speed = min(running.speed, self._full_speed(running))
+
+    def _full_speed(self, running: _Running) -> int:
+        """Return the speed of a task that gets all that it needs."""
+        work = running.task.work
+        if self.throttled_at is None or not work.throttled_ticks:
+            return _FULL
+        return max(1, _FULL * work.ticks // work.throttled_ticks)
 
 
 def run_together(waits: Sequence[tuple[Device, Task]]) -> None:

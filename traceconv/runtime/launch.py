@@ -120,8 +120,10 @@ def op_work(spec: DeviceSpec, op: DeviceOp) -> Work:
     demands.append((blocks, op.cost.block_count))
     if mix_blocks is not None:
         demands.append((mix_blocks, op.cost.mix_block_count))
+    throttled = max(1, task_ticks(spec, op.cost, spec.throttled_clock_percent))
     # A task of several executions has their total duration; the gaps between them follow it.
-    return Work(op.repeats * ticks, tuple(demands), (op.repeats - 1) * spec.dispatch_gap_ticks)
+    gaps = (op.repeats - 1) * spec.dispatch_gap_ticks
+    return Work(op.repeats * ticks, tuple(demands), gaps, op.repeats * throttled)
 
 
 def _l2_bytes(cost: Cost) -> int:

@@ -346,7 +346,9 @@ class Session:
     # Device: marks and samples
 
     def _sample_frequency(self, ticks: int) -> None:
-        self._launcher.sample("AI Core Freq", "MHz", ticks, self._device.spec.core_clock_hz // 10**6)
+        spec, throttled_at = self._device.spec, self._device.throttled_at
+        percent = 100 if throttled_at is None or ticks < throttled_at else spec.throttled_clock_percent
+        self._launcher.sample("AI Core Freq", "MHz", ticks, spec.core_clock_hz * percent // 10**8)
 
     def _mark_step(self, run: Run) -> None:
         """Log the marks of a step, from its first task that was not launched ahead to its last."""
@@ -355,6 +357,8 @@ class Session:
         begin, end = min(start for start, _ in spans), max(end for _, end in spans)
         self.marks.put(run.step_id, {"start": begin, "end": end, **self._inner_marks(run)})
         self._sample_frequency(begin)
+        if device.throttled_at is not None and begin < device.throttled_at < end:
+            self._sample_frequency(device.throttled_at)
         self._sample_frequency(end)
         bytes_per_s = self._op_bytes * device.spec.clock_hz // max(1, end - begin)
         launcher.sample("HBM Bandwidth", "MB/s", end, bytes_per_s // 10**6)

@@ -32,6 +32,8 @@ class DeviceSpec:
     jump_ticks: Annotated[int, (0, 1 << 40)]
     jump_after_ns: Annotated[int, (0, 1 << 50)]
     core_clock_hz: Annotated[int, (1_000_000, 1 << 36)]
+    throttle_after_ns: Annotated[int, (0, 1 << 50)]
+    throttled_clock_percent: Annotated[int, (1, 100)]
     launch_latency_ns: Annotated[int, (0, 1_000_000_000)]
     dispatch_gap_ticks: Annotated[int, (0, 1_000_000_000)]
     task_overhead_cycles: Annotated[int, (0, 1_000_000_000)]
