@@ -43,6 +43,8 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
     rows: dict[str, list[dict[str, object]]] = {
         "run": [{"label": f"run-{run_id}", "group_label": "job", "rank": run_id, "start_ns": 0, "options": "{}"}]
     }
+    if has == "all" and run_id == 1:
+        rows["run"][0]["source_format"] = "ncu_csv"
     if has == "nothing":
         return {name: [{**row, "run_id": run_id} for row in made] for name, made in rows.items()}
     rows["import_log"] = [{"severity": "data_loss", "code": "damaged_event", "event_count": 1}]
@@ -64,7 +66,7 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
             "submit_ns": 1000 * n - 500,
             "dur_ns": 100 * (n + 1) + device,
             "correlation_id": 100 * device + n,
-            "args": f'{{"n": {n}, "deep": {{"er": "x{n}"}}}}',
+            "args": f'{{"n": {n}, "deep": {{"er": "x{n}"}}, "grid": "{n}", "block": "1"}}',
         }
         for device, n in product(devices, range(6))
     ]

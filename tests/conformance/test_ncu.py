@@ -270,3 +270,59 @@ def test_other_output_of_ncu(name: str, text: bytes, advice: str, tmp_path: Path
     (tmp_path / name).write_bytes(text)
     with pytest.raises(InputError, match=advice):
         ingest([tmp_path / name], tmp_path / "trace.duckdb")
+
+
+#: Kernels of a trace: name, grid, block, durations; and how Nsight Compute prints what it measured: name, block, grid,
+#: duration, throughput of multiprocessors and memory.
+ADD = "void ns::add<4, (anonymous namespace)::Add<float>, std::array<char*, 2ul> >(int, std::array<char*, 2ul>)"
+IN_TRACE = (
+    ("sgemm_tn", [2, 3, 1], [128, 1, 1], (700, 600)),
+    ("sgemm_tn", [9, 9, 1], [128, 1, 1], (50,)),
+    (ADD, [64, 1, 1], [128, 1, 1], (200,)),
+    (ADD.replace("Add<float>", "Mul<float>"), [64, 1, 1], [128, 1, 1], (190,)),
+    ("void only<true>(float*)", [8, 1, 1], [32, 1, 1], (100,)),
+    ("never_measured", [2, 3, 1], [128, 1, 1], (30,)),
+)
+MEASURED = (
+    ("sgemm_tn", "(128, 1, 1)", "(2, 3, 1)", "900", "90", "40"),
+    ("sgemm_tn", "(128, 1, 1)", "(2, 3, 1)", "1000", "91", "40"),
+    ("void ns::add<(int)4, <unnamed>::Add<float>, std::array<char *, (unsigned long)2>>(int, T3)",
+     "(128, 1, 1)", "(64, 1, 1)", "250", "20", "80.25"),
+    ("void only<(bool)0>(float *)", "(32, 1, 1)", "(8, 1, 1)", "120", "10", "59"),
+)  # fmt: skip
+
+
+def test_kernels_of_a_trace_have_the_measurements_of_their_launches(tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 1000 * number + 10 * again,
+         "dur": Decimal(dur) / 1000,
+         "args": {"stream": 7, "correlation": 100 * number + again, "grid": grid, "block": block}}
+        for number, (name, grid, block, durations) in enumerate(IN_TRACE)
+        for again, dur in enumerate(durations)
+    ]  # fmt: skip
+    trace = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}
+    (tmp_path / "a.pt.trace.json").write_text(json.dumps(trace, default=float))
+    metrics = (
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    )
+    names = ("ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "gpu__time_duration.sum", *metrics)
+    records = [names, ("",) * 5 + ("ns", "%", "%"), *((str(number), "1", *row) for number, row in enumerate(MEASURED))]
+    with (tmp_path / "ncu.csv").open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(records)
+    ingest([tmp_path / "a.pt.trace.json", tmp_path / "ncu.csv"], tmp_path / "trace.duckdb")
+    metric_columns = ("matched_by", "metrics_count", "metrics_avg_ns", "bound", "headroom_ns")
+    columns = ("kernel", "grid", "count", "total_ns", *metric_columns)
+    with traceconv.open_store(tmp_path / "trace.duckdb") as store:
+        found = [tuple(row[name] for name in columns) for row in rows(store, "kernel-metrics")]
+        own = [row["total_ns"] for row in store.report("kernel-metrics", run=2)]
+    unknown = (None,) * 5
+    assert found == [
+        ("sgemm_tn", "2,3,1", 2, 1300, "name", 2, 950, "compute", 123),
+        (ADD, "64,1,1", 1, 200, "name", 1, 250, "memory", 39),
+        (IN_TRACE[3][0], "64,1,1", 1, 190, *unknown),
+        ("void only<true>(float*)", "8,1,1", 1, 100, "function", 1, 120, "latency", 41),
+        ("sgemm_tn", "9,9,1", 1, 50, *unknown),
+        ("never_measured", None, 1, 30, *unknown),
+    ]
+    assert own == [1900, 250, 120]
