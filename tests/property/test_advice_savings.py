@@ -11,8 +11,11 @@ from typing import Any
 import onnx
 import pytest
 from onnx_models import ModelBuilder
+from runtime_invariants import check
+from runtime_reader import Capture
 
 import traceconv
+from traceconv.runtime.spec import load_spec
 from traceconv.runtime.zoo import find_model
 
 pytestmark = pytest.mark.long
@@ -145,6 +148,26 @@ def test_clock_throttling(measure: Callable[..., Measured], tmp_path: Path) -> N
     savings, slow = measure(model, iterations=4, device_spec=spec)
     _, fast = measure(model, iterations=4)
     assert is_near(savings["clock-throttling"], slow["window_ns"] - fast["window_ns"])
+
+
+def test_fragmentation(measure: Callable[..., Measured], tmp_path: Path) -> None:
+    """Two streams need their memory first, then one needs more: without memory for both, each returns its own."""
+    spec = tmp_path.with_name(f"{tmp_path.name}.toml")
+    spec.write_text(f'[device]\nname = "Reference NPU 1"\nmemory_bytes = {44 << 20}\n')
+    builder = ModelBuilder()
+
+    def chain(x: str, depth: int, width: int) -> str:
+        x = builder.node("MatMul", [x, builder.weight((depth, width))])
+        for _ in range(3):
+            x = builder.node("Softmax", [builder.node("MatMul", [x, builder.weight((width, width))])], axis=-1)
+        return builder.node("ReduceMax", [x], axes=[1], keepdims=1)
+
+    both = builder.node("Add", [chain("x", 64, 512), chain("x", 64, 512)])
+    model = builder.model({"x": [2048, 64]}, [chain(both, 1, 768)])
+    savings, slow = measure(model, iterations=6, device_spec=spec)
+    _, fast = measure(model, iterations=6)
+    check(Capture(next((tmp_path / "0").glob("PROF_*"))), load_spec(spec))
+    assert is_near(savings["fragmentation"], slow["window_ns"] - fast["window_ns"])
 
 
 def test_late_start(measure: Callable[..., Measured], tmp_path: Path) -> None:

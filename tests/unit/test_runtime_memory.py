@@ -87,6 +87,21 @@ def test_pools_do_not_share_segments() -> None:
     assert abs(a.address - b.address) >= 2 * MIB
 
 
+def test_unused_segments_can_be_returned_to_a_full_device() -> None:
+    log = Log(6 * MIB)
+    allocator = log.allocator
+    unused, used, half = log.alloc(2 * MIB, "a"), log.alloc(2 * MIB, "b"), log.alloc(MIB, "b")
+    log.free(unused)
+    assert not allocator.must_reserve(2 * MIB, "a") and not allocator.must_reserve(MIB, "b")
+    assert allocator.must_reserve(2 * MIB, "b") and not allocator.has_memory(1)
+    allocator.return_unused(lambda: 77)
+    assert log.events[-1][:6] == (77, 1, unused.address, 2 * MIB, 3 * MIB, 4 * MIB)
+    assert allocator.has_memory(2 * MIB) and not allocator.has_memory(2 * MIB + 1)
+    assert allocator.must_reserve(1, "a") and not allocator.must_reserve(1, "b")
+    assert log.alloc(2 * MIB, "b").address > half.address > used.address
+    assert allocator.reserved_bytes == 6 * MIB
+
+
 def test_the_device_can_be_full() -> None:
     log = Log(capacity=4 * MIB)
     log.alloc(3 * MIB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from traceconv.runtime import device as dev
 from traceconv.runtime.clock import HostThread
@@ -265,8 +266,8 @@ class Launcher:
         """Allocate memory for what an op writes; allocate and return its workspace if it needs one."""
         for root, size, origin in launch.writes:
             if root not in run.blocks:
-                run.blocks[root] = self._alloc(size, origin)
-        return None if launch.workspace is None else self._alloc(*launch.workspace)
+                run.blocks[root] = self._alloc(size, origin, run)
+        return None if launch.workspace is None else self._alloc(*launch.workspace, run)
 
     def _sample_due(self, task: Task) -> bool:
         if self.sample_rate:
@@ -288,8 +289,33 @@ class Launcher:
         if place.records:
             self._record(op.index, place.stream, run)
 
-    def _alloc(self, size_bytes: int, origin: Origin) -> Block:
-        return self._memory.alloc(size_bytes, origin, self._host.price_alloc(self._host.worker))
+    def _alloc(self, size_bytes: int, origin: Origin, run: Run) -> Block:
+        host, memory = self._host, self._memory
+        # Lanes of a training wait for each other.
+        if memory.must_reserve(size_bytes, origin.pool) and run.rendezvous is None:
+            if not memory.has_memory(size_bytes):
+                self._return_memory(run)
+            self._memory_call("aclrtMalloc", run)
+            if host.call_log is not None:
+                host.call_log.enter()  # these calls are before the launch
+        return memory.alloc(size_bytes, origin, host.price_alloc(host.worker))
+
+    def _return_memory(self, run: Run) -> None:
+        """Wait until the device is idle, and return the segments to it that are not in use."""
+        host, device = self._host, self._device
+        with host.call(host.worker, "acl", "aclrtSynchronizeDevice", step_id=run.step_id):
+            with host.stopped():
+                done_ns = max([device.done_ns(task) for task in device.last.values()], default=0)
+                self.log_done()
+            host.wait_for_device(device, host.worker, done_ns, run.step_id)
+        self._memory.return_unused(partial(self._memory_call, "aclrtFree", run))
+
+    def _memory_call(self, name: str, run: Run) -> int:
+        """Reserve memory of the device or return it, in a call; return the time when this is done."""
+        host, thread = self._host, self._host.worker
+        with host.call(thread, "acl", name, step_id=run.step_id):
+            thread.wait_until(thread.now() + self._device.spec.memory_call_ns)
+            return thread.now()
 
     # Copies
 
@@ -299,7 +325,7 @@ class Launcher:
         root = self._program.root(name)
         if root not in run.blocks:
             origin = self._inputs.setdefault(root, use_of("input", "input", root))
-            run.blocks[root] = self._alloc(size, origin)
+            run.blocks[root] = self._alloc(size, origin, run)
         run.loads.append(self._copy("Load", size, self._plan.copy_in, dev.LINK_IN, run))
 
     def loaded(self, run: Run) -> None:

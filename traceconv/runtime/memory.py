@@ -76,6 +76,8 @@ class Allocator:
     wanted: Callable[[], bool] = lambda: True
     used_bytes: int = 0
     reserved_bytes: int = 0
+    #: Whether segments were returned because the device had no more memory.
+    has_returned: bool = False
     _free: dict[str, list[Block]] = field(default_factory=dict)
     _frees: dict[str, Origin] = field(default_factory=dict)
     _segments: list[tuple[int, Block, int]] = field(default_factory=list)
@@ -126,6 +128,30 @@ class Allocator:
             block = block.previous
         free.append(block)
 
+    def must_reserve(self, size_bytes: int, pool: str) -> bool:
+        """Whether an allocation needs a new segment, and the device has, or once had, no memory for one."""
+        is_short = self.has_returned or not self.has_memory(size_bytes)
+        return is_short and all(block.size_bytes < size_bytes for block in self._free.get(pool, ()))
+
+    def has_memory(self, size_bytes: int) -> bool:
+        """Whether the device has memory for a segment of this size."""
+        return self.reserved_bytes - -size_bytes // _SEGMENT_BYTES * _SEGMENT_BYTES <= self.capacity_bytes
+
+    def return_unused(self, now_ns: Callable[[], int]) -> None:
+        """Return the segments without blocks in use to the device, each at the time that `now_ns` returns."""
+        for segment in self._segments[:]:
+            _, first, size = segment
+            if first.block_id == 0 and first.size_bytes == size:
+                self.has_returned = True
+                self._free[first.pool].remove(first)
+                self._segments.remove(segment)
+                self._return(segment, now_ns())
+
+    def _return(self, segment: tuple[int, Block, int], now_ns: int) -> None:
+        segment_id, first, size = segment
+        self.reserved_bytes -= size
+        self._log_segment("free", now_ns, segment_id, first, size)
+
     def held(self, now_ns: int) -> Iterator[MemoryEvent]:
         """Yield everything that is allocated, as allocations at `now_ns`: for a log that begins now."""
         used = reserved = 0
@@ -146,15 +172,14 @@ class Allocator:
     def release(self, now_ns: int) -> None:
         """Return every segment to the device; no block may be in use."""
         assert not self.used_bytes, f"{self.used_bytes} bytes are still in use"
-        for segment_id, block, size in self._segments:
-            self.reserved_bytes -= size
-            self._log_segment("free", now_ns, segment_id, block, size)
+        for segment in self._segments:
+            self._return(segment, now_ns)
         self._segments.clear()
         self._free.clear()
 
     def _reserve(self, size: int, pool: str, now_ns: int) -> Block:
         total = ceil_div(size, _SEGMENT_BYTES) * _SEGMENT_BYTES
-        if self.reserved_bytes + total > self.capacity_bytes:
+        if not self.has_memory(size):
             raise ModelError(
                 f"the model needs more memory than the device has: {self.used_bytes + size} of "
                 f"{self.capacity_bytes} bytes; try a smaller {option('--batch')}"

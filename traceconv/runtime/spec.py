@@ -26,6 +26,7 @@ class DeviceSpec:
     kind: str
     name: str
     memory_bytes: Annotated[int, (1, 1 << 50)]
+    memory_call_ns: Annotated[int, (0, 1_000_000_000)]
     compute_stream_count: Annotated[int, (1, MAX_STREAMS)]
     clock_hz: Annotated[int, (1_000, 1 << 36)]
     drift_ppb: Annotated[int, (-100_000_000, 100_000_000)]
