@@ -206,3 +206,41 @@ def test_tasks_without_an_op_have_the_kind_of_their_type(timeline: bool, tmp_pat
         write_csv(tmp_path / "task_time_20260101000000.csv", header.split(","), rows)
     ingest([tmp_path], tmp_path / "trace.duckdb")
     assert dict(query(tmp_path / "trace.duckdb", "SELECT name, kind FROM task")) == kinds
+
+
+@pytest.mark.parametrize("source", ["timeline", "table", "both"])
+def test_only_kernels_that_compute_are_computation(source: str, tmp_path: Path) -> None:
+    """Not kernels that execute a collective, which has a task of its own, ranges of mstx, or parts of a task."""
+    kernels = [
+        ("MatMulV2", "AI_CORE", 0, 100),
+        ("AivKernel", "AI_VECTOR_CORE", 60, 80),
+        ("x_AicpuKernel", "AI_CPU", 150, 9),
+    ]
+    events = [meta("process_name", 6, 0, "Ascend Hardware"), meta("thread_name", 6, 1, "Stream 1")]
+    events += [meta("process_name", 7, 0, "Communication"), meta("thread_name", 7, 0, "Group 3 Communication")]
+    rows = []
+    for number, (name, core, start, dur) in enumerate(kernels):
+        args = {"Task Type": core, "Physic Stream Id": 1, "Task Id": number}
+        events.append({"ph": "X", "pid": 6, "tid": 1, "name": name, "ts": start, "dur": dur, "args": args})
+        rows.append([0, name, name.lower(), core, 1, number, start, dur, 8])
+    for name, start, dur in ("hcom_allReduce__1", 50, 100), ("hcom_allGather__2", 150, 10):
+        events.append({"ph": "X", "pid": 7, "tid": 0, "name": name, "ts": start, "dur": dur, "args": {"relay": "no"}})
+        rows.append([0, name, name, "HCCL", "N/A", "N/A", start, dur, 0])
+    for name, start, dur in ("forward", 0, 200), ("TaskExecute 0", 151, 5):
+        args = {"Physic Stream Id": 1, "Task Id": 2}
+        events.append({"ph": "X", "pid": 6, "tid": 1, "name": name, "ts": start, "dur": dur, "args": args})
+    events.append({"ph": "f", "pid": 6, "tid": 1, "cat": "MsTx", "name": "MsTx_1", "id": "1", "ts": 0, "bp": "e"})
+    if source != "table":
+        (tmp_path / "msprof_20260101000000.json").write_text(json.dumps(events))
+    if source != "timeline":
+        header = "Device_id,Op Name,OP Type,Task Type,Stream ID,Task ID,Task Start Time(us),Task Duration(us),Block Dim"
+        write_csv(tmp_path / "op_summary_20260101000000.csv", header.split(","), rows)
+    store = tmp_path / "trace.duckdb"
+    ingest([tmp_path], store)
+    measured = "compute_ns, collective_ns, exposed_collective_ns, other_ns, idle_ns"
+    assert query(store, f"SELECT {measured} FROM breakdown()") == [(100_000, 110_000, 60_000, 0, 0)]
+    types = [(name if source == "timeline" else name.lower(), core, dur * 1000) for name, core, _, dur in kernels]
+    assert query(store, "SELECT op_type, core_type, total_ns FROM op_statistic() ORDER BY total_ns DESC") == types
+    assert query(store, "SELECT DISTINCT kind, kind_source FROM task WHERE name LIKE '%Kernel'") == [(None, None)]
+    ranges = [] if source == "table" else [("TaskExecute 0", "summary"), ("forward", "annotation")]
+    assert query(store, "SELECT name, kind FROM range ORDER BY name") == ranges

@@ -91,7 +91,9 @@ class Rule(NamedTuple):
         for key, values in ArgColumns({key: (key,) for key in self.where}, ()).read(args, None):
             assert isinstance(values, Values)  # not requested as a number
             texts = [one if isinstance(one, str) else json.dumps(one) for one in values.distinct]
-            found &= np.array([*(self.where[key].fullmatch(text) is not None for text in texts), False])[values.codes]
+            wanted = self.where[key]
+            fits = [*(wanted.fullmatch(text) is not None for text in texts), not wanted.pattern]
+            found &= np.array(fits)[values.codes]
         return found
 
     def named(self, process: str | None, thread: str | None) -> dict[str, str] | None:

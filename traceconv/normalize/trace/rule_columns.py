@@ -46,14 +46,17 @@ class RuleColumns:
             own = None if len(rows) == count else rows
             for column, value in rule.set.items():
                 columns[column].put(own, same(value, len(rows)))
+            of_kind = own if "kind" in rule.set else rows[:0]
             if rule.set_if_no_args:
                 bare = rows[has_none(batch.column("args").take(pa.array(rows)))]
+                of_kind = bare if "kind" in rule.set_if_no_args and "kind" not in rule.set else of_kind
                 for column, value in rule.set_if_no_args.items():
                     columns[column].put(bare, same(value, len(bare)))
             if table == "task":
                 # A pattern that any name matches, such as one that removes an ending, also matches none.
                 by_name = rule.name is not None and rule.name.fullmatch("") is None
-                columns["kind_source"].put(own, same("name" if by_name else "recorded", len(rows)))
+                length = len(rows if of_kind is None else of_kind)
+                columns["kind_source"].put(of_kind, same("name" if by_name else "recorded", length))
             for column, values in self._from_names(rule, tracks[rows]):
                 columns[column].put(own, values)
             for column, values in _from_own_names(rule, batch.column("name"), rows):

@@ -7,7 +7,8 @@ identify the writer: keys next to the events, categories, names of processes and
     [[rule]]
     doc = "Kernels"
     categories = ["kernel"]                  # any of them, exactly, "" for none; default: any category
-    where = { device = "\\d+" }              # args that an event must have, with patterns of their complete values
+    where = { device = "\\d+" }              # args that an event must have, with patterns of their complete values; ""
+                                             # for args that it must not have
     with_category = "launch"                 # only in traces that also have events of this category
     process = "GPU .*"                       # patterns of complete names; default: any name
     thread = "stream (?P<stream_id>\\d+)"    # a named group is a column

@@ -71,8 +71,10 @@ CREATE OR REPLACE TEMP TABLE vendor_unclear (vendor_id BIGINT)
 CREATE OR REPLACE TEMP MACRO may_equal(one, other) AS one IS NULL OR other IS NULL OR one = other
 
 --- kind
--- The kind of a task by its type and name in msprof. A task that is named after its type executes no op.
+-- The kind of a task by its type and name in msprof. A task that is named after its type executes no op. A kernel that
+-- executes a collective has no kind, as in timelines: the collective has a row of its own.
 CREATE OR REPLACE TEMP MACRO vendor_kind(task_type, name) AS CASE
+  WHEN regexp_matches(coalesce(name, ''), '(Aicpu|Aiv)Kernel$') THEN NULL
   WHEN regexp_matches(coalesce(task_type, ''), '^(HCCL|COMMUNICATION|HCCL_AI_CPU)', 'i')
     OR regexp_matches(coalesce(name, ''), '^hcom_', 'i') THEN 'collective'
   WHEN regexp_matches(coalesce(task_type, ''), '^(AI[_ ]|AI(C|V|CORE|CPU)$|MIX_|DSA|KERNEL_|DVPP|VPC|JPEG)', 'i')
@@ -233,8 +235,8 @@ SELECT $run, track_id, 'stream', device_id, stream_id, name FROM temp.vendor_tra
 INSERT INTO task (run_id, id, track_id, device_id, stream_id, source_task_id, name, task_type, core_type, kind,
                   kind_source, start_ns, dur_ns, depth, self_ns)
 SELECT $run, v.id, k.track_id, v.device_id, v.stream_id, v.source_task_id, v.name, v.task_type,
-       CASE WHEN v.kind = 'compute' THEN v.task_type END, v.kind,
-       CASE WHEN v.task_type IS NULL THEN 'name' ELSE 'recorded' END, v.start_ns, v.dur_ns, 0, v.dur_ns
+       CASE WHEN coalesce(v.kind, 'compute') = 'compute' THEN v.task_type END, v.kind,
+       CASE WHEN v.kind IS NULL THEN NULL WHEN v.task_type IS NULL THEN 'name' ELSE 'recorded' END, v.start_ns, v.dur_ns, 0, v.dur_ns
 FROM temp.vendor_alone AS v
 JOIN temp.vendor_track AS k ON k.stream_id IS NOT DISTINCT FROM v.stream_id
   AND k.device_id IS NOT DISTINCT FROM v.device_id AND k.name = v.track_name
@@ -252,7 +254,7 @@ FROM (
   JOIN temp.vendor_match AS m ON m.vendor_id = v.id
   JOIN task AS t ON t.run_id = $run AND t.id = m.task_id
   LEFT JOIN op AS o ON o.run_id = $run AND o.op_id = t.op_id
-  WHERE t.kind <> 'collective' AND vendor_kind(v.task_type, v.name) = 'compute'
+  WHERE t.kind IS DISTINCT FROM 'collective' AND coalesce(vendor_kind(v.task_type, v.name), 'compute') = 'compute'
 )
 
 --- known_ops
@@ -298,9 +300,11 @@ WHERE task.run_id = $run AND task.id = m.task_id
 -- A timeline may use AI_CORE for every core, and its rules recognise kernels by their names.
 kind = CASE WHEN task.kind = 'collective' OR v.task_type IS NULL THEN task.kind
             ELSE vendor_kind(v.task_type, v.name) END,
-kind_source = CASE WHEN task.kind = 'collective' OR v.task_type IS NULL THEN task.kind_source ELSE 'recorded' END,
+kind_source = CASE WHEN task.kind = 'collective' OR v.task_type IS NULL THEN task.kind_source
+                   WHEN vendor_kind(v.task_type, v.name) IS NOT NULL THEN 'recorded' END,
 task_type = coalesce(v.task_type, task.task_type),
-core_type = CASE WHEN task.kind <> 'collective' AND vendor_kind(v.task_type, v.name) = 'compute'
+core_type = CASE WHEN task.kind IS DISTINCT FROM 'collective'
+                   AND coalesce(vendor_kind(v.task_type, v.name), 'compute') = 'compute'
                  THEN coalesce(v.task_type, task.core_type) ELSE task.core_type END,
 
 --- add_steps
