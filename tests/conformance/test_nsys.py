@@ -155,6 +155,22 @@ def test_equal_correlation_ids_of_processes_are_distinguished(tmp_path: Path) ->
         ("Stream 7 (process 100)",), ("Stream 7 (process 200)",)]  # fmt: skip
 
 
+def test_devices_are_gpus_if_processes_number_them_differently(tmp_path: Path) -> None:
+    """By CUDA_VISIBLE_DEVICES, both processes use a device 0; the name of the first GPU is known."""
+    path = tmp_path / "two.sqlite"
+    db = new_report(path)
+    db.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT)")
+    db.executemany("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, 0, ?, '')", [(0, 100), (3, 200)])
+    insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [kernel(100, 200, 1, 5), kernel(150, 250, 3, 5, pid=200)])
+    db.commit()
+    db.close()
+    _, store = taken_from(path, tmp_path)
+    found = store.execute("SELECT device_id, compute_ns, exposed_collective_ns FROM breakdown()").fetchall()
+    assert found == [(0, 100, 0), (3, 0, 100)]
+    names = store.execute("SELECT name FROM process ORDER BY 1").fetchall()
+    assert names == [("GPU 0 NVIDIA H100",), ("GPU 3",)]
+
+
 def test_missing_tables_and_columns_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     with sqlite3.connect(path) as db:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import printable
-from traceconv.events.trace import TrackName
+from traceconv.events.trace import TrackName, coded, combined
 from traceconv.formats.common.sqlite_database import Database
 from traceconv.formats.common.sqlite_names import SqliteNames
+from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.nsys.tables import LABELS, STRINGS
 
 _ABOUT = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV")
@@ -25,7 +28,8 @@ class Names(SqliteNames):
         self._labels: dict[str, dict[Any, str]] = {}
         self._process_names = self._read_processes()
         self._gpus = {row[0]: row[1] for row in self._all("TARGET_INFO_GPU", ("id", "name")) if isinstance(row[1], str)}
-        self._gpus.update(self._cuda_devices())
+        self._renumbered: dict[tuple[Any, Any], Any] = {}
+        self._note_cuda_devices()
         self._thread_names = {
             row[0]: self.text(row[1]) for row in self._all("ThreadNames", ("globalTid", "nameId")) if row[0] is not None
         }
@@ -40,10 +44,14 @@ class Names(SqliteNames):
         rows = self._all("PROCESSES", ("globalPid", "name"))
         return {row[0] >> 24: row[1] for row in rows if isinstance(row[0], int) and isinstance(row[1], str)}
 
-    def _cuda_devices(self) -> dict[Any, str]:
-        """Names by CUDA's device number, which may differ from the GPU's number."""
-        rows = self._all("TARGET_INFO_CUDA_DEVICE", ("cudaId", "gpuId"))
-        return {row[0]: self._gpus[row[1]] for row in rows if row[0] is not None and row[1] in self._gpus}
+    def _note_cuda_devices(self) -> None:
+        """CUDA's device numbers may differ from those of GPUs, and from process to process (CUDA_VISIBLE_DEVICES)."""
+        rows = self._all("TARGET_INFO_CUDA_DEVICE", ("cudaId", "gpuId", "pid"))
+        gpus = {row[:2] for row in rows if None not in row[:2]}
+        if len({cuda for cuda, _ in gpus}) < len(gpus):
+            self._renumbered = {(pid, cuda): gpu for cuda, gpu, pid in rows if isinstance(gpu, int)}
+        else:
+            self._gpus.update({cuda: self._gpus[gpu] for cuda, gpu in gpus if gpu in self._gpus})
 
     def _read_about(self) -> dict[str, object]:
         about: dict[str, object] = {}
@@ -64,6 +72,15 @@ class Names(SqliteNames):
                 self._log.add(Code.PROFILER_WARNING, f"{level} of the profiler: {printable(text)}", source_id=1)
 
     # -- look-ups --
+
+    def gpu_numbers(self, devices: Values, processes: Values) -> Values | None:
+        """The numbers of the GPUs, if CUDA's numbers of devices mean several GPUs."""
+        if not self._renumbered:
+            return None
+        keys = combined([coded(devices), coded(processes)])
+        pids = [process >> 24 & 0xFFFFFF if isinstance(process, int) else None for _, process in keys.distinct]
+        known = [self._renumbered.get((pid, key[0]), key[0]) for pid, key in zip(pids, keys.distinct, strict=True)]
+        return pa.array([one if isinstance(one, int) else None for one in known], pa.int64()).take(pa.array(keys.codes))
 
     def gpu(self, device: Any) -> str | None:
         """The name of a device."""

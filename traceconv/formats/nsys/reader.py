@@ -122,8 +122,14 @@ class NsysReader(SqliteReader):
                 # Makes ids of different processes distinct.
                 keys.append("correlation")
                 values.append(_correlation(processes, correlations))
+            devices = column("deviceId")
+            gpus = self._names.gpu_numbers(devices, column("globalPid"))
+            if gpus is not None:
+                keys.append("gpuId")
+                values.append(gpus)
+                devices = gpus
             pids, tids, track_names = self._streams(
-                table, [column(name) for name in ("deviceId", "globalPid", "contextId", "streamId")]
+                table, [devices, *(column(name) for name in ("globalPid", "contextId", "streamId"))]
             )
             usable = np.flatnonzero(correlations >= 0)
             args = json_objects(keys, values, count)
