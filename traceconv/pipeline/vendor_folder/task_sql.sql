@@ -77,7 +77,7 @@ CREATE OR REPLACE TEMP MACRO vendor_kind(task_type, name) AS CASE
   WHEN regexp_matches(coalesce(name, ''), '(Aicpu|Aiv)Kernel$') THEN NULL
   WHEN regexp_matches(coalesce(task_type, ''), '^(HCCL|COMMUNICATION|HCCL_AI_CPU)', 'i')
     OR regexp_matches(coalesce(name, ''), '^hcom_', 'i') THEN 'collective'
-  WHEN regexp_matches(coalesce(task_type, ''), '^(AI[_ ]|AI(C|V|CORE|CPU)$|MIX_|DSA|KERNEL_|DVPP|VPC|JPEG)', 'i')
+  WHEN regexp_matches(coalesce(task_type, ''), '^(AI[_ ]|AI(C|V|CORE|CPU)(_SQE)?$|MIX_|DSA|KERNEL_|DVPP|VPC|JPEG)', 'i')
     THEN 'compute'
   WHEN regexp_matches(coalesce(task_type, '') || ' ' || coalesce(name, ''),
                       '(memcpy|sdma|pcie_dma|reduce_async|rdma_send)', 'i') THEN 'copy'
