@@ -122,3 +122,29 @@ def test_a_user_range_named_inference_is_not_an_inference(tmp_path: Path) -> Non
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
         assert store.execute("FROM inference_latency").fetchall() == []
         assert store.execute("SELECT count(*) FROM range WHERE name = 'Inference'").fetchone() == (4,)
+
+
+def test_an_older_trace_with_tensors_in_the_names(tmp_path: Path) -> None:
+    """Pairs of B and E events, and strings as numbers. One PE executes twice, with the same numbers."""
+    npu = {"cat": "NPU", "pid": 0, "tid": 65536, "args": {"pe_index": "0", "execution_index": "0"}}
+    events: list[dict[str, Any]] = []
+    for start in 100, 200:
+        events.append({**npu, "name": "Task(0,0)", "ph": "B", "ts": start, "id": "0"})
+        names = (
+            ("Load(84,84)", 1),
+            ("LowLevelConv2d(41,40,42,44)", 7),
+            ("LowLevelConv2d(53,48)", 5),
+            ("Store(74,74)", 2),
+        )
+        for number, (name, dur) in enumerate(names):
+            at = start + 10 * number
+            events.append({**npu, "name": name, "ph": "X", "ts": at, "dur": dur + start / 1000})
+        events.append({**npu, "name": "Task(0,0)", "ph": "E", "ts": start + 40})
+    _, path = taken(json.dumps(events), tmp_path)
+    with duckdb.connect(str(path), read_only=True) as store:
+        executions = store.execute("SELECT pe_index, execution_index, npu_total_ns, npu_run_ns FROM npu_execution")
+        assert executions.fetchall() == [(0, 0, 40_000, 12_200), (0, 0, 40_000, 12_400)]
+        operators = store.execute("SELECT name, count, total_ns FROM npu_operator").fetchall()
+        assert operators == [("LowLevelConv2d", 4, 24_600)]
+        assert store.execute("SELECT op_type, total_ns FROM op_statistic").fetchall() == [("LowLevelConv2d", 24_600)]
+        assert store.execute("SELECT compute_ns, exposed_copy_ns FROM breakdown()").fetchall() == [(24_600, 6_600)]

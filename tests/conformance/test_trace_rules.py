@@ -523,6 +523,10 @@ def test_paddle(tmp_path: Path) -> None:
             ("MEMCPY_HtoD", "copy", "recorded", "MEMCPY", 0, 7, 13, 64, 1400000, 500),
             ("MEMSET", "copy", "recorded", "MEMSET", 0, 7, 14, 32, 1402000, 1000),
         ]
+        assert store.execute("SELECT op_type, total_ns FROM op_statistic").fetchall() == [
+            ("ncclKernel_AllReduce_RING", 1200125),
+            ("void relu[4]<float>", 2500),
+        ]
         assert store.execute("SELECT name, level, correlation_id FROM api").fetchall() == [
             ("cudaLaunchKernel", "runtime", 11)
         ]

@@ -272,7 +272,7 @@ class SliceRows:
         rows = np.flatnonzero(is_op)
         ids = np.zeros(count, np.int64)
         if len(rows):
-            columns = (batch.column("name"), *(filled[column] for column in OP_COLUMNS))
+            columns = (filled.get("name", batch.column("name")), *(filled[column] for column in OP_COLUMNS))
             texts = [dictionary_of(column) for column in columns]
             of_texts = [codes_of(column)[rows] for column in texts]
             firsts, number = distinct_rows(*of_texts)
