@@ -213,6 +213,10 @@ def test_megengine(store: duckdb.DuckDBPyConnection) -> None:
     kernels = Counter(event["name"] for event in events if event["ph"] == "B" and event.get("cat") == "Kernel")
     assert {name: count for name, (count, _) in op_totals(store).items()} == dict(kernels)
     assert store.execute("SELECT device_id FROM device ORDER BY 1").fetchall() == [(0,), (1,)]
+    copies = sum(event["name"] == "HostToDevice" and event["ph"] == "B" for event in events)
+    assert store.execute("SELECT name, count(*) FROM task WHERE kind = 'copy' GROUP BY 1").fetchall() == [
+        ("HostToDevice", copies)
+    ]
     # Keys that only the end of a slice has are in its row.
     ends = sum(1 for event in events if event["ph"] == "E" and event.get("cat") == "Kernel" and event.get("args"))
     assert store.execute("SELECT count(*) FROM task WHERE args IS NOT NULL AND op_id IS NOT NULL").fetchone() == (ends,)
