@@ -88,6 +88,36 @@ def test_a_step_of_the_tree(make_store: MakeStore) -> None:
     assert ask(store, "FROM op_tree(run := 2)") == []
 
 
+def test_tasks_of_the_npu_are_in_their_inference(make_store: MakeStore) -> None:
+    """Another thread launches them. Of the second execution, no inference is known; of the third, nothing is."""
+    ranges = [
+        span(1, None, "train", 0, 100, 40, kind="annotation"),
+        span(2, 1, "Inference", 10, 60, 60, kind="inference", span_id="8"),
+        span(3, None, "Execution", 30, 20, 20, track_id=3, kind="execution", parent_span_id="8", correlation_id=5),
+        span(4, None, "Execution", 90, 20, 20, track_id=3, kind="execution", parent_span_id="9", correlation_id=6),
+    ]
+    tasks = [
+        task(id_, 21, 30, 10 * id_, execution_id=execution, kind=kind)
+        for id_, execution, kind in (
+            (31, 5, "compute"),
+            (32, 5, "copy"),
+            (33, 5, "sync"),
+            (34, 6, "compute"),
+            (35, 7, "copy"),
+        )
+    ]
+    store = make_store(track=TRACKS, range=ranges, api=[{**call(21, None, 30), "track_id": 3}], task=tasks)
+    assert ask(store, f"SELECT {COLUMNS} FROM op_tree") == [
+        ("(no range)", 0, 0, 0, 2, 2, 690, 690),
+        ("train", 1, 100, 40, 2, 0, 630, 0),
+        ("  Inference", 1, 60, 60, 2, 2, 630, 630),
+        ("Execution", 2, 40, 40, 0, 0, 0, 0),
+    ]
+    assert ask(store, "SELECT id, range_id, found_by FROM launching_range ORDER BY id") == [
+        (31, 2, "flow"), (32, 2, "flow"), (33, 2, "flow"), (34, None, "call"), (35, None, "call"),
+    ]  # fmt: skip
+
+
 def test_module_of_forward_and_backward_tasks(make_store: MakeStore) -> None:
     store = make_store(
         track=TRACKS, range=RANGES, api=CALLS, flow=FLOWS,

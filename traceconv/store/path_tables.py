@@ -53,7 +53,7 @@ _sql = partial(
 )  # fmt: skip
 _NONE_LINKED = "CREATE OR REPLACE TEMP TABLE linked (run_id BIGINT, id BIGINT, range_id BIGINT)"
 _PLACE_NAMES = ["run_id", "id", "path", "class"]
-_TEMPORARY = ("range_place", "call_place", "path_name")
+_TEMPORARY = ("range_place", "call_place", "path_name", "execution_range")
 
 
 def link_tasks(connection: duckdb.DuckDBPyConnection, runs: Collection[int]) -> None:
@@ -108,6 +108,8 @@ class _Pass:
         cases = " ".join(f"WHEN {quote_text(kind)} THEN {_bits(kind, n)}" for n, kind in enumerate(self._kinds, 1))
         self._within |= {"kinds": cases or "WHEN '' THEN 0", "name": f"hash({PATH_NAME})", "join_names": ""}
         self._has_linked = bool(connection.execute("FROM temp.linked LIMIT 1").fetchall())
+        self._has_executions = "execution" in self._kinds
+        self._within["if_alone"] = " AND r.execution_id IS NULL" if self._has_executions else ""
         self._paths = native.Paths() if native.AVAILABLE else range_paths.Paths()
         self._paths.limit(_MOST_PATHS)
         self._sums = Spool(SUM_DTYPE)
@@ -131,8 +133,10 @@ class _Pass:
 
     def _read(self, *, at_once: bool) -> bool:
         """Read all rows; return whether the places of all slices are found."""
-        if self._has_linked:
+        if self._has_linked or self._has_executions:
             self._connection.execute(_sql("places"))
+        if self._has_executions:
+            self._connection.execute(_sql("executions", **self._within))
         chunks = [] if at_once else time_chunks(self._connection, _sql("times", **self._within), _CHUNK_ROWS)
         for number, (start, end) in enumerate(chunks or [_ALL_TIMES]):
             within = {
@@ -147,8 +151,9 @@ class _Pass:
                 return False
             if sums > _MOST_SUMS:
                 self._spill()
-        if self._has_linked:
-            self._take_linked()
+        for has_some, of in ((self._has_linked, "linked_tasks"), (self._has_executions, "execution_tasks")):
+            if has_some:
+                self._take_linked(_sql(of, **self._within))
         self._spill()
         return not self._has_missing()
 
@@ -158,6 +163,8 @@ class _Pass:
             for columns in self._batches(_sql("slices", **within)):
                 self._paths.feed(*columns)
         self._paths.place(start)
+        if self._has_executions:
+            self._keep("range_place", _sql("execution_ranges", **within))
         tasks = f"({_sql('tasks', **within)}) AS r"
         if self._has_linked:
             self._keep("range_place", _sql("linked_ranges", **within))
@@ -178,8 +185,8 @@ class _Pass:
             of_all = pa.Table.from_batches(places)
             execute_with(self._connection, f"INSERT INTO temp.{table} FROM places", "places", of_all)
 
-    def _take_linked(self) -> None:
-        for run_ids, *numbers, paths in self._batches(_sql("linked_tasks")):
+    def _take_linked(self, tasks: str) -> None:
+        for run_ids, *numbers, paths in self._batches(tasks):
             roots, _ = self._look_up(run_ids, np.full(len(run_ids), NULL))
             self._paths.add(np.where(paths == NULL, roots, paths), *numbers)
 

@@ -41,11 +41,11 @@ WHERE r.run_id IN ({with_ranges}) AND {started}
 SELECT r.run_id, r.id, CASE WHEN r.run_id IN ({with_ranges}) THEN r.api_id END AS api_id, r.device_id, r.step_id,
        r.dur_ns
 FROM task AS r
-WHERE r.run_id IN ({runs}) AND r.kind IS DISTINCT FROM 'sync' AND r.api_id IS NOT NULL AND {submitted}
+WHERE r.run_id IN ({runs}) AND r.kind IS DISTINCT FROM 'sync' AND r.api_id IS NOT NULL AND {submitted}{if_alone}
 UNION ALL
 SELECT r.run_id, r.id, NULL, r.device_id, r.step_id, r.dur_ns
 FROM task AS r
-WHERE r.run_id IN ({runs}) AND r.kind IS DISTINCT FROM 'sync' AND r.api_id IS NULL AND {started}
+WHERE r.run_id IN ({runs}) AND r.kind IS DISTINCT FROM 'sync' AND r.api_id IS NULL AND {started}{if_alone}
 
 --- task_numbers
 SELECT r.run_id, coalesce(r.api_id, {null}) AS api_id, coalesce(r.device_id, {null}) AS device_id,
@@ -70,6 +70,28 @@ GROUP BY f.run_id, f.dst_id
 --- places
 CREATE OR REPLACE TEMP TABLE range_place (run_id BIGINT, id BIGINT, path BIGINT, class BIGINT);
 CREATE OR REPLACE TEMP TABLE call_place (run_id BIGINT, id BIGINT, path BIGINT, class BIGINT)
+
+--- executions
+-- As in launching_range: another thread launches the tasks of an inference.
+CREATE OR REPLACE TEMP TABLE execution_range AS
+SELECT e.run_id, e.correlation_id AS execution_id, min(i.id) AS range_id
+FROM range AS e
+JOIN range AS i ON i.run_id = e.run_id AND i.span_id = e.parent_span_id AND i.kind = 'inference'
+WHERE e.run_id IN ({with_ranges}) AND e.kind = 'execution'
+GROUP BY e.run_id, e.correlation_id
+
+--- execution_ranges
+SELECT r.run_id, r.id, r.id AS slice_id
+FROM range AS r
+WHERE r.run_id IN ({with_ranges}) AND r.kind = 'inference' AND {started}
+
+--- execution_tasks
+SELECT t.run_id, coalesce(t.device_id, {null}) AS device_id, coalesce(t.step_id, {null}) AS step_id,
+       coalesce(t.dur_ns, {null}) AS dur_ns, coalesce(w.path, {null}) AS path
+FROM task AS t
+LEFT JOIN temp.execution_range AS e ON e.run_id = t.run_id AND e.execution_id = t.execution_id
+LEFT JOIN temp.range_place AS w ON w.run_id = e.run_id AND w.id = e.range_id
+WHERE t.run_id IN ({runs}) AND t.execution_id IS NOT NULL AND t.kind IS DISTINCT FROM 'sync'
 
 --- linked_ranges
 -- The table linked has few rows: those of torch_npu, which queues its work.

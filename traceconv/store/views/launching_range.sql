@@ -1,5 +1,5 @@
 -- title = "Launching range of each task"
--- doc = "Each task with a known launch, and the range that launched it: the innermost framework operator (kind host_op) that encloses the call or is linked to the task by a flow; otherwise the innermost other range, except functions of the program, which are in frame_id. The sum over its tasks is a range's device self time."
+-- doc = "Each task with a known launch, and the range that launched it: the innermost framework operator (kind host_op) that encloses the call or is linked to the task by a flow; otherwise the innermost other range, such as the inference of a task of the reference NPU, except functions of the program, which are in frame_id. The sum over its tasks is a range's device self time."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
@@ -10,7 +10,7 @@
 -- range_name = { type = "VARCHAR", unit = "text", doc = "Name of the range, such as aten::mm." }
 -- frame_id = { type = "BIGINT", unit = "id", doc = "Innermost enclosing function of the program (range.id, of kind frame or module); NULL if none." }
 -- frame_name = { type = "VARCHAR", unit = "text", doc = "Name of the enclosing function; NULL if none." }
--- found_by = { type = "VARCHAR", unit = "enum", doc = "How the range was found: call (it encloses the launching call), graph (it encloses the launch of the task's graph) or flow (a flow of the source leads from it to the task)." }
+-- found_by = { type = "VARCHAR", unit = "enum", doc = "How the range was found: call (it encloses the launching call), graph (it encloses the launch of the task's graph) or flow (a flow of the source leads from it to the task, or it is the inference that the task is part of)." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the task." }
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy, collective or sync (waits and events)." }
@@ -26,6 +26,13 @@ WITH around AS MATERIALIZED (
   JOIN "range" AS r ON r.run_id = f.run_id AND r.id = f.src_id
   JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id
   GROUP BY f.run_id, f.dst_id
+  UNION ALL
+  -- Another thread launches the tasks of an inference.
+  SELECT t.run_id, t.id, min(i.id)
+  FROM task AS t
+  JOIN "range" AS e ON e.run_id = t.run_id AND e.correlation_id = t.execution_id AND e.kind = 'execution'
+  JOIN "range" AS i ON i.run_id = e.run_id AND i.span_id = e.parent_span_id AND i.kind = 'inference'
+  GROUP BY t.run_id, t.id
 ), launched AS (
   SELECT d.run_id, d.id, d.api_id, regexp_matches(coalesce(a.name, ''), '^(cuda|cu|hip)GraphLaunch') AS of_graph,
          o.op_id, o.other_id, o.frame_id, NULL::BIGINT AS flow_op_id, NULL::BIGINT AS flow_other_id,
