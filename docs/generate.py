@@ -297,6 +297,8 @@ def diagnostics_page() -> Iterator[str]:
 #: What functions return; these classes are not exported.
 RESULTS = (
     "traceconv.analysis.advice.Advice",
+    "traceconv.analysis.advice_of_runs.AdviceOfRuns",
+    "traceconv.analysis.advice_of_runs.CommonFinding",
     "traceconv.analysis.advice.Finding",
     "traceconv.analysis.comparison.Comparison",
     "traceconv.analysis.comparison.RunSummary",

@@ -6,7 +6,7 @@ import html
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from traceconv.base.arguments import PathLike, check, checked, optional_path, paths_of, warn_of_loss
 from traceconv.base.errors import TraceconvError, UsageError, printable, suggestion
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from traceconv.analysis.advice import Advice
+    from traceconv.analysis.advice_of_runs import AdviceOfRuns
     from traceconv.analysis.critical_path import CriticalPath
     from traceconv.analysis.graph_replays import GraphReplays
     from traceconv.analysis.what_if import WhatIf
@@ -283,6 +284,26 @@ class Store:
         with self._cursor() as cursor:
             yield cursor, one_run(cursor, _text(run), what)[0]
 
+    @overload
+    def advise(  # type: ignore[overload-overlap]  # "all" is a str
+        self,
+        run: Literal["all"],
+        *,
+        device: int | None = None,
+        top: int | None = None,
+        least_percent: float | None = None,
+    ) -> AdviceOfRuns: ...
+
+    @overload
+    def advise(
+        self,
+        run: int | str | None = None,
+        *,
+        device: int | None = None,
+        top: int | None = None,
+        least_percent: float | None = None,
+    ) -> Advice: ...
+
     @checked
     def advise(
         self,
@@ -291,10 +312,10 @@ class Store:
         device: int | None = None,
         top: int | None = None,
         least_percent: float | None = None,
-    ) -> Advice:
+    ) -> Advice | AdviceOfRuns:
         """Find what could make a run (None: the latest) faster: `findings`, and `to_dict()` for JSON.
 
-        run            number or label of a run
+        run            number or label of a run; "all": the findings of all runs, added up
         device         only this device
         top            only the N findings with the largest savings
         least_percent  omit findings that save less of the time of the device; None: by the rule, mostly 3
@@ -303,9 +324,13 @@ class Store:
         overlap, so they don't add up. Raises UsageError for an unknown run, or a device without tasks.
         """
         from traceconv.analysis.advice import advise
+        from traceconv.analysis.advice_of_runs import advise_all
 
         if top is not None and top < 1:
             raise UsageError(f"top must be 1 or more, not {top}")
+        if run == "all":
+            with self._cursor() as cursor:
+                return advise_all(cursor, device=device, top=top, least_percent=least_percent)
         with self._on_run(run, "advice") as (cursor, run_id):
             return advise(cursor, run_id, device=device, top=top, least_percent=least_percent)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from traceconv.analysis.advice import VERSION, Advice, Finding
+from traceconv.analysis.advice_of_runs import AdviceOfRuns, CommonFinding
 from traceconv.base.errors import option
 from traceconv.reports.render import Table, markdown_table, markdown_text
 from traceconv.reports.result import html_table, shortened, text_table
@@ -15,6 +17,10 @@ from traceconv.store.documented_sql import SqlColumn
 
 _WIDTH = 80
 _NOTE = "Savings may overlap, so they don't add up. Percentages are of the time of the device."
+_NOTE_OF_RUNS = """\
+Savings are sums over the runs that have the finding, and may overlap. Percentages are of the time of their devices."""
+#: Runs that a finding names.
+_NAMED_RUNS = 8
 _COLUMNS = {
     "rule": ("VARCHAR", "text", "Name of the rule."),
     "title": ("VARCHAR", "text", "What was found."),
@@ -35,14 +41,17 @@ _COLUMNS = {
 }
 
 
-def findings_table(advice: Advice) -> Table:
-    """Return a row per finding, with all columns."""
-    columns = tuple(SqlColumn(name, *rest) for name, rest in _COLUMNS.items())
+def findings_table(advice: Advice | AdviceOfRuns) -> Table:
+    """Return a row per finding, with all columns; of several runs, the first one is run_id."""
+    columns = [SqlColumn(name, *rest) for name, rest in _COLUMNS.items()]
     rows = [
-        [", ".join(value) or None if isinstance(value, tuple) else value for value in _values(one)]
-        for one in advice.findings
+        [run.run_id, *(", ".join(one) or None if isinstance(one, tuple) else one for one in _values(found))]
+        for run in (advice.runs if isinstance(advice, AdviceOfRuns) else (advice,))
+        for found in run.findings
     ]
-    return Table(columns, [rows])
+    if isinstance(advice, AdviceOfRuns):
+        return Table((SqlColumn("run_id", "BIGINT", "id", "Run."), *columns), [rows])
+    return Table(tuple(columns), [[row[1:] for row in rows]])
 
 
 def as_dict(advice: Advice) -> dict[str, object]:
@@ -63,81 +72,128 @@ def _values(finding: Finding) -> list[object]:
     return [getattr(finding, name) for name in _COLUMNS]
 
 
-def text_lines(advice: Advice) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What all formats show. `items`: of each finding, its title, its details and a query as evidence."""
+
+    heading: list[str]
+    note: str
+    columns: dict[str, bool]
+    rows: list[list[str]]
+    items: list[tuple[str, list[str], str]]
+
+
+def text_lines(advice: Advice | AdviceOfRuns) -> Iterator[str]:
     """Yield the findings as a table, then each with its details, in at most 80 columns."""
-    yield from _heading(advice)
-    if not advice.findings:
+    page = _page(advice)
+    yield from page.heading
+    if not page.items:
         return
     yield ""
-    yield from text_table(*_rows(advice.findings)).split("\n")
+    yield from text_table(page.columns, page.rows).split("\n")
     yield ""
-    yield from textwrap.wrap(_NOTE, _WIDTH)
-    for number, one in enumerate(advice.findings, 1):
+    yield from textwrap.wrap(page.note, _WIDTH)
+    for number, (title, details, _) in enumerate(page.items, 1):
         yield ""
-        yield from textwrap.wrap(f"{number}. {one.title}{_where(one)}", _WIDTH, subsequent_indent="   ")
-        for text in _details(one):
+        yield from textwrap.wrap(f"{number}. {title}", _WIDTH, subsequent_indent="   ")
+        for text in details:
             yield from textwrap.wrap(text, _WIDTH, initial_indent="   ", subsequent_indent="   ")
     yield ""
     yield f"Queries that show them: {option('--format markdown, or json', 'evidence of each of `findings`')}"
 
 
-def markdown_lines(advice: Advice) -> Iterator[str]:
+def markdown_lines(advice: Advice | AdviceOfRuns) -> Iterator[str]:
     """Yield the same as Markdown."""
-    first, *rest = _heading(advice)
-    yield f"### {markdown_text(first)}"
-    for line in rest:
+    page = _page(advice)
+    yield f"### {markdown_text(page.heading[0])}"
+    for line in page.heading[1:]:
         yield ""
         yield markdown_text(line)
-    if not advice.findings:
+    if not page.items:
         return
     yield ""
-    yield from markdown_table(*_rows(advice.findings))
+    yield from markdown_table(page.columns, page.rows)
     yield ""
-    yield _NOTE
-    for number, one in enumerate(advice.findings, 1):
+    yield page.note
+    for number, (title, details, evidence) in enumerate(page.items, 1):
         yield ""
-        yield f"{number}. **{markdown_text(one.title + _where(one))}**"
-        for text in _details(one):
+        yield f"{number}. **{markdown_text(title)}**"
+        for text in details:
             yield f"   - {markdown_text(text)}"
-        yield f"   - `{one.evidence}`"
+        yield f"   - `{evidence}`"
 
 
-def html_text(advice: Advice) -> str:
+def html_text(advice: Advice | AdviceOfRuns) -> str:
     """Return the same as HTML, for notebooks."""
-    lines = "".join(f"<p>{html.escape(line)}</p>" for line in _heading(advice))
-    if not advice.findings:
+    page = _page(advice)
+    lines = "".join(f"<p>{html.escape(line)}</p>" for line in page.heading)
+    if not page.items:
         return lines
     items = "".join(
-        f"<li><b>{html.escape(one.title + _where(one))}</b><br>"
-        + "<br>".join(html.escape(text) for text in _details(one))
-        + f"<details><summary>query that shows it</summary><code>{html.escape(one.evidence)}</code></details></li>"
-        for one in advice.findings
+        f"<li><b>{html.escape(title)}</b><br>"
+        + "<br>".join(html.escape(text) for text in details)
+        + f"<details><summary>query that shows it</summary><code>{html.escape(evidence)}</code></details></li>"
+        for title, details, evidence in page.items
     )
-    return lines + html_table("findings", *_rows(advice.findings)) + f"<p>{_NOTE}</p><ol>{items}</ol>"
+    return lines + html_table("findings", page.columns, page.rows) + f"<p>{page.note}</p><ol>{items}</ol>"
 
 
-def _heading(advice: Advice) -> Iterator[str]:
+def _page(advice: Advice | AdviceOfRuns) -> _Page:
+    return _page_of_runs(advice) if isinstance(advice, AdviceOfRuns) else _page_of_run(advice)
+
+
+def _page_of_run(advice: Advice) -> _Page:
     devices = ", ".join(
         f"device {'-' if device is None else device}: {human_duration(ns)}" for device, ns in advice.devices.items()
     )
-    count = len(advice.findings)
-    yield f"run {advice.run_id} ({shortened(advice.label, 40)}), {count} finding{'s' if count != 1 else ''}"
-    yield devices or "no device has tasks with start times, and all rules are about devices"
-
-
-def _rows(findings: tuple[Finding, ...]) -> tuple[dict[str, bool], list[list[str]]]:
+    heading = [
+        f"run {advice.run_id} ({shortened(advice.label, 40)}), {_counted(len(advice.findings), 'finding')}",
+        devices or "no device has tasks with start times, and all rules are about devices",
+    ]
     columns = {"": True, "finding": False, "device": True, "saving": True, "%": True, "basis": False, "count": True}
-    return columns, [
+    rows = [
         [
             str(number), one.rule, "-" if one.device_id is None else str(one.device_id), human_duration(one.saving_ns),
             f"{one.saving_percent:.1f}", one.basis, f"{one.count:,}",
         ]
-        for number, one in enumerate(findings, 1)
+        for number, one in enumerate(advice.findings, 1)
     ]  # fmt: skip
+    items = [(one.title + _where(one), list(_details(one)), one.evidence) for one in advice.findings]
+    return _Page(heading, _NOTE, columns, rows, items)
+
+
+def _page_of_runs(advice: AdviceOfRuns) -> _Page:
+    heading = [f"{_counted(len(advice.runs), 'run')}, {_counted(len(advice.findings), 'finding')}"]
+    if idle := sum(not run.devices for run in advice.runs):
+        heading.append(f"{_counted(idle, 'run')} without tasks with start times: all rules are about devices")
+    columns = {"": True, "finding": False, "runs": True, "saving": True, "%": True, "most": True, "of run": False}
+    rows = [
+        [
+            str(number), one.rule, str(len(one.run_ids)), human_duration(one.saving_ns), f"{one.saving_percent:.1f}",
+            f"{one.largest.saving_percent:.1f}", f"{one.run_ids[0]} ({shortened(advice.names[one.run_ids[0]], 20)})",
+        ]
+        for number, one in enumerate(advice.findings, 1)
+    ]  # fmt: skip
+    items = [
+        (one.largest.title, list(_details_of_runs(one, len(advice.runs))), one.largest.evidence)
+        for one in advice.findings
+    ]
+    return _Page(heading, _NOTE_OF_RUNS, columns, rows, items)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _where(finding: Finding) -> str:
     return "" if finding.device_id is None else f" (device {finding.device_id})"
+
+
+def _details_of_runs(finding: CommonFinding, run_count: int) -> Iterator[str]:
+    rest = len(finding.run_ids) - _NAMED_RUNS
+    named = ", ".join(map(str, finding.run_ids[:_NAMED_RUNS])) + (f" and {rest} more" if rest > 0 else "")
+    yield "In all runs" if len(finding.run_ids) == run_count else f"In {_counted(len(finding.run_ids), 'run')}: {named}"
+    yield from _details(finding.largest)
 
 
 def _details(finding: Finding) -> Iterator[str]:

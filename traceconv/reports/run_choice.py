@@ -11,6 +11,7 @@ from traceconv.base.errors import UsageError, option, printable, suggestion
 from traceconv.reports.fetch import fetch
 from traceconv.reports.render import Row
 
+NO_RUNS = "the store has no runs; ingest one with: traceconv ingest PATH"
 #: Runs that an error lists.
 _LISTED_RUNS = 8
 
@@ -88,7 +89,7 @@ def one_run(connection: duckdb.DuckDBPyConnection, wanted: str | None, what: str
         raise UsageError(
             f"{what} needs a single run; select it by number or label ({option('--run N', 'run=N')})"
             if wanted is not None
-            else "the store has no runs; ingest one with: traceconv ingest PATH"
+            else NO_RUNS
         )
     return choice.run_ids[0], choice.note
 
@@ -109,7 +110,7 @@ def chosen_runs(
         rows = connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()
         run_ids = tuple(run_id for (run_id,) in rows)
     if not run_ids:
-        raise UsageError("the store has no runs; ingest one with: traceconv ingest PATH")
+        raise UsageError(NO_RUNS)
     return run_ids, None
 
 
