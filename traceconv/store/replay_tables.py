@@ -27,10 +27,11 @@ _MOST_PLACES = 100
 _MAX_LEVELS = 512
 _UNNAMED = -2
 
-# The keys of PyTorch, of nsys and of rocprofv3.
+# The keys of PyTorch, of nsys, of rocprofv3 and of Perfetto's GPU packets.
 _SIZE = """coalesce(nullif(array_to_string(json_extract(t.args, [
   '$.grid', '$.block', '$.gridX', '$.gridY', '$.gridZ', '$.blockX', '$.blockY', '$.blockZ',
-  '$.dispatch_info.grid_size', '$.dispatch_info.workgroup_size'])::VARCHAR[], ' '), ''),
+  '$.dispatch_info.grid_size', '$.dispatch_info.workgroup_size',
+  '$.launch.grid_size', '$.launch.workgroup_size'])::VARCHAR[], ' '), ''),
   t.size_bytes::VARCHAR, t.block_count::VARCHAR)"""
 _sql = partial(
     section, __name__, size=_SIZE, is_launch=IS_LAUNCH.format(name="name"), is_launch_a=IS_LAUNCH.format(name="a.name"),

@@ -15,9 +15,10 @@ from traceconv.events.trace import Label, NamedTrack, ReusedId
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Annotations, Member, double, object_of, quoted
 from traceconv.formats.perfetto_proto.clocks import MONOTONIC
+from traceconv.formats.perfetto_proto.gpu import TRACK_EVENT_APIS
 from traceconv.formats.perfetto_proto.legacy import Legacy, parse_legacy
 from traceconv.formats.perfetto_proto.message import Message
-from traceconv.formats.perfetto_proto.rows import PH, Rows
+from traceconv.formats.perfetto_proto.rows import LAUNCH, PH, WAIT, Rows
 from traceconv.formats.perfetto_proto.sequences import Sequence, location
 from traceconv.formats.perfetto_proto.state import TraceState
 from traceconv.formats.perfetto_proto.tracks import THREAD_INSTRUCTIONS, THREAD_TIME, Place
@@ -221,6 +222,9 @@ class TrackEvents:
                 typed += _writer_of(pid, tid, ph)
             if legacy.instant_scope in ("g", "p"):
                 tid = NamedTrack("process", str(pid))
+        correlation = event.spans_left(pb.GPU_CORRELATION)
+        # An arg of its own, for rules.
+        members += [("gpu_api", quoted(api)) for api in map(_gpu_api, event.values(pb.GPU_API))]
         more = self._more(one, typed) if event else _NOTHING
         if ph == "E":
             # An end has a callstack of its own.
@@ -234,6 +238,11 @@ class TrackEvents:
             _put_legacy(rows, place, ph, legacy)
         for keys, step in more.flows:
             rows.add_flows(place, keys, step)
+        for start, end in correlation:
+            stages = Message(event.data, start, end)
+            for number, kind in ((1, LAUNCH), (2, WAIT)):
+                for stage in stages.numbers(number):
+                    rows.link(place, stage, kind, is_end=kind == WAIT)
         for counter, value in more.samples:
             _count(rows, counter, value, ns)
         if not isinstance(tid, NamedTrack):
@@ -395,6 +404,10 @@ def _put_legacy(rows: Rows, place: int, ph: str, legacy: Legacy) -> None:
         legacy.extra["thread_instruction_delta"] = Raw(str(legacy.instructions).encode())
     if legacy.extra:
         rows.extra[place] = legacy.extra
+
+
+def _gpu_api(number: int) -> str:
+    return TRACK_EVENT_APIS[number] if number < len(TRACK_EVENT_APIS) else f"GPU_API_{number}"
 
 
 def _rest(event: Message) -> list[Member]:

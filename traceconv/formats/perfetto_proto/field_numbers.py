@@ -22,16 +22,26 @@ DROPPED: Final = 42
 PROCESS_DESCRIPTOR: Final = 43
 THREAD_DESCRIPTOR: Final = 44
 PACKED: Final = 50
+GPU_COUNTERS: Final = 52
+GPU_STAGE: Final = 53
 CLOCK_ID: Final = 58
 DEFAULTS: Final = 59
 TRACK_DESCRIPTOR: Final = 60
 MODULE_SYMBOLS: Final = 61
+GPU_LOG: Final = 63
+VULKAN_CALL: Final = 65
+GPU_MEMORY: Final = 71
 EXTENSIONS: Final = 72
 TRANSLATIONS: Final = 82
 FIRST_ON_SEQUENCE: Final = 87
+GPU_INFO: Final = 128
+GPU_FREQUENCY: Final = 129
 PACKED_ZSTD: Final = 133
 #: In the range for extensions (1000 to 1999): packets of our own exports; `own_export.py` has their fields.
 OWN: Final = 1109
+
+#: Packets of GPU producers with events (gpu.py).
+GPU_PACKETS = (GPU_COUNTERS, GPU_STAGE, GPU_LOG, VULKAN_CALL, GPU_MEMORY, GPU_FREQUENCY)
 
 FLAG_CLEARED: Final = 1
 FLAG_NEEDS_STATE: Final = 2
@@ -52,6 +62,7 @@ READ = {
     MODULE_SYMBOLS: "module symbols",
     TRANSLATIONS: "translation tables",
     TRACE_STATS: "trace stats",
+    GPU_INFO: "gpu info",
     PACKED: "compressed packets",
     PACKED_ZSTD: "compressed packets",
 }
@@ -80,7 +91,6 @@ ABOUT = {
     124: "trace provenance",
     126: "trace attributes",
     127: "android aflags",
-    128: "gpu info",
 }
 #: Packets of other data sources, which are not read.
 OTHER_DATA = {
@@ -94,18 +104,13 @@ OTHER_DATA = {
     39: "android log",
     40: "power rails",
     49: "perfetto metatrace",
-    52: "gpu counter events",
-    53: "gpu render stage events",
     54: "streaming profile packets",
     56: "heap graphs",
     57: "graphics frame events",
     62: "vulkan memory events",
-    63: "gpu log",
-    65: "vulkan api events",
     66: "perf samples",
     68: "smaps",
     70: "initial display state",
-    71: "gpu memory totals",
     73: "memory tracker snapshots",
     74: "streaming allocations",
     75: "streaming frees",
@@ -155,16 +160,24 @@ CORRELATION_ID: Final = 52
 CORRELATION_TEXT: Final = 53
 CORRELATION_IID: Final = 54
 CALLSTACK_IID: Final = 56
+GPU_CORRELATION: Final = 3000
+GPU_API: Final = 3001
 
 #: Lists of interned texts that are read.
 TEXT_LISTS = {1: "categories", 2: "names", 3: "annotations", 5: "functions", 18: "source_files", 20: "log",
-              29: "values", 43: "correlations"}  # fmt: skip
+              29: "values", 43: "correlations", 1001: "compute_args"}  # fmt: skip
 LOCATIONS: Final = 4
 FRAMES: Final = 6
 CALLSTACKS: Final = 7
 BUILD_IDS: Final = 16
 MAPPINGS: Final = 19
 ADDRESSES: Final = 28
+#: Descriptions that packets of GPU producers refer to.
+CONTEXTS: Final = 23
+GPU_STAGES: Final = 24
+COUNTERS: Final = 47
+KERNELS: Final = 1000
+GPU_LISTS = frozenset((CONTEXTS, GPU_STAGES, COUNTERS, KERNELS))
 NATIVE_LISTS = frozenset((FRAMES, CALLSTACKS, BUILD_IDS, MAPPINGS, ADDRESSES))
 
 #: Fields of a TrackEvent that have columns.

@@ -24,6 +24,7 @@ class Losses:
         "doubtful": (Code.BAD_CLOCK_SYNC, "events after damage with relative timestamps: they may be too early"),
         "state": (Code.DAMAGED_TEXT, "malformed descriptions of sequences or clocks"),
         "valueless": (Code.BAD_NUMBER, "counter events without a value"),
+        "before counter": (Code.NOT_READ, "first samples of GPU counters, of the unknown time before them: not read"),
         "unknown text": (Code.MISSING_TEXT, "unknown numbers of interned texts"),
         "not UTF-8": (Code.BAD_BYTES, "texts that are not UTF-8"),
         "annotation": (Code.DAMAGED_TEXT, "malformed debug annotations"),

@@ -24,6 +24,7 @@ from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.chrome_metadata import read_metadata
 from traceconv.formats.perfetto_proto.clocks import NAMES, parse_snapshot
 from traceconv.formats.perfetto_proto.framing import PacketFramer, Window
+from traceconv.formats.perfetto_proto.gpu import gpu_names
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.formats.perfetto_proto.own_export import HEADER, HEADER_START, SHIFT, shift_of, undone
 from traceconv.formats.perfetto_proto.rows import Rows
@@ -68,7 +69,7 @@ class PerfettoReader(FileReader):
         translator = Translator(self._trace)
         for window in self._windows(self._source.chunks()):
             yield from self._events(window, translator, None, 0)
-        late = self._trace.tracks.late_names()
+        late = (*self._trace.tracks.late_names(), *self._trace.gpu.names())
         if late:
             yield Rows(0).batch(self._ordinal, None, None, late)
         self._report()
@@ -112,6 +113,7 @@ class PerfettoReader(FileReader):
             pb.CLOCK_SNAPSHOT: lambda *place: self._trace.clocks.add(parse_snapshot(*place)),
             pb.TRACE_STATS: self._take_stats,
             pb.CHROME_EVENTS: self._take_shift,
+            pb.GPU_INFO: self._take_gpus,
             pb.OWN: self._take_header,
         }
         found = window.fields
@@ -144,6 +146,10 @@ class PerfettoReader(FileReader):
             for name, number in pb.BUFFER_LOSSES.items():
                 lost[name] += buffer.number(number) or 0
         self._lost = lost
+
+    def _take_gpus(self, data: bytes, start: int, end: int) -> None:
+        if end - start <= _MAX_METADATA_BYTES:
+            self.keys["gpu_info"] = json.dumps(gpu_names(data, start, end)).encode()
 
     def _take_shift(self, data: bytes, start: int, end: int) -> None:
         if self._shift_ns is None and end - start <= _MAX_METADATA_BYTES:
@@ -247,7 +253,7 @@ class PerfettoReader(FileReader):
         kept = np.isin(found.number, list(pb.BOOKKEEPING), invert=True)
         numbers = np.minimum(found.number[kept], 1 << 16)
         for number, count in enumerate(np.bincount(numbers).tolist()):
-            if not count or number == pb.TRACK_EVENT:
+            if not count or number == pb.TRACK_EVENT or number in pb.GPU_PACKETS:
                 continue
             if number == pb.OWN and self._trace.is_own:
                 self._accounts["rows of traceconv"].add(used=count)
@@ -294,6 +300,8 @@ class PerfettoReader(FileReader):
                 account.add(lost=count)
                 message = f"{title}: an unsupported data source, not read"
                 self._log.count(Code.UNKNOWN_RECORD, message, count, SOURCE_ID)
+        if self._trace.gpu.described:
+            self._accounts["gpu descriptions"].add(used=self._trace.gpu.described)
         for kind, (code, message) in losses.KINDS.items():
             self._log.count(code, message, losses.counts[kind], SOURCE_ID)
             if losses.counts[kind] and kind in losses.LOST:

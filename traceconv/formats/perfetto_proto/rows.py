@@ -26,10 +26,18 @@ _LABELS = ("ph", "name", "cat", "pid", "tid", "id")
 _ROW = np.dtype([("ts", "<i8"), ("args_end", "<i8"), ("packet", "<i4"), *((name, "<i4") for name in _LABELS),
                  ("timed", "<i4")])  # fmt: skip
 _FLOW = np.dtype([("place", "<i8"), ("key", "<u8"), ("step", "<i8")])
+#: A flow of GPU work; `kind`: its category.
+_LINK = np.dtype([("place", "<i8"), ("number", "<u8"), ("step", "<i4"), ("kind", "<i4")])
 _PACK_ROW = struct.Struct("<qq8i").pack
+#: An odd number, by which a multiplication of 64 bits is a permutation.
+_SPREAD = 0x9E37_79B9_7F4A_7C15
 #: Time of native/track_events.c.
 _TIME = np.dtype([("place", "<i8"), ("ns", "<i8")])
 _PACK_FLOW = struct.Struct("<qQq").pack
+_PACK_LINK = struct.Struct("<qQii").pack
+#: Categories of flows by kind: from a call to what it launched, and between stages that waited for each other.
+LAUNCH, WAIT = 1, 2
+LINKS = [None, "gpu_launch", "gpu_wait"]
 _PACK_TIME = struct.Struct("<qq").pack
 
 
@@ -74,6 +82,7 @@ class Rows:
     rows: bytearray = field(default_factory=bytearray)
     args: bytearray = field(default_factory=bytearray)
     flows: bytearray = field(default_factory=bytearray)
+    links: bytearray = field(default_factory=bytearray)
     #: Values of the labels by code; code 0 is none, except for ph.
     ph: Coder = field(default_factory=lambda: Coder(PH.values()))
     name: Coder = field(default_factory=lambda: Coder([None]))
@@ -142,6 +151,10 @@ class Rows:
         for key in keys:
             self.flows += _PACK_FLOW(place, key, step)
 
+    def link(self, place: int, number: int, kind: int, *, is_end: bool) -> None:
+        """Begin or end the flow of a kind with a number: one begin may have several ends."""
+        self.links += _PACK_LINK(place, number, 2 if is_end else 0, kind)
+
     def set_time(self, key: str, place: int, ns: int | None) -> None:
         """Set a time that few events have; one that does not fit 64 bits is unknown."""
         if ns is not None and -(1 << 63) <= ns < 1 << 63:
@@ -190,14 +203,20 @@ class Rows:
 
     def _flows(self, place: Int64) -> EventFlows | None:
         flows: NDArray[Any] = np.frombuffer(self.flows, _FLOW)
-        if not len(flows):
+        links: NDArray[Any] = np.frombuffer(self.links, _LINK)
+        if not len(flows) + len(links):
             return None
-        places = place[flows["place"]]
+        places = np.concatenate([place[flows["place"]], place[links["place"]]])
         rising = np.argsort(places, kind="stable")
-        keys = flows["key"][rising]
-        # IDs are unsigned, but only their equality matters.
-        steps = flows["step"][rising].astype(np.int32)
-        return EventFlows(places[rising], keys.view(np.int64), steps, None, list(map(str, keys.tolist())))
+        numbers = np.concatenate([flows["key"], links["number"]])[rising]
+        steps = np.concatenate([flows["step"], links["step"]])[rising].astype(np.int32)
+        kinds = np.concatenate([np.zeros(len(flows), np.int32), links["kind"]])[rising]
+        # IDs are unsigned, but only their equality matters; those of links must differ from those of other kinds.
+        keys = np.where(
+            kinds > 0, (numbers ^ np.uint64(_SPREAD)) * np.uint64(_SPREAD) + kinds.astype(np.uint64), numbers
+        )
+        category = Coded(kinds, LINKS) if len(links) else None
+        return EventFlows(places[rising], keys.view(np.int64), steps, category, list(map(str, numbers.tolist())))
 
 
 def _sparse(values: dict[int, Any], place: Int64) -> list[Any]:

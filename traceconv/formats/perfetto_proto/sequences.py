@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.clocks import Clocks, SequenceClocks
 from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES, Losses
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.wire.protobuf import LEN, fields
+
+_T = TypeVar("_T")
+#: Limit of what is kept of a sequence to be used again.
+_MAX_MADE = 10_000
 
 
 class Texts:
@@ -47,6 +53,9 @@ class Sequence:
     #: Frames: IIDs of function and source file, line and address in the mapping; None if absent. Frames of callstacks.
     frames: dict[int, tuple[int | None, ...]] = field(default_factory=dict)
     callstacks: dict[int, list[int]] = field(default_factory=dict)
+    #: Messages that GPU producers intern, by list and IID, and what was made of them and of interned texts.
+    messages: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    made: dict[Any, Any] = field(default_factory=dict)
     text_bytes: int = 0
     is_valid: bool = False
     is_doubtful: bool = False
@@ -75,6 +84,8 @@ class Sequence:
             self.addresses,
             self.frames,
             self.callstacks,
+            self.messages,
+            self.made,
         ):
             native.clear()
         self.text_bytes = 0
@@ -97,12 +108,18 @@ class Sequence:
 
     def take_interned(self, data: bytes, start: int, end: int, texts: Texts) -> None:
         """Add InternedData. Raises WireError."""
+        self.made.clear()
         for number, kind, size, at in fields(data, start, end):
             listed = pb.TEXT_LISTS.get(number)
             if kind == LEN and number in pb.NATIVE_LISTS:
                 self.text_bytes += size
                 if self.text_bytes <= MAX_TEXT_BYTES:
                     self._take_native(number, Message(data, at, at + size))
+                continue
+            if kind == LEN and number in pb.GPU_LISTS:
+                self.text_bytes += size
+                if self.text_bytes <= MAX_TEXT_BYTES:
+                    self.messages[number, Message(data, at, at + size).number(1) or 0] = data[at : at + size]
                 continue
             if kind != LEN or (listed is None and number != pb.LOCATIONS):
                 continue
@@ -123,6 +140,20 @@ class Sequence:
                 self.texts[listed][iid] = texts.text(file or b"")
             else:
                 self.locations[iid] = location(file, function, line, texts)
+
+    def described(self, listed: int, iid: int, parse: Callable[[Message], _T]) -> _T | None:
+        """Return what an interned message describes, None if there is none. Raises WireError."""
+        message = self.messages.get((listed, iid))
+        return None if message is None else self.make((listed, iid), lambda: parse(Message(message, 0, len(message))))
+
+    def make(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """Return what was made for a key before, or make it: from what the sequence interned and the key."""
+        if key not in self.made:
+            if len(self.made) > _MAX_MADE:
+                self.made.clear()
+            self.made[key] = make()
+        found: _T = self.made[key]
+        return found
 
     def _take_native(self, number: int, message: Message) -> None:
         iid = message.number(1) or 0

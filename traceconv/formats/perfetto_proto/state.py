@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from traceconv.formats.perfetto_proto.clocks import Clocks
+from traceconv.formats.perfetto_proto.gpu import GpuPackets
 from traceconv.formats.perfetto_proto.losses import Losses
 from traceconv.formats.perfetto_proto.sequences import Sequences, Texts
 from traceconv.formats.perfetto_proto.tracks import Descriptors
@@ -20,6 +21,7 @@ class TraceState:
         self.translations = Translations(self.texts)
         self.tracks = Descriptors(self.texts, self.translations.tracks)
         self.sequences = Sequences(self.clocks)
+        self.gpu = GpuPackets(self.tracks, self.losses.counts)
         #: Whether the trace has the header of our own exports.
         self.is_own = False
         self.schema = known_schema()

@@ -55,6 +55,7 @@ class Table:
     columns        what all packets have
     is_change      packets that change their sequence's state; `is_boundary`: by more than interned texts
     changes        packet → fields that change the state: number, value, byte position
+    gpu            packets of GPU producers: packet → field number, start, end
     own            packets of our own exports: packet, start, end
     position       packets of the trace before these
     """
@@ -64,6 +65,7 @@ class Table:
     is_change: Mask
     is_boundary: Mask
     changes: dict[int, list[tuple[int, int, int]]]
+    gpu: dict[int, tuple[int, int, int]]
     own: list[tuple[int, int, int]]
     position: int
 
@@ -94,6 +96,7 @@ class Translator:
             is_change,
             is_boundary,
             changes,
+            _of_gpus(window),
             self._own(window),
             position,
         )
@@ -155,6 +158,8 @@ class Translator:
             is_change[0] = False
         ns, timed = self._times(sequence, table, packets)
         has_event = table.columns.start[packets] >= 0
+        of_gpu = np.isin(packets, list(table.gpu)) if table.gpu else np.zeros(len(packets), np.bool_)
+        has_event |= of_gpu
         if not sequence.is_valid:
             stateless = has_event & ((table.columns.flags[packets] & np.uint64(pb.FLAG_NEEDS_STATE)) != 0)
             self._counts["stateless"] += int(stateless.sum())
@@ -162,11 +167,16 @@ class Translator:
         work = np.empty(len(packets), _PACKET)
         work["start"], work["end"], work["ts"] = table.columns.start[packets], table.columns.end[packets], ns
         work["packet"] = packets
-        work["what"] = np.where(has_event & ~timed, _LEAVE, has_event)
+        work["what"] = np.where(has_event & (~timed | of_gpu), _LEAVE, has_event)
         for at in self._left(rows, table, sequence, work, is_change, places):
             packet = int(packets[at])
             if has_event[at]:
                 rows.packet, rows.position = packet, table.position + packet
+                if packet in table.gpu:
+                    self._trace.gpu.take(
+                        rows, *table.gpu[packet], table.data, sequence, int(ns[at]) if timed[at] else None
+                    )
+                    continue
                 start, end = int(table.columns.start[packet]), int(table.columns.end[packet])
                 self._events.take(rows, table.data, start, end, sequence, int(ns[at]) if timed[at] else None)
 
@@ -275,6 +285,15 @@ class Translator:
                 sequence.thread_track = None
         except WireError:
             self._counts["state"] += 1
+
+
+def _of_gpus(window: Window) -> dict[int, tuple[int, int, int]]:
+    """Return the packets of GPU producers: packet → field number, start, end."""
+    found = window.fields
+    of = np.flatnonzero(np.isin(found.number, pb.GPU_PACKETS) & (found.kind == LEN))
+    ends = found.at[of] + found.value[of].astype(np.int64)
+    places = zip(found.number[of].tolist(), found.at[of].tolist(), ends.tolist(), strict=True)
+    return dict(zip(found.row[of].tolist(), places, strict=True))
 
 
 def _stretches(table: Table, first: int, last: int) -> Iterator[tuple[int, Int64]]:

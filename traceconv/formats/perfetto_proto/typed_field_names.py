@@ -29,7 +29,9 @@ TrackEvent: 24 cc_scheduler_state ChromeCompositorSchedulerState, 25 chrome_user
     1014 render_process_host_listener_changed RenderProcessHostListener,
     1015 child_process_launcher_priority ChildProcessLauncherPriority, 1016 resource_bundle ResourceBundle,
     1017 chrome_web_app_bad_navigate ChromeWebAppBadNavigate, 1018 chrome_extension_id ChromeExtensionId,
-    1039 sql_diagnostics ChromeSqlDiagnostics, 1042 active_processes ActiveProcesses
+    1039 sql_diagnostics ChromeSqlDiagnostics, 1042 active_processes ActiveProcesses,
+    3000 gpu_correlation GpuCorrelation
+GpuCorrelation: 1 render_stage_submission_event_ids uint*, 2 render_stage_wait_event_ids uint*
 TrackEvent.Callstack: 1 frames TrackEvent.Callstack.Frame*
 TrackEvent.Callstack.Frame: 1 function_name string, 2 source_file string, 3 line_number uint
 ChromeCompositorSchedulerState: 1 state_machine ChromeCompositorStateMachine, 2 observing_begin_frame_source bool,

@@ -230,7 +230,7 @@ def _table_rows(table: str, rows: SpilledRows) -> Iterator[pa.RecordBatch]:
 
 def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
     """Return the names of devices that the file lists next to its events."""
-    for key in ("deviceProperties", "computeProperties", "xplane_devices", "npu_devices", "ncu_devices"):
+    for key in ("deviceProperties", "computeProperties", "xplane_devices", "npu_devices", "ncu_devices", "gpu_info"):
         try:
             listed = json.loads(keys.get(key, b"[]"))
         except (ValueError, RecursionError):
