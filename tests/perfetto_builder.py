@@ -6,6 +6,8 @@ import struct
 import zlib
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+#: Categories of stages of a GPU.
+OTHER, GRAPHICS, COMPUTE = 0, 1, 2
 
 
 def varint(value: int) -> bytes:
@@ -110,3 +112,53 @@ def small_trace() -> bytes:
             event(1400, (9, COUNTER), (11, 3), (44, 0.5)),
         )
     )
+
+
+def interned(*lists: tuple[int, bytes], seq: int = 1, clear: bool = True) -> bytes:
+    """A packet that interns messages of lists."""
+    return packet((10, seq), (13, 1 if clear else 2), (12, message(*lists)))
+
+
+def stage(ts: int, *fields: tuple[int, object], seq: int = 1) -> bytes:
+    """A render stage of a GPU."""
+    return packet((8, ts), (10, seq), (13, 2), (53, message(*fields)))
+
+
+def specification(iid: int, name: str, category: int, description: str = "") -> tuple[int, bytes]:
+    """An interned description of a queue or stage."""
+    described = [(3, description)] if description else []
+    return 24, message((1, iid), (2, name), *described, (4, category))
+
+
+def gpu_trace() -> bytes:
+    """A kernel, a copy and an annotation of a GPU, with the calls that launched the former and waited for them."""
+    size, block = message((1, 256), (2, 1), (3, 1)), message((1, 128), (2, 1), (3, 1))
+    parts = (
+        interned(
+            (23, message((1, 7), (2, 100), (3, 4))),
+            specification(1, "Channel #1", COMPUTE),
+            specification(2, "Kernel", COMPUTE),
+            specification(3, "MemoryTransfer", OTHER),
+            specification(4, "Annotation", OTHER),
+            (2, message((1, 1), (2, "vectorAdd"))),
+            (1001, message((1, 1), (2, "registers_per_thread"))),
+            (
+                1000,
+                message((1, 1), (2, "_Z9vectorAddPfS_S_i"), (3, "vectorAdd(float*, float*, float*, int)"), (4, "sm_80"),
+                        (5, message((1, 1), (4, 32)))),
+            ),
+        ),
+        process(1, 100, "python"),
+        thread(2, 100, 101, "main"),
+        begin(20, 2, "cuLaunchKernel", (3000, message((1, 5), (1, 6))), (3001, 4)),
+        end(25, 2),
+        stage(100, (1, 5), (2, 50), (11, 1), (13, 1), (14, 2), (5, 7), (19, 1), (20, 1),
+              (21, message((1, size), (2, block), (3, message((2, "shared_mem"), (4, 4096)))))),
+        stage(160, (1, 6), (2, 10), (11, 1), (13, 1), (14, 3), (5, 7), (18, 5),
+              (6, message((1, "bytes"), (2, "4096")))),
+        stage(90, (1, 8), (2, 100), (11, 1), (13, 1), (14, 4), (17, "step 1")),
+        begin(170, 2, "cuEventSynchronize", (3000, message((2, 6))), (3001, 4)),
+        end(180, 2),
+        packet((8, 0), (128, message((1, message((1, "AMD Radeon"))), (1, message((1, "NVIDIA A100-SXM4-80GB")))))),
+    )  # fmt: skip
+    return b"".join(parts)

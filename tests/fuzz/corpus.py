@@ -188,7 +188,8 @@ def _in_small_pages(path: Path) -> list[Sample]:
 
 def perfetto() -> list[Sample]:
     """A trace in protobuf."""
-    return [("t.pftrace", _module("perfetto_builder").small_trace())]
+    build = _module("perfetto_builder")
+    return [("t.pftrace", build.small_trace()), ("gpu.pftrace", build.gpu_trace())]
 
 
 def xplane() -> list[Sample]:

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import duckdb
 from ingest_checks import taken_from
-from perfetto_builder import begin, end, message, packet, process, thread
+from perfetto_builder import GRAPHICS, gpu_trace, interned, message, packet, specification, stage
 
 from traceconv.pipeline.result import IngestedRun
-
-COMPUTE, GRAPHICS, OTHER = 2, 1, 0
 
 
 def taken(parts: Iterable[bytes], tmp_path: Path) -> tuple[IngestedRun, duckdb.DuckDBPyConnection]:
@@ -24,51 +22,8 @@ def taken(parts: Iterable[bytes], tmp_path: Path) -> tuple[IngestedRun, duckdb.D
     return taken_from(path, tmp_path)
 
 
-def interned(*lists: tuple[int, bytes], seq: int = 1, clear: bool = True) -> bytes:
-    return packet((10, seq), (13, 1 if clear else 2), (12, message(*lists)))
-
-
-def stage(ts: int, *fields: tuple[int, object], seq: int = 1) -> bytes:
-    return packet((8, ts), (10, seq), (13, 2), (53, message(*fields)))
-
-
-def specification(iid: int, name: str, category: int, description: str = "") -> tuple[int, bytes]:
-    described = [(3, description)] if description else []
-    return 24, message((1, iid), (2, name), *described, (4, category))
-
-
-SIZE = message((1, 256), (2, 1), (3, 1))
-KERNELS = (
-    interned(
-        (23, message((1, 7), (2, 100), (3, 4))),
-        specification(1, "Channel #1", COMPUTE),
-        specification(2, "Kernel", COMPUTE),
-        specification(3, "MemoryTransfer", OTHER),
-        specification(4, "Annotation", OTHER),
-        (2, message((1, 1), (2, "vectorAdd"))),
-        (1001, message((1, 1), (2, "registers_per_thread"))),
-        (
-            1000,
-            message((1, 1), (2, "_Z9vectorAddPfS_S_i"), (3, "vectorAdd(float*, float*, float*, int)"), (4, "sm_80"),
-                    (5, message((1, 1), (4, 32)))),
-        ),
-    ),
-    process(1, 100, "python"),
-    thread(2, 100, 101, "main"),
-    begin(20, 2, "cuLaunchKernel", (3000, message((1, 5), (1, 6))), (3001, 4)),
-    end(25, 2),
-    stage(100, (1, 5), (2, 50), (11, 1), (13, 1), (14, 2), (5, 7), (19, 1), (20, 1),
-          (21, message((1, SIZE), (2, message((1, 128), (2, 1), (3, 1))), (3, message((2, "shared_mem"), (4, 4096)))))),
-    stage(160, (1, 6), (2, 10), (11, 1), (13, 1), (14, 3), (5, 7), (18, 5), (6, message((1, "bytes"), (2, "4096")))),
-    stage(90, (1, 8), (2, 100), (11, 1), (13, 1), (14, 4), (17, "step 1")),
-    begin(170, 2, "cuEventSynchronize", (3000, message((2, 6))), (3001, 4)),
-    end(180, 2),
-    packet((8, 0), (128, message((1, message((1, "AMD Radeon"))), (1, message((1, "NVIDIA A100-SXM4-80GB")))))),
-)  # fmt: skip
-
-
 def test_kernels_are_tasks_launched_by_their_calls(tmp_path: Path) -> None:
-    run, store = taken(KERNELS, tmp_path)
+    run, store = taken([gpu_trace()], tmp_path)
     assert not run.lossy
     rows = store.execute(
         "SELECT name, kind, device_id, stream_id, start_ns, dur_ns, submit_ns, size_bytes, op_id FROM task "
@@ -126,11 +81,8 @@ def test_samples_of_counters_are_of_the_time_before_them(tmp_path: Path) -> None
         counters(1, counter_spec(31, "Vertex / Second", [25], [22])),
         counters(3, counter_spec(34, "Triangle Acceleration", [27], [21, 21], gpu=1)),
         counters(None, counter_spec(35, "forwards", [13], direction=2)),
-        interned((47, message((1, 1), (2, counter_spec(1, "Power", [29])[2:]), (3, 2))), seq=2),
+        interned((47, message((1, 1), (3, 2), (2, message((1, message((1, 1), (2, "Power"), (7, 29))))))), seq=2),
     ]
-    parts[-1] = interned(
-        (47, message((1, 1), (3, 2), (2, message((1, message((1, 1), (2, "Power"), (7, 29))))))), seq=2
-    )
     for at, (vertices, acceleration, forwards) in enumerate([(5, 0, 100), (10, 9, 0), (15.5, 7, 0)]):
         parts += [
             counters(11 + 10 * at, sample(31, vertices)),

@@ -222,7 +222,7 @@ class TrackEvents:
                 typed += _writer_of(pid, tid, ph)
             if legacy.instant_scope in ("g", "p"):
                 tid = NamedTrack("process", str(pid))
-        correlation = event.spans_left(pb.GPU_CORRELATION)
+        stages = _stages(event) if pb.GPU_CORRELATION in event else ()
         # An arg of its own, for rules.
         members += [("gpu_api", quoted(api)) for api in map(_gpu_api, event.values(pb.GPU_API))]
         more = self._more(one, typed) if event else _NOTHING
@@ -238,11 +238,8 @@ class TrackEvents:
             _put_legacy(rows, place, ph, legacy)
         for keys, step in more.flows:
             rows.add_flows(place, keys, step)
-        for start, end in correlation:
-            stages = Message(event.data, start, end)
-            for number, kind in ((1, LAUNCH), (2, WAIT)):
-                for stage in stages.numbers(number):
-                    rows.link(place, stage, kind, is_end=kind == WAIT)
+        for stage, kind in stages:
+            rows.link(place, stage, kind, is_end=kind == WAIT)
         for counter, value in more.samples:
             _count(rows, counter, value, ns)
         if not isinstance(tid, NamedTrack):
@@ -404,6 +401,17 @@ def _put_legacy(rows: Rows, place: int, ph: str, legacy: Legacy) -> None:
         legacy.extra["thread_instruction_delta"] = Raw(str(legacy.instructions).encode())
     if legacy.extra:
         rows.extra[place] = legacy.extra
+
+
+def _stages(event: Message) -> list[tuple[int, int]]:
+    """The events of GPUs that a call launched or waited for; malformed ones are counted as typed fields."""
+    found: list[tuple[int, int]] = []
+    for start, end in event.spans_left(pb.GPU_CORRELATION):
+        with suppress(WireError):
+            correlation = Message(event.data, start, end)
+            for number, kind in ((1, LAUNCH), (2, WAIT)):
+                found += [(stage, kind) for stage in correlation.numbers(number)]
+    return found
 
 
 def _gpu_api(number: int) -> str:
