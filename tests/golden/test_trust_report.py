@@ -13,7 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+from onnx_models import ModelBuilder
 from shared_data import SHARED, shared
 from stores import query
 
@@ -386,6 +388,15 @@ def test_a_task_that_runs_past_the_next_one_is_found(tmp_path: Path) -> None:
 def test_clean_traces_have_no_finding(sample: str) -> None:
     """The captures begin with warm-up inferences, which belong to no step."""
     assert findings(SAMPLE.parents[1] / sample) == []
+
+
+def test_copies_of_weights_are_no_part_of_a_lost_step(tmp_path: Path) -> None:
+    """The copy before the first of these steps would be a tenth of one."""
+    builder = ModelBuilder()
+    x = builder.node("Softmax", [builder.node("MatMul", ["x", builder.weight((8, 8))])], axis=-1)
+    onnx.save(builder.model({"x": [8, 8]}, [builder.node("Transpose", [x])]), tmp_path / "model.onnx")
+    made = traceconv.record(tmp_path / "model.onnx", tmp_path, deterministic=True, iterations=5)
+    assert findings(made) == []
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -31,8 +31,9 @@ WITH bound AS (
   )
   GROUP BY run_id, step_id
 ), outside AS (
+  -- Without copies: those of weights belong to no step.
   SELECT w.run_id, coalesce(w.submit_ns, w.start_ns) AS ts_ns FROM task AS w
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.step_id IS NULL
+  WHERE coalesce(w.kind, '') NOT IN ('sync', 'copy') AND (run IS NULL OR w.run_id = run) AND w.step_id IS NULL
   UNION ALL
   SELECT r.run_id, r.start_ns FROM "range" AS r WHERE (run IS NULL OR r.run_id = run) AND r.step_id IS NULL
 ), sized AS (
