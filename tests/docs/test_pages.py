@@ -17,9 +17,11 @@ import pytest
 from program_runs import run_python
 
 from traceconv.cli import app
+from traceconv.reports.catalog import reports
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+ANALYSES = ("critical-path", "what-if", "graph-replays")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -126,6 +128,13 @@ def test_outputs_are_renewed_in_place(tmp_path: Path) -> None:
     assert page.read_text() == (
         '# A\n```sh\necho 2\n```\n```text\n2\n3\n```\n```console\n$ echo "a\nb"\na\nb\n$ true\n```\nEnd\n'
     )
+
+
+def test_each_report_and_analysis_answers_a_question() -> None:
+    page = (DOCS / "how-to/which-question-which-report.md").read_text("utf-8")
+    names = [name.replace("_", "-") for name in reports()]
+    names += [f"traceconv {one}" for one in ("advise", "compare", *(f"analyze {one}" for one in ANALYSES))]
+    assert [name for name in names if not re.search(f"`{name}[` ]", page)] == []
 
 
 def test_the_architecture_page_lists_the_packages() -> None:

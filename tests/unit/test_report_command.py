@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -79,6 +80,8 @@ def test_help_of_a_report_comes_from_its_header(command: Command, name: str) -> 
     helped = command("report", name.replace("_", "-"), "--help")
     for column in reports()[name].columns:
         assert f"  {column.name}  {column.type}" in helped.out
+    options = set(re.findall(r"  (--[a-z-]+)", command("report", "--help").out))
+    assert set(re.findall(r"^  \w+  [A-Z]+, (--\S+)", helped.out, re.MULTILINE)) <= options
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "ndjson", "markdown", "msprof-csv"])

@@ -157,7 +157,8 @@ def _report_lines(report: Report) -> Iterator[str]:
     yield ""
     yield "Parameters of the macro and options of the command (default NULL: all rows):"
     for parameter in report.parameters:
-        yield f"  {parameter.name}  {parameter.type}, --{OPTION_NAMES.get(parameter.name, parameter.name)}"
+        option_name = OPTION_NAMES.get(parameter.name, parameter.name).replace("_", "-")
+        yield f"  {parameter.name}  {parameter.type}, --{option_name}"
         yield from _wrapped(parameter.doc, "      ")
     terms = ", ".join(f"{term.column} descending" if term.descending else term.column for term in report.order)
     yield ""
