@@ -59,13 +59,24 @@ WITH RECURSIVE inside AS (
 )
 """
 _HOST_SLICES = "SELECT id FROM inside ORDER BY id"
-# torch_npu queues its work: a flow leads from the operator to the task, which another thread launches.
+# torch_npu queues its work: a flow leads from the operator to the task, which another thread launches. So does another
+# thread for an inference of the reference NPU, whose ops know their modules.
 _LAUNCHED = """
 SELECT t.id
 FROM task AS t
 WHERE t.run_id = $run AND t.kind IS DISTINCT FROM 'sync' AND (
   t.api_id IN (FROM inside)
   OR t.id IN (SELECT f.dst_id FROM flow AS f SEMI JOIN inside AS i ON i.id = f.src_id WHERE f.run_id = $run)
+  OR t.execution_id IN (
+    SELECT e.correlation_id
+    FROM range AS e
+    JOIN range AS i ON i.run_id = e.run_id AND i.span_id = e.parent_span_id AND i.kind = 'inference'
+    SEMI JOIN inside AS s ON s.id = i.id
+    WHERE e.run_id = $run AND e.kind = 'execution'
+  )
+  OR t.op_id IN (
+    SELECT o.op_id FROM op AS o WHERE o.run_id = $run AND list_contains(string_split(o.scope_path, '/'), $name)
+  )
 )
 ORDER BY t.id
 """
