@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import duckdb
+import pyarrow as pa
+
+from traceconv.store.database import GROUP_ROWS
 
 #: Memory limit while loading.
 _LOAD_BYTES = 96_000_000
@@ -38,6 +41,16 @@ def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
     execute("SET preserve_insertion_order = false")
     # A checkpoint would merge the partial row groups of two threads, compressing them a second time.
     execute("SET max_vacuum_tasks = 0")
+
+
+def threads_to_load(table: str, rows: pa.RecordBatch) -> int:
+    """Return how many threads insert such rows.
+
+    Rows of tasks take as long to make as one thread takes to insert them. Another one's open row group would only make
+    DuckDB evict buffers if both exceed three quarters of its memory.
+    """
+    group_bytes = rows.nbytes * GROUP_ROWS // max(1, rows.num_rows)
+    return 1 if table == "task" and LOAD_THREADS * group_bytes > _LOAD_BYTES * 3 // 4 else LOAD_THREADS
 
 
 def bytes_to_load(text_bytes: int) -> int:

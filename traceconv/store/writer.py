@@ -42,6 +42,7 @@ from traceconv.store.load_memory import (
     bytes_to_load,
     launching_operators,
     prepare_to_load,
+    threads_to_load,
 )
 from traceconv.store.partial_store import create_partial, partial_store, remove_orphan
 from traceconv.store.run_index import RunIndex
@@ -252,8 +253,13 @@ class StoreWriter:
                 raise
 
         reader = pa.RecordBatchReader.from_batches(first.schema, counted())
+        threads = threads_to_load(table, first)
         try:
+            if threads != LOAD_THREADS:
+                self._execute_at_once(f"SET threads = {threads}", [])
             self._insert_into(quote_identifier(table), reader, run_id)
+            if threads != LOAD_THREADS:
+                self._execute_at_once(f"SET threads = {LOAD_THREADS}", [])
         except (StoreError, KeyboardInterrupt):
             if failure:
                 raise failure[0] from None

@@ -29,7 +29,8 @@ _RETAINED_BYTES = 16 << 20
 _CACHED = 4
 #: Rows that stay in memory if there are no others, with the columns that they keep alive.
 _KEPT_BYTES = 1 << 20
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+# The thread that writes or reads a batch does all of it: to hand its columns to Arrow's threads takes more CPU time.
+_WRITTEN = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 #: A text that many rows share.
 SHARED = pa.dictionary(pa.int32(), pa.string())
 
@@ -144,7 +145,7 @@ class SpilledRows:
                 self._file = spill_file()
             for batch in _joined(batches):
                 self._note(batch)
-                with pa.ipc.new_stream(self._file, self.schema, options=_COMPRESSED) as writer:
+                with pa.ipc.new_stream(self._file, self.schema, options=_WRITTEN) as writer:
                     writer.write_batch(batch)
                 self._file.flush()
                 self._offsets.append(self._file.tell())
@@ -182,7 +183,8 @@ class SpilledRows:
         assert self._file is not None
         first, end = self._offsets[number : number + 2]
         compressed = os.pread(self._file.fileno(), end - first, first)
-        return pa.ipc.open_stream(compressed, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_next_batch()
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
+        return pa.ipc.open_stream(compressed, options=options).read_next_batch()
 
     def parts(self) -> Iterator[tuple[int, int, Callable[..., pa.RecordBatch]]]:
         """Yield each batch as (rows before it, rows, function that reads it or only the named columns of it)."""
