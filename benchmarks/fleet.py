@@ -197,15 +197,20 @@ class Fleet:
                 }
                 file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
                 file.write(json.dumps({"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}))
+            ends = np.zeros(self.ranks, np.int64)
             for spans in self.spans():
                 for rank, file in enumerate(files):
                     base = _EPOCH_NS + ahead.get(self.host(rank), 0)
                     file.writelines([text for span in spans if (text := self._text(span, rank, base))])
+                ends = spans[0].start_ns + spans[0].dur_ns
+            # As Kineto does last: without it, a trace counts as cut.
+            for rank, file in enumerate(files):
+                start = _EPOCH_NS + ahead.get(self.host(rank), 0)
+                place = f'"pid":"Spans","tid":"PyTorch Profiler","ts":{_us(start)},"dur":{_us(int(ends[rank]))}'
+                file.write(f',\n{{"ph":"X","cat":"Trace","name":"PyTorch Profiler (0)",{place}}}\n]}}\n')
         finally:
             for file in files:
-                if not file.closed:
-                    file.write("\n]}\n")
-                    file.close()
+                file.close()
         (folder / "truth.json").write_text(json.dumps([asdict(fault) for fault in self.faults], indent=1))
 
     def _text(self, span: _Span, rank: int, base_ns: int) -> str | None:
@@ -225,10 +230,18 @@ class Fleet:
             }  # fmt: skip
             if len(members) < 2:
                 return None
-        place = f'"ts":{start // 1000}.{start % 1000:03d},"dur":{dur // 1000}.{dur % 1000:03d}'
+        place = f'"pid":{pid},"tid":{span.track},"ts":{_us(start)}'
         text = json.dumps(args, separators=(",", ":"))
         name = json.dumps(span.name)
-        return f',\n{{"ph":"X","cat":"{category}","name":{name},"pid":{pid},"tid":{span.track},{place},"args":{text}}}'
+        written = f',\n{{"ph":"X","cat":"{category}","name":{name},{place},"dur":{_us(dur)},"args":{text}}}'
+        if span.correlation is not None:
+            phase = '"s"' if span.track == 1 else '"f","bp":"e"'
+            written += f',\n{{"ph":{phase},"id":{span.correlation},"cat":"ac2g","name":"ac2g",{place}}}'
+        return written
+
+
+def _us(time_ns: int) -> str:
+    return f"{time_ns // 1000}.{time_ns % 1000:03d}"
 
 
 def main() -> None:

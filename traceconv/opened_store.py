@@ -89,6 +89,7 @@ class Store:
         peak_gbps: float | None = None,
         by_shape: bool = False,
         by_module: bool = False,
+        min_percent: float | None = None,
         top: int | None = None,
         order_by: str | Sequence[str] | None = None,
         ascending: bool | None = None,
@@ -111,6 +112,8 @@ class Store:
                    for roofline: the devices' peak in 10^12 operations, and bandwidth in 10^9 bytes, per second
         by_shape   for kernels: rows per operator that launched the kernel, and per shape of its arguments
         by_module  for memory-statistic: rows per module, too
+        min_percent
+                   for op-tree: sum ranges below this share of the time
         top        the N largest rows by the report's measure, or the first N by `order_by`
         order_by   a column or several: "dur_ns", "name DESC"
         ascending  direction of `order_by`; None: numbers descending, text ascending
@@ -140,7 +143,7 @@ class Store:
             report, report.columns if columns is None else find_columns(report, columns), window=window,
             filters=conditions, order_by=[order_by] if isinstance(order_by, str) else order_by or (),
             ascending=ascending, top=top, device=device, step=step, peak_tflops=peak_tflops, peak_gbps=peak_gbps,
-            by_shape=by_shape, by_module=by_module,
+            by_shape=by_shape, by_module=by_module, min_percent=min_percent,
         )  # fmt: skip
         wanted = wanted_run(_text(run), _text(rank)) or ("all" if report.compares_runs else self._default_run)
         with self._cursor() as cursor:

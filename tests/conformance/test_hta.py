@@ -5,6 +5,7 @@ docs/how-to/compare-with-other-tools.md explains these.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -40,12 +41,15 @@ def hta() -> Path:
     """The interpreter of an environment with HTA, which is kept for the next time."""
     folder = Path(__file__).resolve().parents[2] / "build" / "hta"
     python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        install = [python, "-m", "pip", "install", "--quiet", *PACKAGES]
-        if subprocess.run(install, capture_output=True, check=False).returncode:
-            pytest.skip("no package index, or HTA can't be installed")
-        (folder / "complete").touch()
+    folder.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker of pytest may install it
+        if not (folder / "complete").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+            install = [python, "-m", "pip", "install", "--quiet", *PACKAGES]
+            if subprocess.run(install, capture_output=True, check=False).returncode:
+                pytest.skip("no package index, or HTA can't be installed")
+            (folder / "complete").touch()
     return python
 
 

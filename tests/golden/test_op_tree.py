@@ -75,6 +75,18 @@ def test_tree_of_names_with_inclusive_and_exclusive_times(make_store: MakeStore)
     assert ask(store, "SELECT round(device_percent, 3) FROM op_tree WHERE depth = 0") == [(63.091,), (34.7,), (2.208,)]
 
 
+def test_small_ranges_are_summed(make_store: MakeStore) -> None:
+    store = make_store(track=TRACKS, range=RANGES, api=CALLS, task=TASKS, flow=FLOWS)
+    assert ask(store, f"SELECT {COLUMNS} FROM op_tree(min_percent := 40)") == [
+        ("MmBackward0", 1, 20, 8, 1, 0, 200, 0),
+        ("  aten::mm", 1, 12, 11, 1, 1, 200, 200),
+        ("ProfilerStep*", 2, 150, 80, 3, 0, 110, 0),
+        ("  nn.Module: Linear_0", 2, 70, 20, 3, 0, 110, 0),
+        ("    (1 smaller)", 2, 50, 48, 3, 3, 110, 110),
+        ("(no range)", 0, 0, 0, 1, 1, 7, 7),
+    ]
+
+
 def test_a_step_of_the_tree(make_store: MakeStore) -> None:
     outer = span(11, None, "training", 0, 1000, 850, kind="annotation")
     ranges = [{**one, "parent_id": 11} if one["id"] in (1, 5) else one for one in RANGES]

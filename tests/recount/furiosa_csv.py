@@ -14,6 +14,14 @@ _BEGINS = re.compile(r"^[^,\n]*,[^,\n]*,[^,\n]*,(-?\d{1,19}),(-?\d{1,19}),([^,\n
 _BEFORE_NAME = 6
 
 
+def _complete(text: str, right: int) -> str:
+    """The name and the cells after it, up to the first line that has them all: what follows is a damaged record."""
+    lines = text.split("\n")
+    records = ["\n".join(lines[:count]) for count, line in enumerate(lines, 1) if line.count(",") >= right]
+    quoted = (record for record in records if record.startswith('"') and record.count('"') % 2 == 0)
+    return next(quoted, records[0] if records else "")
+
+
 def add_up(path: Path) -> Tally:
     """The complete spans of a table. An unquoted name ends at its first comma or line feed."""
     tally = Tally()
@@ -24,7 +32,7 @@ def add_up(path: Path) -> Tally:
     right = header[_BEFORE_NAME + 1 :]
     for place, found in enumerate(begins):
         record = text[found.start() : begins[place + 1].start() if place + 1 < len(begins) else len(text)].rstrip("\n")
-        rest = record[found.end() - found.start() :]
+        rest = _complete(record[found.end() - found.start() :], len(right))
         quoted = next(csv.reader([rest], strict=True)) if rest.startswith('"') and rest.count('"') % 2 == 0 else []
         if len(quoted) == 1 + len(right):
             name, *behind = quoted

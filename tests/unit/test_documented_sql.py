@@ -145,6 +145,7 @@ def test_headers_name_existing_tables_and_parameters() -> None:
             "to_ns",
             "peak_tflops",
             "peak_gbps",
+            "min_percent",
             "by_shape",
             "by_module",
         }

@@ -42,6 +42,10 @@ def truth(folder: Path) -> Truth:
     return found
 
 
+def test_its_traces_are_complete(store: Store) -> None:
+    assert store.report("trust", run="all").fetchall() == []
+
+
 def test_late_ranks(store: Store, truth: Truth) -> None:
     late = {
         (row["rank"], row["iteration"], row["late_in"], row["late_ns"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,12 @@ def report(
         False,
         "--by-shape",
         help="For kernels: rows per operator that launched the kernel, and per shape of its arguments.",
+    ),
+    min_percent: float | None = typer.Option(
+        None,
+        "--min-percent",
+        metavar="X",
+        help="For op-tree: sum ranges below this share of the time. Default: 2 for a table on a terminal, 0 elsewhere.",
     ),
     by_module: bool = typer.Option(False, "--by-module", help="For memory-statistic: rows per module, too."),
     top: int | None = typer.Option(
@@ -137,11 +144,16 @@ def report(
     chosen_format = options.row_format(form, output, _FORMATS)
     run = wanted_run(run, rank) or ("all" if wanted.compares_runs or len(paths or ()) > 1 else None)
     window = parse_window(steps, start, end)
+    shortened = (
+        wanted.name == "op_tree" and min_percent is None and chosen_format == "table" and output is None
+        and sys.stdout.isatty() and not (filters or order_by or top)
+    )  # fmt: skip
     question = make_question(
         wanted, _columns(wanted, columns, chosen_format, all_runs=run == "all" or "," in (run or "")), window=window,
         filters=[parse_filter(wanted, text) for text in filters], order_by=order_by.split(",") if order_by else (),
         ascending=ascending, top=top, own_order=chosen_format == "msprof-csv" and order_by is None, device=device,
         step=step, peak_tflops=peak_tflops, peak_gbps=peak_gbps, by_shape=by_shape, by_module=by_module,
+        min_percent=2 if shortened else min_percent,
     )  # fmt: skip
     is_plain = engine == "duckdb" and not (question.parameters or filters or run or start or end or order_by)
     shown_first = first_answers_of(wanted.name, paths or (), top, is_plain=is_plain, wanted=first, sample=sample)
@@ -163,6 +175,10 @@ def report(
         needed = {wanted.measure, *(term.column for term in question.order)}
         optional = set() if columns else {column.name for column in question.columns} - needed
         _write(connection, question, chosen_format, output, optional)
+        if shortened:
+            print_message(
+                "ranges that take less than 2 % of the time are summed as (N smaller); show all with --min-percent 0"
+            )
 
 
 def _find_or_describe(

@@ -164,8 +164,10 @@ def _fitting(rows: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequ
     columns = [[row[i] for row in rows] for i in range(len(widths))]
     for i, width in enumerate(widths):
         if not numbers[i] and any(cell_len(text) > width for text in columns[i]):
-            cells = distinct(columns[i], width, shortened)
-            columns[i] = [cells[text] for text in columns[i]]
+            # A level of a tree is two spaces wide; one must do.
+            texts = [text[(len(text) - len(text.lstrip(" "))) // 2 :] for text in columns[i]]
+            cells = distinct(texts, width, shortened)
+            columns[i] = [cells[text] for text in texts]
     return list(zip(*columns, strict=True)) if rows else rows
 
 
@@ -173,6 +175,9 @@ def shortened(text: str, width: int) -> str:
     """Shorten `text` to `width` cells, with an ellipsis in its middle: names differ at both ends."""
     if cell_len(text) <= width:
         return text
+    indent = min(len(text) - len(text.lstrip(" ")), max(width - _NARROWEST, 0))
+    if indent:
+        return " " * indent + shortened(text.lstrip(" "), width - indent)
     tail_width = (width - 1) // 2
     tail = text[-tail_width:] if tail_width else ""
     while cell_len(tail) > tail_width:

@@ -113,6 +113,8 @@ def _losses(run: IngestedRun) -> Iterator[str]:
     notable = (
         Code.CUT_AT, Code.NO_END, Code.CLOCK_STOPPED, Code.REPEATED_RECORDS, Code.MOVED_FILE, Code.PROFILER_WARNING,
     )  # fmt: skip
+    if run.action != "kept" and not run.record_count:
+        yield f"  warning: {printable(run.label)} contains no events"
     losses = [entry for entry in run.log if entry.severity is not Severity.INFO or entry.code in notable]
     for entry in losses[:_SHOWN_LOSSES]:
         place = f" at byte {entry.byte_offset}" if entry.byte_offset is not None else ""

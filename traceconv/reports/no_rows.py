@@ -48,6 +48,8 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
             if excluded := _excluded(connection, run_id, table):
                 return f"{name}: {of} has no rows in {table}. {excluded}"
             has = _trace_has(connection, run_id)
+            if has == "":
+                return f"{name}: {of} has no rows in any table: its file contains only metadata, or nothing"
             reason = question.report.when_empty if has is None else " ".join(filter(None, (IN_TRACES.get(table), has)))
             return f"{name}: {of} has no rows in {table}. {reason}"
     if question.filters or set(question.parameters) - {"run"} or len(question.runs) > 1:
@@ -97,13 +99,14 @@ def _excluded(connection: duckdb.DuckDBPyConnection, run_id: int | None, table: 
 
 
 def _trace_has(connection: duckdb.DuckDBPyConnection, run_id: int | None) -> str | None:
-    """For traces of other programs, list the tables with rows; None for recordings of the reference NPU."""
+    """For traces of other programs, list the tables with rows, "" if none; None for recordings of the reference NPU."""
     ours = "SELECT 1 FROM run WHERE source_format = 'npulog' AND (?1 IS NULL OR run_id = ?1) LIMIT 1"
     if connection.execute(ours, [run_id]).fetchall():
         return None
     having = [table for table in _MAY_HAVE if _has_rows(connection, table, run_id)]
-    has = f"There are rows in {', '.join(having)}" if having else "There are no rows in any table"
-    return f"{has}. To classify events differently: traceconv ingest --rules FILE"
+    if not having:
+        return ""
+    return f"There are rows in {', '.join(having)}. To classify events differently: traceconv ingest --rules FILE"
 
 
 def _has_rows(connection: duckdb.DuckDBPyConnection, table: str, run_id: int | None) -> bool:

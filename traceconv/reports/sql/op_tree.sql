@@ -1,22 +1,23 @@
 -- title = "Time by range, as a tree"
--- doc = "How much host and device time does each module, operator, function and annotation take, with and without those inside it? One row per chain of names; the children of a row follow it, those with most device time first. Tasks without a known range are in a row without a name, so that device_self_ns adds up to the durations of all tasks but waits and events. In replays of graphs, the rows inside the launching range are modules and operators of a reference (graph_replay). Tasks of the reference NPU, which a thread of its own launches, are in their inference; modules has their modules. Filter by depth and path to see less."
+-- doc = "How much host and device time does each module, operator, function and annotation take, with and without those inside it? One row per chain of names; the children of a row follow it, those with most device time first. Tasks without a known range are in a row without a name, so that device_self_ns adds up to the durations of all tasks but waits and events. In replays of graphs, the rows inside the launching range are modules and operators of a reference (graph_replay). Tasks of the reference NPU, which a thread of its own launches, are in their inference; modules has their modules. Filter by depth and path, or set min_percent, to see less."
 -- needs = ["range"]
 -- when_empty = "Ranges come from annotations of a framework or program: PyTorch operators, record_function, NVTX, spans of traceconv.profile."
 -- order = ["run_id", "position"]
 -- measure = "device_total_ns"
--- shown = ["label", "count", "host_total_ns", "host_self_ns", "task_count", "device_total_ns", "device_self_ns", "device_percent"]
+-- shown = ["label", "device_total_ns", "device_self_ns", "device_percent", "host_total_ns", "host_self_ns", "count", "task_count"]
 -- [parameters]
 -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
 -- device = { type = "BIGINT", doc = "Only tasks of this device; NULL: all devices." }
 -- step = { type = "BIGINT", doc = "Only ranges and tasks of this step (step.step_id); NULL: all." }
 -- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
 -- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- min_percent = { type = "DOUBLE", doc = "Sum the ranges below this share of both the devices' and the host's time, with all inside them, as one row (N smaller) per enclosing range; NULL: show all." }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the tree, from 1: each row before those inside it." }
 -- depth = { type = "BIGINT", unit = "count", doc = "Number of enclosing rows." }
 -- label = { type = "VARCHAR", unit = "text", doc = "The name, indented by its depth." }
--- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; ProfilerStep* for the steps of PyTorch's profiler; (other names) for the further names of a run with 65,536 chains, and for all that is inside 1,024 ranges; NULL for tasks without a known range." }
+-- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; ProfilerStep* for the steps of PyTorch's profiler; (other names) for the further names of a run with 65,536 chains, and for all that is inside 1,024 ranges; (N smaller) for N rows below min_percent; NULL for tasks without a known range." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of the ranges (range.kind)." }
 -- path = { type = "VARCHAR", unit = "text", doc = "Names of the enclosing rows and its own, joined by ' > '." }
 -- count = { type = "BIGINT", unit = "count", doc = "Number of ranges that ended." }
@@ -83,23 +84,42 @@ WITH RECURSIVE spent AS (
     AND o.module_name = r.module_name AND o.operator_name IS NULL
   LEFT JOIN range_path AS p ON p.run_id = r.run_id AND p.path_id = r.launch_id
 ), above AS (
-  SELECT n.run_id, n.path_id, n.parent_id AS next_id, n.tasks, n.replays, n.device_own
+  SELECT n.run_id, n.path_id, n.parent_id AS next_id, n.own, n.tasks, n.replays, n.device_own
   FROM node AS n
   WHERE n.is_asked OR n.tasks > 0
   UNION ALL
-  SELECT a.run_id, n.path_id, n.parent_id, a.tasks, a.replays, a.device_own
+  SELECT a.run_id, n.path_id, n.parent_id, a.own, a.tasks, a.replays, a.device_own
   FROM above AS a
   JOIN node AS n ON n.run_id = a.run_id AND n.path_id = a.next_id
 ), inside AS (
-  SELECT run_id, path_id, sum(tasks) AS all_tasks, sum(replays) AS all_replays, sum(device_own) AS device_total
+  SELECT run_id, path_id, sum(own) AS all_own, sum(tasks) AS all_tasks, sum(replays) AS all_replays, sum(device_own) AS device_total
   FROM above
   GROUP BY run_id, path_id
-), summed AS (
-  SELECT n.*, i.all_tasks, i.all_replays, i.device_total
+), sized AS (
+  SELECT n.*, i.all_own, i.all_tasks, i.all_replays, i.device_total,
+         sum(n.device_own) OVER (PARTITION BY n.run_id) AS run_device,
+         sum(CASE WHEN n.parent_id IS NULL THEN n.total ELSE 0 END) OVER (PARTITION BY n.run_id) AS run_host
   FROM node AS n
   JOIN inside AS i ON i.run_id = n.run_id AND i.path_id = n.path_id
+), marked AS (
+  SELECT *, coalesce(min_percent > 0, false) AND name IS NOT NULL
+            AND NOT (device_total > 0 AND 100 * device_total >= min_percent * run_device)
+            AND NOT (total > 0 AND 100 * total >= min_percent * run_host) AS is_small
+  FROM sized
+), summed AS (
+  SELECT run_id, path_id, parent_id, is_small, depth, name, kind, ended, total, own, tasks, all_tasks, all_replays, device_own,
+         device_total, run_device
+  FROM marked
+  WHERE NOT is_small
+  UNION ALL
+  SELECT run_id, -4611686018427387904 - min(path_id), parent_id, true, depth, '(' || count(*) || ' smaller)', NULL, sum(ended),
+         sum(total), sum(all_own), sum(all_tasks), sum(all_tasks), sum(all_replays), sum(device_total),
+         sum(device_total), any_value(run_device)
+  FROM marked
+  WHERE is_small
+  GROUP BY run_id, parent_id, depth
 ), ranked AS (
-  SELECT *, row_number() OVER (PARTITION BY run_id, parent_id ORDER BY device_total DESC, total DESC, name, path_id) AS place
+  SELECT *, row_number() OVER (PARTITION BY run_id, parent_id ORDER BY is_small, device_total DESC, total DESC, name, path_id) AS place
   FROM summed
 ), tree AS (
   SELECT r.run_id, r.path_id, [r.place] AS places, r.name AS path
@@ -110,8 +130,7 @@ WITH RECURSIVE spent AS (
   FROM tree AS t
   JOIN ranked AS r ON r.run_id = t.run_id AND r.parent_id = t.path_id
 ), placed AS (
-  SELECT r.*, t.path, row_number() OVER (PARTITION BY r.run_id ORDER BY t.places) AS position,
-         sum(r.device_own) OVER (PARTITION BY r.run_id) AS run_device
+  SELECT r.*, t.path, row_number() OVER (PARTITION BY r.run_id ORDER BY t.places) AS position
   FROM tree AS t
   JOIN ranked AS r ON r.run_id = t.run_id AND r.path_id = t.path_id
 )
