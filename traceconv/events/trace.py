@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, TypeAlias, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, overload, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -14,6 +14,8 @@ import pyarrow as pa
 from msgspec import Raw
 
 from traceconv.base.arrays import NDArray
+from traceconv.base.diagnostics import ImportLog
+from traceconv.base.int64 import Int64
 
 
 class ReusedId(NamedTuple):
@@ -388,6 +390,25 @@ class TraceSource(Protocol):
 
     def options(self) -> str | None:
         """Return `keys` as one JSON object; None if there are none."""
+
+
+@runtime_checkable
+class DeviceTables(Protocol):
+    """What a source has besides events, read once these are stored: memory blocks, and hardware counters of tasks.
+
+    counter_names  names of all counters, after `task_counters` has ended
+    """
+
+    counter_names: set[str]
+
+    def report_to(self, log: ImportLog) -> None:
+        """Add what is found from now on to another log."""
+
+    def memory_blocks(self) -> Iterator[pa.RecordBatch]:
+        """Yield blocks of memory with the columns of `pipeline.vendor_folder.table_sql.MEMORY_COLUMNS`."""
+
+    def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, list[int | float]]]:
+        """Yield counters that are known: the IDs of the tasks' rows, the counters' names, and their values."""
 
 
 def _place(segment: Segment, index: int) -> tuple[int, int]:

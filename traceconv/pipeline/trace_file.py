@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -20,8 +20,7 @@ from traceconv.base.malloc_tuning import trim_heap
 from traceconv.base.prefetch import prefetch
 from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import TraceBatch, TraceSource
-from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
+from traceconv.events.trace import DeviceTables, TraceBatch, TraceSource
 from traceconv.formats.chrome_json.reader import SOURCE_ID
 from traceconv.formats.common.files import STDIN, file_size
 from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
@@ -43,9 +42,6 @@ from traceconv.pipeline.task_launches import (
 )
 from traceconv.pipeline.task_waits import set_op_summary_waits, settle_op_summary_waits
 from traceconv.pipeline.trace_memory import insert_blocks
-
-if TYPE_CHECKING:
-    from traceconv.formats.ascend_db.reader import AscendDbReader
 
 #: Turns events into rows: takes all batches, whose times any thread may parse before, then yields the tables.
 _Passes: TypeAlias = "_OwnTrace | _AnyTrace"
@@ -93,10 +89,10 @@ class TraceRecording(NamedTuple):
             read = _Read(self, target, changed=str(changed))
         log, reader, run_columns = read.log, read.reader, read.run_columns
         read.passes.complete(target)
-        if self.format == ASCEND_DB.name:
-            from traceconv.pipeline.vendor_folder.database import add_tables  # most files have another format
+        if isinstance(reader, DeviceTables):
+            from traceconv.pipeline.vendor_folder.database import add_tables  # most files have none
 
-            add_tables(cast("AscendDbReader", reader), target, log)
+            add_tables(reader, target, log)
         complete = not log.lossy and not any(entry.code is Code.NO_END for entry in log)
         columns = {
             "options": reader.options(),

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.int64 import Int64
-from traceconv.events.trace import Coded, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded
+from traceconv.events.trace import Coded, EventFlows, Label, NamedTrack, TraceBatch, coded
 from traceconv.formats.ascend_db.names import Names
 from traceconv.formats.ascend_db.tables import ENUM_ARGS, NONE, TEXT_ARGS
 from traceconv.formats.common.columns import integer_array, json_objects
@@ -40,7 +40,6 @@ class Tables(SqliteReader):
     def __init__(self, request: ReadRequest) -> None:
         export = "torch_npu writes databases with export_type=Db, msprof with --export=on"
         super().__init__(request, "a database of torch_npu or msprof", export)
-        self._named_tracks: set[object] = set()
 
     @cached_property
     def _names(self) -> Names:
@@ -57,21 +56,12 @@ class Tables(SqliteReader):
 
     def _thread(self, thread: object, pid: str, process: str) -> tuple[Label, Label | NamedTrack]:
         if not isinstance(thread, int):
-            return self._named(pid.format("unknown"), process, None, None)
+            self._name_once(pid.format("unknown"), None, process)
+            return pid.format("unknown"), None
         number = thread & NONE
         owner = (thread >> 32) & NONE
         label: Label = owner if pid == "{}" else pid.format(owner)
-        return self._named(label, process, number, f"Thread {number}")
-
-    def _named(self, pid: Label, process: str, tid: Label | NamedTrack, thread: str | None) -> tuple[Any, Any]:
-        """Return a track, which is named when it is first used."""
-        if pid not in self._named_tracks:
-            self._named_tracks.add(pid)
-            self._track_names.append(TrackName(pid, None, process))
-        if tid is not None and (pid, tid) not in self._named_tracks:
-            self._named_tracks.add((pid, tid))
-            self._track_names.append(TrackName(pid, tid, thread))
-        return pid, tid
+        return self._named_track(label, process, number, f"Thread {number}")
 
     def _texts(self, numbers: Values) -> Coded:
         return renamed(coded(numbers), self._names.known)

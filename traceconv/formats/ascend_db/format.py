@@ -17,6 +17,6 @@ FORMAT = Format(
     "a database of torch_npu or msprof (SQLite)",
     lambda head: 95 if head.startswith(SQLITE_MAGIC) and _TABLES.search(head) else 0,
     "traceconv.formats.ascend_db.reader:AscendDbReader",
-    "traceconv.formats.ascend_db.locate:locate",
+    "traceconv.formats.ascend_db.reader:locate",
     event_times="startNs, and endNs minus startNs: ns in the file",
 )

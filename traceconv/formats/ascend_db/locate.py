@@ -1,4 +1,4 @@
-"""Find the table and rowid of an event in a database of torch_npu or msprof."""
+"""Find a block of memory in a database of torch_npu or msprof."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from typing import Any
 
 from traceconv.formats.ascend_db.reader import AscendDbReader
 from traceconv.formats.ascend_db.tables import MEMORY
-from traceconv.formats.common.sqlite_rows import locate_row, row_fields
+from traceconv.formats.common.sqlite_rows import row_fields
 from traceconv.formats.format import ReadRequest
-from traceconv.formats.locate import NO_LIMITS, Evidence, SourceFile, Wanted
-
-
-def locate(wanted: Wanted) -> list[Evidence]:
-    """Read the file again up to the batch with the event."""
-    return locate_row(wanted, AscendDbReader)
+from traceconv.formats.locate import NO_LIMITS, Evidence, SourceFile
 
 
 def locate_block(source: SourceFile, is_wanted: Callable[[Mapping[str, Any]], bool]) -> list[Evidence]:

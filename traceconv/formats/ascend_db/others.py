@@ -50,10 +50,7 @@ _BLOCK = {
 
 
 class OtherTables(Tables):
-    """Reads these tables.
-
-    counter_names  names of the hardware counters of tasks, after `task_counters` has ended
-    """
+    """Reads these tables: events, and `DeviceTables`."""
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
@@ -82,7 +79,7 @@ class OtherTables(Tables):
 
     def _overlap_track(self, device: object, kind: object) -> tuple[Label, Label | NamedTrack]:
         name = _overlap_name(kind)
-        return self._named(f"{device_label(device)} overlap", "Overlap Analysis", name, name)
+        return self._named_track(f"{device_label(device)} overlap", "Overlap Analysis", name, name)
 
     def _marks(self) -> Iterator[TraceBatch]:
         """Ranges and points of the program (mstx); ranges from start to end need not nest."""
@@ -137,20 +134,19 @@ class OtherTables(Tables):
         pid, name = f"{device_label(device)} {table.process}", table.title
         for column, value in parts.items():
             name = name.replace(f"{{{column}}}", str(value))
-        if (pid, name, "counter") not in self._named_tracks:
-            self._named_tracks.add((pid, name, "counter"))
-            self._named(pid, table.process, None, None)
+        if (pid, name, "counter") not in self._named:
+            self._named.add((pid, name, "counter"))
+            self._name_once(pid, None, table.process)
             self._track_names.append(TrackName(pid, NamedTrack("counter", ""), name, unit=table.unit))
         return pid, name
 
     # -- what is not an event, after all batches --
 
     def report_to(self, log: ImportLog) -> None:
-        """Add what is found from now on to another log."""
         self._log = log
 
     def memory_blocks(self) -> Iterator[pa.RecordBatch]:
-        """Yield blocks of memory as columns of `MEMORY_COLUMNS`; those without a size or any time are lost."""
+        """Yield the rows of the table with a size and a time; the others are lost."""
         self._db = Database(self._path)
         try:
             wanted = (*_BLOCK.values(), "name", "streamPtr", "allocationTotalActive")
@@ -180,7 +176,6 @@ class OtherTables(Tables):
             self._db.close()
 
     def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, list[int | float]]]:
-        """Yield hardware counters of tasks: the IDs of the tasks' rows, the counters' names, and their values."""
         self._event_of_task.sort()
         unknown: set[str] = set()
         self._db = Database(self._path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -45,6 +46,7 @@ from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_names import IdSet
 from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.common.sqlite_reader import as_columns, renamed, same, taken
+from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 
 _TASK_COLUMNS = (
@@ -194,7 +196,7 @@ class AscendDbReader(OtherTables):
         self._devices.add(device)
         known = isinstance(stream, int) and stream >= 0
         label = f"Stream {stream}" if known else "Stream not recorded"
-        return self._named(device_label(device), "Ascend Hardware", NamedTrack("stream", label), label)
+        return self._named_track(device_label(device), "Ascend Hardware", NamedTrack("stream", label), label)
 
     def _parts_of(self, rowids: Int64, columns: Mapping[str, Values]) -> Iterator[TraceBatch]:
         """Parts of collectives, which are also tasks: their times are those of these."""
@@ -262,7 +264,7 @@ class AscendDbReader(OtherTables):
     def _plane(self, device: object, group: object, plane: object) -> tuple[Label, Label | NamedTrack]:
         pid = f"{device_label(device)} communication"
         number = plane if isinstance(plane, int) and 0 <= plane < NONE else 0
-        return self._named(pid, "Communication", f"{group} plane {number}", f"Plane {number}")
+        return self._named_track(pid, "Communication", f"{group} plane {number}", f"Plane {number}")
 
     def _collectives(self) -> Iterator[TraceBatch]:
         wanted = ("startNs", "endNs", "opName", "groupName", "opId", "deviceId", *COLLECTIVE_ARGS.values())
@@ -297,7 +299,7 @@ class AscendDbReader(OtherTables):
     def _group(self, device: object, group: tuple[object, str | None]) -> tuple[Label, Label | NamedTrack]:
         number, name = group
         title = f"Group {name} Communication" if name else "Communication"
-        return self._named(f"{device_label(device)} communication", "Communication", f"{number}", title)
+        return self._named_track(f"{device_label(device)} communication", "Communication", f"{number}", title)
 
     # -- the host --
 
@@ -360,6 +362,10 @@ class AscendDbReader(OtherTables):
             track = same("Python", count), same("Steps", count)
             times = {"startNs": starts, "endNs": ends}
             yield self._finished((STEPS, rowids), same("cpu_op", count), names, track, times, {})
+
+
+#: Find the table and rowid of an event.
+locate = partial(locate_row, open_reader=AscendDbReader)
 
 
 def _task_keys(devices: Int64, streams: Int64, numbers: Int64) -> Int64:

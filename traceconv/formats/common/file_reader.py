@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from traceconv.base.diagnostics import ImportLog
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import EventColumns, Segment, TraceBatch, TrackName
+from traceconv.events.trace import EventColumns, Label, NamedTrack, Segment, TraceBatch, TrackName
 from traceconv.formats.common.files import TextSource
 from traceconv.formats.format import ReadRequest
 
@@ -38,10 +39,23 @@ class FileReader:
         self.keys: dict[str, bytes] = {}
         #: Names of tracks, for the next batch.
         self._track_names: list[TrackName] = []
+        self._named: set[object] = set()
 
     def options(self) -> str | None:
         """The metadata of the file as one JSON object; None if it has none."""
         return keys_object(self.keys)
+
+    def _named_track(self, pid: Label, process: str, tid: Label | NamedTrack, name: str) -> tuple[Any, Any]:
+        """Return a track, which is named when it is first used, as is its process."""
+        self._name_once(pid, None, process)
+        self._name_once(pid, tid, name)
+        return pid, tid
+
+    def _name_once(self, pid: Label, tid: Label | NamedTrack, name: str) -> None:
+        """Name a track, or a process (`tid` None), unless it has a name."""
+        if (pid, tid) not in self._named:
+            self._named.add((pid, tid))
+            self._track_names.append(TrackName(pid, tid, name))
 
     def _next_batch(
         self,

@@ -146,6 +146,16 @@ class SqliteReader(FileReader, ABC):
         return self._next_batch(EventColumns(count, labels, raw, None, flows), None, None)
 
 
+def launch_flows(
+    places: NDArray[np.intp], keys: NDArray[np.int64], numbers: NDArray[np.int64], step: int
+) -> EventFlows | None:
+    """The flows of events at these places from calls to what they launched; the source's keys are `numbers`."""
+    if not len(places):
+        return None
+    steps = np.full(len(places), step, np.int32)
+    return EventFlows(places, keys, steps, "launch", pa.array(numbers).cast(pa.string()))
+
+
 def same(value: str | None, count: int) -> Coded:
     """A column of one value."""
     return Coded(np.zeros(count, np.int32), [value])

@@ -15,6 +15,6 @@ FORMAT = Format(
     "a rocpd database of rocprofv3 or rocprof-sys (SQLite)",
     lambda head: 95 if head.startswith(SQLITE_MAGIC) and _TABLES.search(head) else 0,
     "traceconv.formats.rocpd.reader:RocpdReader",
-    "traceconv.formats.rocpd.locate:locate",
+    "traceconv.formats.rocpd.reader:locate",
     event_times="start, and end minus start: ns in the file",
 )

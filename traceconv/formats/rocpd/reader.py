@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,15 +19,15 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import Mask
-from traceconv.events.trace import Coded, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded, combined
+from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, TrackName, coded, combined
 from traceconv.formats.common.columns import integer_array, integers, json_objects
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID
-from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same
+from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, launch_flows, renamed, same
+from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.rocpd.names import Process, call_arguments, counter_sums, processes_of, read_names
 
-_FLOWS = "launch"
 _KERNELS, _COPIES, _ALLOCATIONS, _REGIONS, _SAMPLES = (
     "kernel_dispatch",
     "memory_copy",
@@ -111,7 +112,6 @@ class RocpdReader(SqliteReader):
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request, "a rocpd database", "rocpd databases are written by rocprofv3 --output-format rocpd")
-        self._named_tracks: set[object] = set()
         self._pids: dict[tuple[int, object], Label] = {}
         self._used_pids: set[Label] = set()
         self._last_event: object = None
@@ -241,14 +241,10 @@ class RocpdReader(SqliteReader):
         device = process.device(agent)
         pid = f"GPU {device}" if device is not None else f"CPU {agent}"
         whose = self._pid(process, number)
-        track = (pid, NamedTrack("stream", f"{whose}/{line}"))
-        if track not in self._named_tracks:
-            self._named_tracks.add(track)
-            known = process.agents.get(agent) if isinstance(agent, int) else None
-            self._track_names.append(TrackName(pid, None, f"{pid} {known.name if known else ''}".strip()))
-            of_process = f" (process {whose})" if process.index else ""
-            self._track_names.append(TrackName(*track, line.capitalize() + of_process))
-        return track
+        known = process.agents.get(agent) if isinstance(agent, int) else None
+        title = f"{pid} {known.name if known else ''}".strip()
+        of_process = f" (process {whose})" if process.index else ""
+        return self._named_track(pid, title, NamedTrack("stream", f"{whose}/{line}"), line.capitalize() + of_process)
 
     # -- the host --
 
@@ -317,10 +313,11 @@ class RocpdReader(SqliteReader):
     def _thread(self, process: Process, number: object, thread: object) -> tuple[Label, Label]:
         pid, tid = self._pid(process, number), process.thread(thread)
         name = process.thread_names.get(thread) if isinstance(thread, int) else None
-        if name is not None and (pid, tid) not in self._named_tracks:
-            self._named_tracks.add((pid, tid))
-            self._track_names.append(TrackName(pid, tid if isinstance(tid, int) else None, name))
-        return pid, tid if isinstance(tid, int) else None
+        if not isinstance(tid, int):
+            return pid, None
+        if name is not None:
+            self._name_once(pid, tid, name)
+        return pid, tid
 
     def _pid(self, process: Process, number: object) -> Label:
         """Return the process ID of the system; with a number if a process before has the same one, on another host."""
@@ -350,14 +347,15 @@ class RocpdReader(SqliteReader):
         if details:
             texts = pa.array(_with_member(texts.to_pylist(), rows.rowids, key, details), pa.binary())
         places = np.flatnonzero(known & _has_flow(shown))
-        flows = None
-        if len(places):
-            steps = np.full(len(places), shown.step, np.int32)
-            flows = EventFlows(places, correlations[places], steps, _FLOWS, pa.array(calls[places]).cast(pa.string()))
+        flows = launch_flows(places, correlations[places], calls[places], shown.step or 0)
         self.place = (rows.table, rows.rowids)
         starts, ends = rows["start"], rows["end"]
         events = Events(same(shown.phase, count), shown.names, *shown.track, starts, ends, texts)
         return self._batch(shown.categories, events, flows)
+
+
+#: Find the table and rowid of an event.
+locate = partial(locate_row, open_reader=RocpdReader)
 
 
 def _category(text: str | None) -> str:

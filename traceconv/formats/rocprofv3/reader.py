@@ -27,7 +27,6 @@ from traceconv.formats.common.json_document import (
     Value,
     decode_all,
 )
-from traceconv.formats.format import ReadRequest
 from traceconv.formats.rocprofv3.records import Agent, CounterSymbol, Handle, KernelSymbol, Record
 
 _ROOT = "rocprofiler-sdk-tool"
@@ -58,10 +57,6 @@ class _Process:
 
 class Rocprofv3Reader(FileReader):
     """Reads one file, as `TraceSource` describes."""
-
-    def __init__(self, request: ReadRequest) -> None:
-        super().__init__(request)
-        self._named_tracks: set[object] = set()
 
     def batches(self) -> Iterator[TraceBatch]:
         """All records, in the order of the text. Raises InputError if the file can't be read."""
@@ -228,14 +223,10 @@ class Rocprofv3Reader(FileReader):
         lead["device"] = device
         kind = "GPU" if device is not None else "CPU"
         pid = f"{kind} {device if device is not None else agent.handle if agent is not None else ''}".strip()
-        track = (pid, NamedTrack("stream", f"{process.pid}/{line}"))
-        if track not in self._named_tracks:
-            self._named_tracks.add(track)
-            title = (known.product_name or known.name) if known is not None else ""
-            self._track_names.append(TrackName(pid, None, f"{pid} {title}".strip()))
-            of_process = f" (process {process.pid})" if process.index else ""
-            self._track_names.append(TrackName(*track, line.capitalize() + of_process))
-        return track
+        title = (known.product_name or known.name) if known is not None else ""
+        of_process = f" (process {process.pid})" if process.index else ""
+        tid = NamedTrack("stream", f"{process.pid}/{line}")
+        return self._named_track(pid, f"{pid} {title}".strip(), tid, line.capitalize() + of_process)
 
     def _batch(self, process: _Process, what: str, rows: Sequence[_Row], item: Elements) -> TraceBatch:
         starts = integers([row.start for row in rows])

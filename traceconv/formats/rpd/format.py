@@ -15,6 +15,6 @@ FORMAT = Format(
     "a database of rocmProfileData (SQLite)",
     lambda head: 95 if head.startswith(SQLITE_MAGIC) and _TABLES.search(head) else 0,
     "traceconv.formats.rpd.reader:RpdReader",
-    "traceconv.formats.rpd.locate:locate",
+    "traceconv.formats.rpd.reader:locate",
     event_times="start, and end minus start: ns in the file",
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -19,15 +20,15 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import Int64, Mask
-from traceconv.events.trace import Coded, EventFlows, Label, NamedTrack, TraceBatch, TrackName, coded, combined
+from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, coded, combined
 from traceconv.formats.common.columns import integer_array, json_objects
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID
-from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same
+from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, launch_flows, renamed, same
+from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.rpd.links import Links
 
-_FLOWS = "launch"
 _OPERATIONS, _CALLS, _MONITOR = "rocpd_op", "rocpd_api", "rocpd_monitor"
 _STRINGS, _LONG_STRINGS = "rocpd_string", "rocpd_ustring"
 #: Tables with details of calls, and those of version 1, with details of operations.
@@ -55,7 +56,6 @@ class RpdReader(SqliteReader):
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request, "a database of rocmProfileData", "rpd_tracer writes such databases")
-        self._named_tracks: set[object] = set()
         self._processes: dict[int, str] = {}
 
     def _batches(self) -> Iterator[TraceBatch]:
@@ -150,7 +150,7 @@ class RpdReader(SqliteReader):
                 **details,
                 "correlation": pa.array(call, mask=call < 0),
             }
-            flows = _flows(places, calls, 2)
+            flows = launch_flows(places, calls, calls, 2)
             shown = [name or kernel or kind for name, kernel, kind in zip(names, kernels, types, strict=True)]
             yield self._batch(categories, _events(same("X", count), shown, tracks, row, args), flows)
 
@@ -165,13 +165,9 @@ class RpdReader(SqliteReader):
             self._processes[session] = str(next((one.get("pid") for one in found.values()), f"session {session}"))
         whose = self._processes[session]
         line = f"queue {queue}{' waits' if category == 'barrier' else ''}" if category[:3] != "mem" else "copies"
-        track = (f"GPU {device}", NamedTrack("stream", f"{whose}/{line}"))
-        if track not in self._named_tracks:
-            self._named_tracks.add(track)
-            self._track_names.append(TrackName(track[0], None, track[0]))
-            of_process = f" (process {whose})" if session else ""
-            self._track_names.append(TrackName(*track, line.capitalize() + of_process))
-        return track
+        of_process = f" (process {whose})" if session else ""
+        tid = NamedTrack("stream", f"{whose}/{line}")
+        return self._named_track(f"GPU {device}", f"GPU {device}", tid, line.capitalize() + of_process)
 
     # -- the host --
 
@@ -205,7 +201,8 @@ class RpdReader(SqliteReader):
                 [(_label(pid), _label(tid)) for pid, tid in keys.distinct],
             )
             places = np.flatnonzero(launched)
-            yield self._batch(categories, _events(phases, names, track, row, args), _flows(places, ids[places], 0))
+            flows = launch_flows(places, ids[places], ids[places], 0)
+            yield self._batch(categories, _events(phases, names, track, row, args), flows)
 
     def _monitor(self) -> Iterator[TraceBatch]:
         """Values of sensors, each from its start until the next."""
@@ -223,6 +220,10 @@ class RpdReader(SqliteReader):
             yield self._batch("monitor", events)
 
 
+#: Find the table and rowid of an event.
+locate = partial(locate_row, open_reader=RpdReader)
+
+
 def _events(
     phases: Coded,
     names: Sequence[Any],
@@ -234,13 +235,6 @@ def _events(
     starts, ends = (row.get(name) or [None] * count for name in ("start", "end"))
     known = {name: values for name, values in args.items() if values is not None}
     return Events(phases, names, *track, starts, ends, json_objects(list(known), list(known.values()), count))
-
-
-def _flows(places: Int64, calls: Int64, step: int) -> EventFlows | None:
-    if not len(places):
-        return None
-    steps = np.full(len(places), step, np.int32)
-    return EventFlows(places, calls, steps, _FLOWS, pa.array(calls).cast(pa.string()))
 
 
 def _kind(operation: str | None, description: str | None) -> str:

@@ -1,21 +1,18 @@
-"""Store what a database of torch_npu or msprof has besides events: memory blocks, and hardware counters of tasks."""
+"""Store what a source has besides events: memory blocks, and hardware counters of tasks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.events.trace import DeviceTables
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.normalize.vendor_csv.spec import plain, spec
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.vendor_folder.table_sql import MEMORY_COLUMNS, add_held_memory, add_memory
-
-if TYPE_CHECKING:
-    from traceconv.formats.ascend_db.reader import AscendDbReader
 
 _COLUMNS = {"id": "BIGINT", "name": "VARCHAR", "number": "BIGINT", "value": "VARCHAR"}
 #: Units in the headings of CSV files. Databases have ns instead of µs, and bytes instead of GiB.
@@ -27,14 +24,14 @@ _RENAMED = {"total time": "aicore time", "aic total time": "aicore time", "aiv t
 _RATIOS = "regexp_matches(name, '_(ratio|rate)$')"
 
 
-def add_tables(reader: AscendDbReader, target: RunSql, log: ImportLog) -> None:
-    """Add these rows of the file that was read, once its events are stored."""
-    reader.report_to(log)
-    if target.writer.stage("vendor_memory", reader.memory_blocks(), MEMORY_COLUMNS):
+def add_tables(tables: DeviceTables, target: RunSql, log: ImportLog) -> None:
+    """Add these rows, once the events of the source are stored."""
+    tables.report_to(log)
+    if target.writer.stage("vendor_memory", tables.memory_blocks(), MEMORY_COLUMNS):
         add_memory(target)
         add_held_memory(target, 1)
     known = _counter_columns()
-    if not target.writer.stage("vendor_counter", _counters(reader, known), _COLUMNS):
+    if not target.writer.stage("vendor_counter", _counters(tables, known), _COLUMNS):
         return
     truncated = target.number(
         f"DELETE FROM temp.vendor_counter WHERE {_RATIOS} AND NOT EXISTS ("  # noqa: S608 - a constant
@@ -42,7 +39,7 @@ def add_tables(reader: AscendDbReader, target: RunSql, log: ImportLog) -> None:
     )
     message = "ratios of hardware counters, which the writer truncated to 0 or 1: not used"
     log.count(Code.BAD_NUMBER, message, truncated, SOURCE_ID)
-    words = {_known_as(name) for name in reader.counter_names}
+    words = {_known_as(name) for name in tables.counter_names}
     groups = {group: {_UNIT.sub("", heading) for heading in headings} for group, headings in spec().groups.items()}
     numbers = [column.removeprefix("pmu_") for column, _ in known.values() if column.startswith("pmu_")]
     counted = ", ".join(f"max(number) FILTER (name = 'pmu_{name}')" for name in numbers)
@@ -77,8 +74,8 @@ def _known_as(name: str) -> str:
     return _RENAMED.get(plain(name), plain(name))
 
 
-def _counters(reader: AscendDbReader, known: Mapping[str, tuple[str, str]]) -> Iterator[pa.RecordBatch]:
-    for ids, names, values in reader.task_counters(lambda name: _known_as(name) in known):
+def _counters(tables: DeviceTables, known: Mapping[str, tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+    for ids, names, values in tables.task_counters(lambda name: _known_as(name) in known):
         columns = [known.get(_known_as(name), ("", "")) for name in names.distinct]
         numbers: list[int | None] = []
         texts: list[str | None] = []

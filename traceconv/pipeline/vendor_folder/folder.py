@@ -6,11 +6,11 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from traceconv.base.diagnostics import Accounts, Code
 from traceconv.base.errors import InputError, printable, reason_of
 from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import DeviceTables
 from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.chrome_json.reader import SOURCE_ID
@@ -32,9 +32,6 @@ from traceconv.pipeline.vendor_folder.database import add_tables
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_device_steps, settle_one_device
 from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
 from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
-
-if TYPE_CHECKING:
-    from traceconv.formats.ascend_db.reader import AscendDbReader
 
 _EDGE_BYTES = 64 << 10
 _FACT_BYTES = 1 << 20
@@ -157,8 +154,8 @@ def _timelines(folder: VendorFolder, target: RunTarget, run: _Run, options: Trac
             target.insert(name, batches)
         run.start_ns, run.end_ns = first.first_ns, first.last_ns
         run.writer_title = second.rules.title or _WRITER
-        if run.keys:
-            add_tables(cast("AscendDbReader", reader), target, run.log)
+        if isinstance(reader, DeviceTables):
+            add_tables(reader, target, run.log)
     finally:
         first.close()
         if second is not None:
