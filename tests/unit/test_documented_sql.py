@@ -19,10 +19,10 @@ GOOD = """\
 -- needs = ["task"]
 -- when_empty = "Record some."
 -- order = ["run_id", "n DESC"]
+-- selects = { run = true, device = "Only its tasks.", steps = "tasks", time = "tasks that start, with their ends" }
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run." }
+-- peak = { type = "DOUBLE", doc = "The peak." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "The run." }
 -- n = { type = "BIGINT", unit = "ns", msprof = "N(us)", msprof_as = "us", doc = "How long." }
 SELECT run_id, n FROM t;
 """
@@ -34,6 +34,16 @@ def test_a_good_header() -> None:
     assert found.order == (OrderTerm("run_id", False), OrderTerm("n", True))
     assert found.shown == ("run_id", "n")
     assert found.column("n").msprof == "N(us)"
+    assert {one.name: one.doc for one in found.parameters} == {
+        "run": "Only this run; NULL: all runs.",
+        "device": "Only its tasks.",
+        "step": "Only tasks of this step (step.step_id); NULL: all tasks.",
+        "first_step": "Only steps from this one on; NULL: no limit.",
+        "last_step": "Only steps up to this one; NULL: no limit.",
+        "from_ns": "Only tasks that start at this time or later, with their ends; NULL: no limit.",
+        "to_ns": "Only tasks that start before this time, with their ends; NULL: no limit.",
+        "peak": "The peak.",
+    }
 
 
 @pytest.mark.parametrize(
@@ -51,8 +61,9 @@ def test_a_good_header() -> None:
         ('"n DESC"', '"n DESC; DROP TABLE t"'),
         ('msprof = "N(us)", ', ""),
         ('msprof_as = "us"', 'msprof_as = "furlongs"'),
-        ("-- run = {", "-- n = {"),
-        ("-- run_id =", "-- id ="),
+        ("-- peak = {", "-- n = {"),
+        ("run = true", "runs = true"),
+        ("its tasks.", "its tasks"),
         ('-- when_empty = "Record some."\n', ""),
         ("SELECT run_id, n FROM t;", ""),
         ("FROM t;", "FROM t LEFT JOIN (SELECT 1) AS u ON true;"),

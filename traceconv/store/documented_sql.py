@@ -4,12 +4,15 @@
     -- doc = "Which types of operators take the most device time?"
     -- needs = ["task", "op"]
     -- order = ["run_id", "total_ns DESC"]
+    -- selects = { run = true, steps = "tasks", time = "tasks that start, with their full duration" }
     -- [parameters]
-    -- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+    -- peak_tflops = { type = "DOUBLE", doc = "Peak of the devices." }
     -- [columns]
-    -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
-    SELECT …
+    -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
+    SELECT run_id, device_id …
 
+`selects` has the parameters that many reports share: run and device, `steps` for step, first_step and last_step, and
+`time` for from_ns and to_ns; each with its doc, or with what the rows are. The first column is always run_id.
 A line {{NAME}} in the query is replaced by the query of another file in the folder, whose parameters it shares.
 Comments in the store, --help, reference pages and checks are generated from the header.
 """
@@ -52,8 +55,11 @@ _NO_CONVERSION = f"msprof_as must go with msprof and be one of {', '.join(sorted
 _COLUMN_KEYS = frozenset({"type", "unit", "doc", "msprof", "msprof_as", "timestamp", "group"})
 _KEYS = frozenset(
     {"title", "doc", "formerly", "needs", "when_empty", "when_single", "compares_runs", "order", "measure", "shown"}
-    | {"optional_joins", "top_from", "msprof_constants", "parameters", "columns"}
+    | {"optional_joins", "top_from", "msprof_constants", "selects", "parameters", "columns"}
 )
+_SELECTS = frozenset({"run", "device", "steps", "time"})
+#: What the rows of a time window are, and what is to be added.
+_TIMED = re.compile(r"(?P<rows>[^,(]*[^,( ])(?P<note>.*)")
 
 
 class HeaderError(ValueError):
@@ -83,6 +89,9 @@ class SqlColumn(NamedTuple):
     msprof_as: str = "plain"
     timestamp: bool = False
     group: str | None = None
+
+
+_RUN_ID = SqlColumn("run_id", "BIGINT", "id", "Run of the row.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +252,14 @@ def parse(name: str, text: str) -> DocumentedSql:
     raw, query = header_and_query(name, text, _KEYS)
     columns = tuple(_column(key, entry, name) for key, entry in raw.get("columns", {}).items())
     _require(columns, name, "no [columns] in the header, which ends at the first line without --")
-    _require(columns[0].name == "run_id", name, "the first column must be run_id")
+    if columns[0].name != "run_id":
+        columns = (_RUN_ID, *columns)
     known = {column.name for column in columns}
-    parameters = tuple(_parameter(key, entry, name) for key, entry in raw.get("parameters", {}).items())
+    compares_runs = raw.get("compares_runs") is True
+    parameters = (
+        *_selecting(raw.get("selects", {}), name, compares_runs=compares_runs),
+        *(_parameter(key, entry, name) for key, entry in raw.get("parameters", {}).items()),
+    )
     # In a macro's body a parameter shadows a column with the same name.
     for parameter in parameters:
         _require(parameter.name not in known, name, f"{parameter.name} is both a parameter and a column")
@@ -263,7 +277,7 @@ def parse(name: str, text: str) -> DocumentedSql:
         needs=tuple(raw.get("needs", [])),
         when_empty=required_sentence(raw, "when_empty", name) if raw.get("needs") else "",
         when_single=required_sentence(raw, "when_single", name) if "when_single" in raw else None,
-        compares_runs=raw.get("compares_runs") is True,
+        compares_runs=compares_runs,
         order=order,
         measure=measure,
         shown=shown or tuple(column.name for column in columns),
@@ -358,6 +372,34 @@ def _column(name: str, entry: object, where: str) -> SqlColumn:
     return SqlColumn(
         name, kind, entry["unit"], required_sentence(entry, "doc", where), label, conversion, timestamp, group
     )
+
+
+def _selecting(selects: Mapping[str, Any], where: str, *, compares_runs: bool) -> Iterator[Parameter]:
+    """Yield the parameters of `selects`, which select rows."""
+    where = f"{where}: selects"
+    check_keys(selects, _SELECTS, where)
+    run, device, steps, time = (selects.get(key) for key in ("run", "device", "steps", "time"))
+    docs: dict[str, str] = {}
+    if run:
+        every = "NULL, the default: all runs, as comparisons need" if compares_runs else "NULL: all runs"
+        docs["run"] = f"Only this run; {every}." if run is True else run
+    if device:
+        docs["device"] = "Only this device; NULL: all devices." if device is True else device
+    if steps is True:
+        docs["step"] = "Only this step (step.step_id); NULL: all steps."
+    elif steps:
+        is_doc = steps.endswith(".")
+        docs["step"] = steps if is_doc else f"Only {steps} of this step (step.step_id); NULL: all {steps}."
+    if steps:
+        docs["first_step"] = "Only steps from this one on; NULL: no limit."
+        docs["last_step"] = "Only steps up to this one; NULL: no limit."
+    if isinstance(time, list):
+        docs["from_ns"], docs["to_ns"] = time
+    elif time and (found := _TIMED.fullmatch(time)):
+        docs["from_ns"] = f"Only {found['rows']} at this time or later{found['note']}; NULL: no limit."
+        docs["to_ns"] = f"Only {found['rows']} before this time{found['note']}; NULL: no limit."
+    for key in docs:
+        yield Parameter(key, "BIGINT", required_sentence(docs, key, where))
 
 
 def _parameter(name: str, entry: object, where: str) -> Parameter:

@@ -5,17 +5,10 @@
 -- order = ["run_id", "total_ns DESC", "level", "name"]
 -- measure = "total_ns"
 -- shown = ["level", "name", "total_ns", "count", "avg_ns", "min_ns", "max_ns"]
+-- selects = { run = true, steps = "calls", time = "calls that start, with their full duration" }
 -- [msprof_constants]
 -- Device_id = "host"
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- step = { type = "BIGINT", doc = "Only calls of this step (step.step_id); NULL: all calls." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only calls that start at this time or later, with their full duration; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only calls that start before this time, with their full duration; NULL: no limit." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- level = { type = "VARCHAR", unit = "text", msprof = "Level", doc = "Software layer, such as acl or runtime; NULL if unknown." }
 -- name = { type = "VARCHAR", unit = "text", msprof = "API Name", doc = "Name of the call; NULL if unknown." }
 -- total_ns = { type = "BIGINT", unit = "ns", msprof = "Time(us)", msprof_as = "short_us", doc = "Sum of the durations of the calls that ended." }

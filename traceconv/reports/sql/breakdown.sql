@@ -6,16 +6,8 @@
 -- order = ["run_id", "device_id"]
 -- measure = "busy_ns"
 -- shown = ["device_id", "window_ns", "compute_ns", "exposed_collective_ns", "exposed_copy_ns", "other_ns", "idle_ns", "utilisation_percent", "overlap_percent"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only the time from here on: tasks count with the part of their duration in it; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only the time before this: tasks count with the part of their duration in it; NULL: no limit." }
+-- selects = { run = true, device = true, steps = "tasks", time = ["Only the time from here on: tasks count with the part of their duration in it; NULL: no limit.", "Only the time before this: tasks count with the part of their duration in it; NULL: no limit."] }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that ended, except events and waits (kind sync); all times refer to these." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Tasks of these kinds without an end in the source; not counted in other columns." }

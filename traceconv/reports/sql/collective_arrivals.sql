@@ -5,16 +5,8 @@
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- measure = "wait_ns"
 -- shown = ["rank", "device_id", "iteration", "collective", "comm_group", "message_bytes", "start_ns", "dur_ns", "wait_ns", "transfer_ns", "launch_skew_ns", "is_last", "match"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run (compared with the others of its group); NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only collectives that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only collectives that start before this time; NULL: no limit." }
+-- selects = { run = "Only this run (compared with the others of its group); NULL: all runs.", device = true, steps = true, time = "collectives that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id), or range of Gloo (range.id)." }
 -- rank = { type = "BIGINT", unit = "index", doc = "Rank of the run (run.rank); NULL if unknown." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL for Gloo, which runs on the host, and if unknown." }

@@ -5,16 +5,8 @@
 -- order = ["run_id", "total_ns DESC", "device_id", "comm_group", "group_ranks", "collective", "dtype", "message_bytes"]
 -- measure = "total_ns"
 -- shown = ["rank", "device_id", "comm_group", "collective", "message_bytes", "count", "total_ns", "bus_bytes_per_s", "wait_ns", "transfer_ns", "transfer_bus_bytes_per_s", "last_count", "late_ns", "conclusion"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run (compared with the others of its group); NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only collectives that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only collectives that start before this time; NULL: no limit." }
+-- selects = { run = "Only this run (compared with the others of its group); NULL: all runs.", device = true, steps = true, time = "collectives that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- rank = { type = "BIGINT", unit = "index", doc = "Rank of the run (run.rank); NULL if unknown." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL for Gloo, which runs on the host, and if unknown." }
 -- comm_group = { type = "VARCHAR", unit = "text", doc = "Group of devices; NULL if unknown." }

@@ -5,15 +5,8 @@
 -- order = ["run_id", "start_ns", "id"]
 -- measure = "dur_ns"
 -- shown = ["trace_id", "span_id", "thread", "name", "operator_index", "dur_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all, including those outside steps." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only operators that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only operators that start before this time; NULL: no limit." }
+-- selects = { run = true, steps = "Only this step (step.step_id); NULL: all, including those outside steps.", time = "operators that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Range (range.id)." }
 -- trace_id = { type = "VARCHAR", unit = "text", doc = "Inference ID in the source; a separate ID in Furiosa's traces; NULL if none." }
 -- span_id = { type = "VARCHAR", unit = "text", doc = "Span ID; NULL if the source has none." }

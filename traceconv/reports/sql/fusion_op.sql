@@ -6,11 +6,8 @@
 -- order = ["run_id", "device_id", "model_id", "op_id"]
 -- measure = "total_bytes"
 -- shown = ["device_id", "fusion_op", "original_ops", "total_bytes"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only ops that this device ran; NULL: all devices." }
+-- selects = { run = true, device = "Only ops that this device ran; NULL: all devices." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Fused op (op.op_id)." }
 -- fusion_id = { type = "BIGINT", unit = "id", doc = "Fusion (fusion.fusion_id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device that ran the op; NULL if it has no task in the store." }

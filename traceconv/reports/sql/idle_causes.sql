@@ -5,13 +5,8 @@
 -- order = ["run_id", "device_id", "idle_ns DESC", "cause"]
 -- measure = "idle_ns"
 -- shown = ["device_id", "cause", "gap_count", "idle_ns", "percent", "max_gap_ns", "host_wait_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- from_ns = { type = "BIGINT", doc = "Only gaps that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only gaps that start before this time; NULL: no limit." }
+-- selects = { run = true, device = true, time = "gaps that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL if unknown." }
 -- cause = { type = "VARCHAR", unit = "enum", doc = "dependency, launch, data_loading, synchronisation or host; NULL if the launch of the next task is unknown." }
 -- gap_count = { type = "BIGINT", unit = "count", doc = "Gaps of 10 µs or more." }

@@ -5,13 +5,8 @@
 -- order = ["run_id", "device_id", "start_ns"]
 -- measure = "gap_ns"
 -- shown = ["device_id", "start_ns", "gap_ns", "cause", "host_wait_ns", "launch_delay_ns", "host_name", "task_name"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- from_ns = { type = "BIGINT", doc = "Only gaps that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only gaps that start before this time; NULL: no limit." }
+-- selects = { run = true, device = true, time = "gaps that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL if unknown." }
 -- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start of the gap: latest end of the tasks before it, except events and waits (kind sync)." }
 -- end_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "End of the gap: start of the next task." }

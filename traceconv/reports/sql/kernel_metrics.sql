@@ -5,16 +5,8 @@
 -- order = ["run_id", "device_id", "total_ns DESC", "kernel", "grid", "block", "metrics_kernel"]
 -- measure = "total_ns"
 -- shown = ["kernel", "grid", "count", "total_ns", "ratio_percent", "bound", "sm_percent", "memory_percent", "occupancy_percent", "headroom_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later, with their full duration; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time, with their full duration; NULL: no limit." }
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks that start, with their full duration" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the tasks." }
 -- kernel = { type = "VARCHAR", unit = "text", doc = "Name of the kernel; NULL if unknown." }
 -- grid = { type = "VARCHAR", unit = "text", doc = "Blocks of a launch by dimension, joined by ','; NULL if unknown, and for kernels whose function was not measured, which are one row each." }

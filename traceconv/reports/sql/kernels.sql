@@ -5,17 +5,10 @@
 -- order = ["run_id", "device_id", "total_ns DESC", "kernel", "kind", "input_shapes", "op_count", "operator_name"]
 -- measure = "total_ns"
 -- shown = ["device_id", "label", "category", "input_shapes", "count", "total_ns", "ratio_percent", "p50_ns", "p90_ns", "p99_ns"]
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks that start, with their full duration" }
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later, with their full duration; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time, with their full duration; NULL: no limit." }
 -- by_shape = { type = "BOOLEAN", doc = "true: rows per operator that launched the kernel, and per shape of its arguments, in runs with recorded shapes; NULL: per kernel." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the tasks." }
 -- kernel = { type = "VARCHAR", unit = "text", doc = "Full name of the kernel or copy; for model ops, the op type, such as Conv2D; NULL if unknown." }
 -- label = { type = "VARCHAR", unit = "text", doc = "Short name, kernel_label(kernel): without namespaces and arguments, with the first template argument that isn't a plain type, or with all of them if several kernels of the device would have the same label; longer than 80 characters: shortened in the middle; numbered in the order of kernel (#1) if it is still that of several." }

@@ -6,14 +6,7 @@
 -- order = ["group_label", "late_ns DESC", "rank", "run_id"]
 -- measure = "late_ns"
 -- shown = ["group_label", "rank", "step_count", "last_count", "late_ns", "late_in", "compute_late_ns", "copy_late_ns", "data_loading_late_ns", "host_late_ns", "max_late_ns", "max_late_iteration"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL, the default: all runs, as comparisons need." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only steps that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only steps that start before this time; NULL: no limit." }
+-- selects = { run = true, device = true, steps = true, time = "steps that start" }
 -- [columns]
 -- run_id = { type = "BIGINT", unit = "id", doc = "Run of the rank." }
 -- group_label = { type = "VARCHAR", unit = "text", doc = "Group of runs that are compared (run.group_label); NULL: the runs without one." }

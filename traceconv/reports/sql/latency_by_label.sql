@@ -5,15 +5,8 @@
 -- order = ["run_id", "label"]
 -- measure = "mean_ns"
 -- shown = ["label", "count", "min_ns", "max_ns", "mean_ns", "median_ns", "p90_ns", "p95_ns", "p97_ns", "p99_ns", "p99_9_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- step = { type = "BIGINT", doc = "Only the inference of this step (step.step_id); NULL: all inferences." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only inferences that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only inferences that start before this time; NULL: no limit." }
+-- selects = { run = true, steps = "Only the inference of this step (step.step_id); NULL: all inferences.", time = "inferences that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- label = { type = "VARCHAR", unit = "text", doc = "Name of the innermost annotation around the inferences; NULL outside all." }
 -- count = { type = "BIGINT", unit = "count", doc = "Inferences that ended; the times refer to these." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Inferences without an end in the source; not counted in other columns." }

@@ -6,16 +6,8 @@
 -- measure = "delay_ns"
 -- optional_joins = true
 -- shown = ["device_id", "stream_id", "name", "submit_ns", "call_ns", "delay_ns", "dur_ns", "queue_length", "is_short", "certain"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks launched at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks launched before this time; NULL: no limit." }
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks launched" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- api_id = { type = "BIGINT", unit = "id", doc = "Call that launched it (api.id); a graph launch has several tasks." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the task." }

@@ -5,13 +5,8 @@
 -- order = ["run_id", "device_id", "stream_id"]
 -- measure = "max_length"
 -- shown = ["device_id", "stream_id", "task_count", "time_avg_length", "p50_length", "max_length", "empty_percent"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- from_ns = { type = "BIGINT", doc = "Only tasks launched at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks launched before this time; NULL: no limit." }
+-- selects = { run = true, device = true, time = "tasks launched" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the stream; NULL if unknown." }
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
 -- task_count = { type = "BIGINT", unit = "count", doc = "Tasks with a known launch; the queue changes twice for each." }

@@ -5,13 +5,8 @@
 -- order = ["run_id", "device_id", "total_delay_ns DESC", "kind", "name"]
 -- measure = "total_delay_ns"
 -- shown = ["device_id", "name", "count", "short_count", "total_call_ns", "total_ns", "p50_delay_ns", "max_delay_ns", "uncertain_count"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- from_ns = { type = "BIGINT", doc = "Only tasks launched at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks launched before this time; NULL: no limit." }
+-- selects = { run = true, device = true, time = "tasks launched" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL if unknown." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy or collective; NULL if unknown." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the tasks." }

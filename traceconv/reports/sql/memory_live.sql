@@ -5,13 +5,8 @@
 -- order = ["run_id", "device_id", "size_bytes DESC", "block_id"]
 -- measure = "size_bytes"
 -- shown = ["device_id", "tensor_name", "allocated_by", "module_name", "purpose", "pool", "size_bytes", "share_percent"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- from_ns = { type = "BIGINT", doc = "Only from this time on, including what is in use at that time; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only before this time; NULL: no limit." }
+-- selects = { run = true, device = true, time = ["Only from this time on, including what is in use at that time; NULL: no limit.", "Only before this time; NULL: no limit."] }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- block_id = { type = "BIGINT", unit = "id", doc = "Block (memory.block_id)." }
 -- tensor_name = { type = "VARCHAR", unit = "text", doc = "Tensor stored in it; NULL for scratch memory and if unknown." }

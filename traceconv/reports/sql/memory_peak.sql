@@ -5,13 +5,8 @@
 -- order = ["run_id", "device_id", "level", "pool"]
 -- measure = "peak_used_bytes"
 -- shown = ["device_id", "level", "pool", "peak_used_bytes", "peak_ns", "reserved_bytes", "fragmentation_bytes", "peak_reserved_bytes", "peak_op"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- from_ns = { type = "BIGINT", doc = "Only from this time on, including what is in use at that time; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only before this time; NULL: no limit." }
+-- selects = { run = true, device = true, time = ["Only from this time on, including what is in use at that time; NULL: no limit.", "Only before this time; NULL: no limit."] }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools together; pool: one of them." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL for all pools together, and for blocks of unknown pools." }

@@ -5,14 +5,10 @@
 -- order = ["run_id", "device_id", "peak_bytes DESC", "allocated_bytes DESC", "allocated_by", "module_name"]
 -- measure = "peak_bytes"
 -- shown = ["device_id", "allocated_by", "module_name", "block_count", "allocated_bytes", "largest_bytes", "peak_count", "peak_bytes", "peak_percent"]
+-- selects = { run = true, device = true, time = "blocks in use" }
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- from_ns = { type = "BIGINT", doc = "Only blocks in use at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only blocks in use before this time; NULL: no limit." }
 -- by_module = { type = "BOOLEAN", doc = "true: rows per module, too; NULL: not." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- allocated_by = { type = "VARCHAR", unit = "text", doc = "Name of the op, or of the operator of PyTorch that allocated the blocks (allocating_range.range_name); NULL for weights and inputs, for blocks from before the recording, and if unknown." }
 -- module_name = { type = "VARCHAR", unit = "text", doc = "With by_module, the module that allocated them (allocating_range.module_name), or that the op belongs to (op.scope_path); NULL if unknown." }

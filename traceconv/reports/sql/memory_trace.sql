@@ -6,16 +6,8 @@
 -- measure = "used_bytes"
 -- top_from = "task_memory"
 -- shown = ["device_id", "op_name", "op_type", "at_ns", "used_bytes", "reserved_bytes", "used_change_bytes"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only executions launched at this time or later (at_ns); NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only executions launched before this time (at_ns); NULL: no limit." }
+-- selects = { run = true, device = true, steps = "tasks", time = "executions launched (at_ns)" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id); NULL if no tasks were recorded." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op that it executed (op.op_id)." }

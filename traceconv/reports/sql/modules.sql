@@ -5,14 +5,8 @@
 -- order = ["run_id", "position"]
 -- measure = "device_total_ns"
 -- shown = ["label", "call_count", "host_forward_ns", "host_backward_ns", "task_count", "forward_ns", "backward_ns", "device_total_ns", "device_self_ns", "device_percent"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only tasks of this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only calls and tasks of this step (step.step_id); NULL: all." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- selects = { run = true, device = "Only tasks of this device; NULL: all devices.", steps = "Only calls and tasks of this step (step.step_id); NULL: all." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the tree, from 1: each row before those inside it." }
 -- depth = { type = "BIGINT", unit = "count", doc = "Number of enclosing modules." }
 -- label = { type = "VARCHAR", unit = "text", doc = "The name, indented by its depth; (optimizer) and (no module) for tasks without a module." }

@@ -5,15 +5,8 @@
 -- order = ["run_id", "start_ns", "pe_index", "id"]
 -- measure = "npu_total_ns"
 -- shown = ["trace_id", "span_id", "pe_index", "execution_index", "npu_total_ns", "npu_run_ns", "npu_io_wait_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- step = { type = "BIGINT", doc = "Only executions of this step (step.step_id); NULL: all executions." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only executions that start at this time or later, with all their operators; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only executions that start before this time, with all their operators; NULL: no limit." }
+-- selects = { run = true, steps = "executions", time = "executions that start, with all their operators" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Execution (range.id)." }
 -- trace_id = { type = "VARCHAR", unit = "text", doc = "Inference ID in the source; NULL if none." }
 -- span_id = { type = "VARCHAR", unit = "text", doc = "Span ID; NULL if the source has none." }

@@ -5,16 +5,8 @@
 -- order = ["run_id", "average_elapsed_ns DESC", "name"]
 -- measure = "average_elapsed_ns"
 -- shown = ["name", "average_elapsed_ns", "count"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device (processing element); NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later, with their full duration; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time, with their full duration; NULL: no limit." }
+-- selects = { run = true, device = "Only this device (processing element); NULL: all devices.", steps = "tasks", time = "tasks that start, with their full duration" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Op type, or the task's name if it has none." }
 -- average_elapsed_ns = { type = "DECIMAL(25,6)", unit = "ns", doc = "total_ns / count, rounded half up to six decimals; NULL if none ended." }
 -- count = { type = "BIGINT", unit = "count", doc = "Executions that ended; the times refer to these. A task may contain several (op.executions_per_task)." }

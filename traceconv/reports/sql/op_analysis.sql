@@ -5,16 +5,8 @@
 -- order = ["run_id", "device_id", "self_ns DESC", "op_id"]
 -- measure = "self_ns"
 -- shown = ["op_name", "op_type", "count", "self_ns", "cumulative_percent", "total_flops", "flops_per_s", "memory_bytes", "bytes_per_s", "input_shapes", "output_shapes"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later, with their full duration; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time, with their full duration; NULL: no limit." }
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks that start, with their full duration" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the op." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op (op.op_id)." }
 -- op_name = { type = "VARCHAR", unit = "text", doc = "Op name; NULL if unknown." }

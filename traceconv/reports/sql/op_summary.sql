@@ -6,16 +6,8 @@
 -- measure = "dur_ns"
 -- optional_joins = true
 -- shown = ["device_id", "op_name", "op_type", "task_type", "start_ns", "dur_ns", "wait_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time; NULL: no limit." }
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device." }
 -- model_id = { type = "BIGINT", unit = "id", msprof = "Model ID", msprof_as = "model", doc = "Model of its op; NULL if unknown." }

@@ -5,15 +5,10 @@
 -- order = ["run_id", "position"]
 -- measure = "device_total_ns"
 -- shown = ["label", "device_total_ns", "device_self_ns", "device_percent", "host_total_ns", "host_self_ns", "count", "task_count"]
+-- selects = { run = true, device = "Only tasks of this device; NULL: all devices.", steps = "Only ranges and tasks of this step (step.step_id); NULL: all." }
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only tasks of this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only ranges and tasks of this step (step.step_id); NULL: all." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
 -- min_percent = { type = "DOUBLE", doc = "Sum the ranges below this share of both the devices' and the host's time, with all inside them, as one row (N smaller) per enclosing range; NULL: show all." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the tree, from 1: each row before those inside it." }
 -- depth = { type = "BIGINT", unit = "count", doc = "Number of enclosing rows." }
 -- label = { type = "VARCHAR", unit = "text", doc = "The name, indented by its depth." }

@@ -5,16 +5,8 @@
 -- order = ["run_id", "device_id", "self_ns DESC", "op_type"]
 -- measure = "self_ns"
 -- shown = ["op_type", "op_count", "count", "self_ns", "cumulative_percent", "avg_ns", "total_flops", "flops_per_s", "total_bytes", "bytes_per_s"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later, with their full duration; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time, with their full duration; NULL: no limit." }
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks that start, with their full duration" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the ops." }
 -- op_type = { type = "VARCHAR", unit = "text", doc = "Op type, such as Conv2D; NULL if unknown." }
 -- op_type_source = { type = "VARCHAR", unit = "enum", doc = "Origin of op_type: recorded (given by the source) or name (derived from the name of at least one of the ops); NULL without a type." }

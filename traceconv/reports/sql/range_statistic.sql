@@ -5,15 +5,8 @@
 -- order = ["run_id", "self_ns DESC", "kind", "category", "name", "place"]
 -- measure = "self_ns"
 -- shown = ["place", "kind", "name", "count", "self_ns", "total_ns", "avg_ns", "max_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- step = { type = "BIGINT", doc = "Only ranges of this step (step.step_id); NULL: all ranges." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only ranges that start at this time or later, with their full duration; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only ranges that start before this time, with their full duration; NULL: no limit." }
+-- selects = { run = true, steps = "ranges", time = "ranges that start, with their full duration" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range: annotation, module, host_op, inference, execution, external_op or frame; NULL if unknown." }
 -- category = { type = "VARCHAR", unit = "text", doc = "Category in the source, such as cpu_op; NULL if none." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the ranges; NULL if unknown." }

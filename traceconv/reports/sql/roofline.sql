@@ -5,18 +5,11 @@
 -- order = ["run_id", "device_id", "total_ns DESC", "name", "kind", "input_shapes", "input_dtypes", "work_source", "compute_type", "flops", "memory_bytes"]
 -- measure = "total_ns"
 -- shown = ["name", "input_shapes", "compute_type", "count", "total_ns", "ratio_percent", "flops_per_byte", "flops_per_s", "bytes_per_s", "bound", "roof_percent"]
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks that start, with their full duration" }
 -- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later, with their full duration; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time, with their full duration; NULL: no limit." }
 -- peak_tflops = { type = "DOUBLE", doc = "Peak of the devices in 10^12 operations per second, for all compute types; NULL: those of the known devices, or recorded ones." }
 -- peak_gbps = { type = "DOUBLE", doc = "Bandwidth of the devices' memory in 10^9 bytes per second; NULL: that of the known devices, or the recorded one." }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the tasks." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Operator, such as aten::mm; for ops of a model, the op type; of measured work, the kernel; NULL for tasks without an operator." }
 -- category = { type = "VARCHAR", unit = "enum", doc = "What it computes, as in kernel_category: gemm, conv, attention, normalization, elementwise and others; NULL if unknown." }

@@ -5,10 +5,8 @@
 -- order = ["run_id", "position"]
 -- measure = "time_ns"
 -- shown = ["section", "item", "time_ns", "percent", "count", "size_bytes"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- selects = { run = true }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the summary, from 1." }
 -- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), phase (of a training: device time of what was launched in it), category (of kernels), kernel, host op (an operator's own time on the host), range (of a run without tasks and operators), memory or losses." }
 -- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of idle_causes.cause, idle_gaps.host_name, kernels.label without a number, range.name and import_log.code." }

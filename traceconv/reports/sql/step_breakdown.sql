@@ -5,16 +5,8 @@
 -- order = ["run_id", "step_id", "device_id"]
 -- measure = "window_ns"
 -- shown = ["step_id", "device_id", "window_ns", "compute_ns", "exposed_collective_ns", "exposed_copy_ns", "other_ns", "idle_ns", "utilisation_percent", "overlap_percent"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only steps that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only steps that start before this time; NULL: no limit." }
+-- selects = { run = true, device = true, steps = true, time = "steps that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id)." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL for tasks of unknown devices." }
 -- iteration = { type = "BIGINT", unit = "index", doc = "Iteration number in the source; NULL if unknown." }

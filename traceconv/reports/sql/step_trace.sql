@@ -6,16 +6,8 @@
 -- order = ["run_id", "device_id", "model_id", "iteration", "step_id"]
 -- measure = "iteration_time_ns"
 -- shown = ["device_id", "model_id", "iteration", "start_ns", "fp_start_ns", "iteration_time_ns", "fp_to_bp_ns", "refresh_ns", "data_aug_bound_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only steps that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only steps that start before this time; NULL: no limit." }
+-- selects = { run = true, device = true, steps = true, time = "steps that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device." }
 -- iteration = { type = "BIGINT", unit = "index", msprof = "Iteration ID", doc = "Iteration number in the source; NULL if unknown." }

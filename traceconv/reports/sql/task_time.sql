@@ -5,16 +5,8 @@
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- measure = "dur_ns"
 -- shown = ["device_id", "stream_id", "name", "task_type", "start_ns", "dur_ns", "stream_wait_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only tasks of this step (step.step_id); NULL: all tasks." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only tasks that start at this time or later; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only tasks that start before this time; NULL: no limit." }
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks that start" }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- device_id = { type = "BIGINT", unit = "id", msprof = "Device_id", doc = "Device." }
 -- name = { type = "VARCHAR", unit = "text", doc = "Name of the kernel, copy or op; NULL if unknown." }

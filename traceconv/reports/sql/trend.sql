@@ -6,16 +6,8 @@
 -- order = ["group_label", "rank", "source_format", "model_name", "measured", "place"]
 -- measure = "time_ns"
 -- shown = ["rank", "label", "recorded", "time_ns", "change_percent", "changed_in", "is_shifted", "since_first_percent", "group_label"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL, the default: all runs, as comparisons need." }
--- device = { type = "BIGINT", doc = "Only this device; NULL: all devices." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
--- from_ns = { type = "BIGINT", doc = "Only steps that start at this time or later; of runs without steps, the time from here on; NULL: no limit." }
--- to_ns = { type = "BIGINT", doc = "Only steps that start before this time; of runs without steps, the time before this; NULL: no limit." }
+-- selects = { run = true, device = true, steps = true, time = ["Only steps that start at this time or later; of runs without steps, the time from here on; NULL: no limit.", "Only steps that start before this time; of runs without steps, the time before this; NULL: no limit."] }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- group_label = { type = "VARCHAR", unit = "text", doc = "Label of the group of runs (run.group_label); NULL if none." }
 -- rank = { type = "BIGINT", unit = "index", doc = "Rank of the run in its job; NULL if unknown." }
 -- source_format = { type = "VARCHAR", unit = "text", doc = "Format of the source." }

@@ -5,10 +5,8 @@
 -- order = ["run_id", "finding", "place"]
 -- measure = "count"
 -- shown = ["finding", "place", "count", "total_count", "affected_ns", "affected_percent", "reports"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
+-- selects = { run = true }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- finding = { type = "VARCHAR", unit = "enum", doc = "What was found: traceconv schema trust lists the findings." }
 -- place = { type = "VARCHAR", unit = "enum", doc = "start, middle or end, by the times of complete launches, functions or steps; NULL for other findings, and if all launches are lost." }
 -- count = { type = "BIGINT", unit = "count", doc = "Tasks, calls, steps or others that the finding counts." }

@@ -2,7 +2,6 @@
 -- doc = "Each block of memory whose allocation PyTorch's profiler recorded, and the innermost ranges around the allocation on its thread. Ranges that end at that time are around it, too."
 -- order = ["run_id", "alloc_ns", "block_id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- block_id = { type = "BIGINT", unit = "id", doc = "Block (memory.block_id)." }
 -- track_id = { type = "BIGINT", unit = "id", doc = "Track of the thread." }
 -- range_id = { type = "BIGINT", unit = "id", doc = "Innermost operator (range.id, of kind host_op) that does more than allocate, as aten::empty and aten::resize_ do; otherwise the innermost operator, otherwise the innermost other range except functions. NULL if none." }

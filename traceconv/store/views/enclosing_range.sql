@@ -2,7 +2,6 @@
 -- doc = "Each range and call with the ranges around it."
 -- order = ["run_id", "id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Range or call (range.id, api.id)." }
 -- parent_range_id = { type = "BIGINT", unit = "id", doc = "Innermost range around it; NULL if none." }
 -- path_depth = { type = "BIGINT", unit = "count", doc = "Number of enclosing ranges." }

@@ -3,7 +3,6 @@
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- optional_joins = true
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- api_id = { type = "BIGINT", unit = "id", doc = "Call that launched it (api.id): the one with its correlation_id that started at submit_ns." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the task." }

@@ -2,7 +2,6 @@
 -- doc = "Each task with a known launch, and the range that launched it: the innermost framework operator (kind host_op) that encloses the call or is linked to the task by a flow; otherwise the innermost other range, such as the inference of a task of the reference NPU, except functions of the program, which are in frame_id. The sum over its tasks is a range's device self time."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- api_id = { type = "BIGINT", unit = "id", doc = "Call that launched it (api.id); NULL if the range was found by a flow." }
 -- range_id = { type = "BIGINT", unit = "id", doc = "Range (range.id); NULL if none." }

@@ -2,7 +2,6 @@
 -- doc = "Used and reserved bytes of each device and each of its pools, after each change. Changes with the same timestamp give one row."
 -- order = ["run_id", "device_id", "level", "pool", "ts_ns"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- level = { type = "VARCHAR", unit = "enum", doc = "device: all pools of the device together; pool: one of them." }
 -- pool = { type = "VARCHAR", unit = "text", doc = "Allocator pool; NULL for all pools together, and if unknown." }

@@ -3,7 +3,6 @@
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- optional_joins = true
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device." }
 -- model_id = { type = "BIGINT", unit = "id", doc = "Model of its op; NULL if unknown." }

@@ -2,7 +2,6 @@
 -- doc = "Operations and bytes of one execution of each op, from its columns or from the footprint in the task args of MegEngine's static profiles."
 -- order = ["run_id", "op_id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- op_id = { type = "BIGINT", unit = "id", doc = "Op (op.op_id)." }
 -- flops = { type = "BIGINT", unit = "flop", doc = "Floating-point operations of one execution; a multiply-accumulate counts as 2; NULL if unknown." }
 -- memory_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes that one execution reads and writes: inputs, weights and outputs; NULL if one of these is unknown." }

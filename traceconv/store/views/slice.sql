@@ -2,7 +2,6 @@
 -- doc = "Tasks, calls and ranges, with their common columns."
 -- order = ["run_id", "start_ns", "id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "ID of the row in its table; unique in the run." }
 -- table_name = { type = "VARCHAR", unit = "enum", doc = "Table of the row: task, api or range." }
 -- track_id = { type = "BIGINT", unit = "id", doc = "Track." }

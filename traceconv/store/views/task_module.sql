@@ -2,7 +2,6 @@
 -- doc = "Each task with its module: the innermost module around its launch; in a backward pass, the module that ran the forward operator; otherwise the module path of its op. For tasks of graph replays, the module of the reference (graph_replay), if it is certain."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- module_id = { type = "BIGINT", unit = "id", doc = "Range of the module (range.id); NULL if the module is from op.scope_path or graph_replay, or unknown." }
 -- module_name = { type = "VARCHAR", unit = "text", doc = "Name of the module; NULL if unknown." }

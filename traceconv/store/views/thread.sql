@@ -2,7 +2,6 @@
 -- doc = "Tracks of kind thread, each with its process."
 -- order = ["run_id", "track_id"]
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- track_id = { type = "BIGINT", unit = "id", doc = "Track ID in the run." }
 -- process_id = { type = "BIGINT", unit = "id", doc = "Process of the thread; NULL if unknown." }
 -- pid_text = { type = "VARCHAR", unit = "text", doc = "Process ID in the source; NULL if unknown." }
