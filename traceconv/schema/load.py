@@ -21,18 +21,17 @@ def _files(folder: str) -> Iterator[str]:
             yield name.removesuffix(".toml")
 
 
-def _load(folder: str, name: str) -> Mapping[str, Any]:
+def _load(folder: str, name: str, members: str) -> Mapping[str, Any]:
+    """Return a file. Its `members`, fields or columns by name, become a list, as log files have it."""
     text = (resources.files("traceconv.schemas") / folder / f"{name}.toml").read_text("utf-8")
     raw: Mapping[str, Any] = tomli.loads(text)
-    if raw.get("name") != name:
-        raise SchemaError(f"{folder}/{name}.toml: contains {raw.get('name')!r}; the file must have the same name")
-    return raw
+    return {**raw, "name": name, members: [{"name": one, **entry} for one, entry in raw[members].items()]}
 
 
 @cache
 def records() -> Mapping[str, RecordSchema]:
     """Return all record schemas by name, in the order of their tags."""
-    loaded = (parse_record(_load("records", name)) for name in _files("records"))
+    loaded = (parse_record(_load("records", name, "fields")) for name in _files("records"))
     by_tag = sorted(loaded, key=lambda schema: schema.tag)
     if len({schema.tag for schema in by_tag}) != len(by_tag):
         raise SchemaError("two records have the same tag")
@@ -56,7 +55,7 @@ def table(name: str) -> TableSchema:
     if not name.isidentifier():
         raise KeyError(name)
     try:
-        return parse_table(_load("tables", name))
+        return parse_table(_load("tables", name, "columns"))
     except FileNotFoundError:
         raise KeyError(name) from None
 
