@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from ingest_checks import taken_from
 from nsys_builder import call, global_tid, insert, kernel, new_report
+from processes import TRACECONV, heed_interrupts, wait_until
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError
@@ -16,6 +24,8 @@ from traceconv.formats.registry import choose_reader
 from traceconv.inspection.traces import trace_lines
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.inspect import inspect_trace
+from traceconv.provenance.find import why
+from traceconv.store.database import open_store
 
 BIG = 9_000_000_000_000_000_123  # too large for a double… and beyond the range of timestamps
 T0 = 4_000_000_000_000_000_001  # odd and too large for a double
@@ -289,3 +299,114 @@ def test_metadata_of_the_report_is_kept(report: Path, tmp_path: Path) -> None:
     about = json.loads(row[0])["nsys_export"]
     assert about["META_DATA_EXPORT"] == {"EXPORT_SCHEMA_VERSION": "3.11.0"}
     assert about["session_start"]["utcEpochNs"] == 1720000000123456789
+
+
+#: Its reports are SQLite files after 8 bytes. Others hang, or fail, or write nothing.
+_NSYS = r"""#!/bin/sh
+echo "$*" >> "$LOG"
+case "$6" in
+*hang*) echo $$ >> "$PIDS"; sleep 60 & echo $! >> "$PIDS"; wait ;;
+*fail*) printf 'progress\nunknown\033[1m version\n\n' >&2; exit 3 ;;
+*full*) exit 0 ;;
+esac
+tail -c +9 "$6" > "$5"
+"""
+
+
+@pytest.fixture
+def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program `nsys` on PATH; temporary files are in `temporary`."""
+    for name in ("bin", "temporary"):
+        (tmp_path / name).mkdir()
+    program = tmp_path / "bin/nsys"
+    program.write_text(_NSYS)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return program
+
+
+def in_own_format(report: Path, path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(bytes(8) + report.read_bytes())
+    return path
+
+
+def test_reports_in_their_own_format_are_exported(
+    nsys: Path, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(in_own_format(report, tmp_path / "all/-r.nsys-rep").parent)
+    run, store = taken_from(Path("-r.nsys-rep"), tmp_path)
+    assert store.execute("SELECT source_path, source_format, (SELECT count(*) FROM task) FROM run").fetchall() == [
+        ("-r.nsys-rep", "nsys", 5)
+    ]
+    assert not run.lossy
+    [(slice_id,)] = store.execute("SELECT id FROM task WHERE correlation_id = 7").fetchall()
+    store.close()
+    with open_store(tmp_path / "trace.duckdb") as connection:
+        [piece] = why(connection, tmp_path / "trace.duckdb", "task", str(slice_id)).evidence[:1]
+    assert (piece.source.name, piece.fields["bytes"]) == ("-r.nsys-rep", 4096)
+    assert " ".join(trace_lines(inspect_trace(Path("-r.nsys-rep"), "nsys"))).count("Nsight Systems")
+    assert (tmp_path / "log").read_text().count(f" {tmp_path}/all/-r.nsys-rep\n") >= 3
+
+    # The other file of the recording is skipped; two processes read the rest.
+    in_own_format(report, tmp_path / "all/b.qdrep")
+    for name in ("-r", "b"):
+        shutil.copy(report, tmp_path / f"all/{name}.sqlite")
+    os.utime(tmp_path / "all/b.sqlite", ns=(1, 1))
+    runs = ingest([tmp_path / "all"], tmp_path / "two.duckdb", jobs=2)
+    assert sorted(Path(run.source_path).name for run in runs) == ["-r.sqlite", "b.qdrep"]
+    assert sorted((one.path.name, one.message) for one in runs.others) == [
+        ("-r.nsys-rep", "is the same recording as -r.sqlite, which is read instead"),
+        ("b.sqlite", "is the same recording as b.qdrep, which is read instead"),
+    ]
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_reports_that_nsys_can_not_export(
+    nsys: Path, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, message in (
+        ("fail", r"fail.nsys-rep: \S+/bin/nsys ended with code 3: unknown\\x1b\[1m version; TRACECONV_NSYS selects"),
+        ("full", "ended with code 0: it gave no reason"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ingest([in_own_format(report, tmp_path / f"{name}.nsys-rep")], tmp_path / "s.duckdb")
+    monkeypatch.setenv("TRACECONV_NSYS", str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"can't run .*none to export .*No such file"):
+        ingest([tmp_path / "fail.nsys-rep"], tmp_path / "s.duckdb")
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupt_ends_nsys(nsys: Path, report: Path, tmp_path: Path, jobs: int) -> None:
+    for name in ("hang1", "hang2"):
+        in_own_format(report, tmp_path / f"all/{name}.nsys-rep")
+    process = subprocess.Popen(
+        [*TRACECONV, "ingest", str(tmp_path / "all"), "--db", str(tmp_path / "s.duckdb"), "--jobs", str(jobs)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
+    pids = tmp_path / "pids"
+    wait_until(process, lambda: pids.exists() and len(pids.read_text().split()) >= 2)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1].endswith("traceconv: interrupted\n")
+    for pid in map(int, pids.read_text().split()):
+        until = time.monotonic() + 20
+        while is_running(pid):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert not list((tmp_path / "temporary").iterdir())
+    assert not (tmp_path / "s.duckdb").exists()

@@ -70,7 +70,7 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
         except InputError as error:
             unusable.append((path, str(error)))
             continue
-        best, confidence = best_match(head)
+        best, confidence = best_match(head, path)
         other = None
         if confidence < SURE:
             from traceconv.formats.unsupported import what_it_is  # compiles patterns that most files don't need

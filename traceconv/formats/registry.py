@@ -23,6 +23,7 @@ from traceconv.formats.megengine_static.format import FORMAT as MEGENGINE_STATIC
 from traceconv.formats.ncu_csv.format import FORMAT as NCU_CSV
 from traceconv.formats.npulog.format import FORMAT as NPULOG
 from traceconv.formats.nsys.format import FORMAT as NSYS
+from traceconv.formats.nsys.format import can_export
 from traceconv.formats.perfetto_proto.format import FORMAT as PERFETTO_PROTO
 from traceconv.formats.plugins import PluginSource, as_input_error, confidence_of, plugin_formats
 from traceconv.formats.rocpd.format import FORMAT as ROCPD
@@ -100,14 +101,14 @@ def locate_event(wanted: Wanted) -> list[Evidence]:
         return found.load_locate()(wanted)
 
 
-def best_match(head: bytes) -> tuple[Format, int]:
+def best_match(head: bytes, path: Path) -> tuple[Format, int]:
     """The most likely format of a file with these first decompressed bytes, and the confidence; any format at 0."""
     best, confidence = max(((one, one.sniff(head)) for one in FORMATS), key=lambda match: match[1])
     if confidence < SURE:
         for one in plugin_formats():
             if (found := confidence_of(one, head)) > confidence and one.name not in _BUILT_IN:
                 best, confidence = one, found
-    return best, confidence
+    return (NSYS, SURE) if confidence < SURE and can_export(path) else (best, confidence)
 
 
 def check_reader(name: str) -> None:
@@ -132,7 +133,7 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
     if not os.path.isfile(path):
         return NPULOG.name
     head = head_of(path)
-    best, confidence = best_match(head)
+    best, confidence = best_match(head, path)
     if confidence < SURE:
         if has_items and may_have_items(head):
             return JSON_ITEMS.name

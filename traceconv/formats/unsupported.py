@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from traceconv.formats.nsys.export import NOT_INSTALLED
+
 #: The first bytes of a file's text, and its description.
 _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
@@ -90,10 +92,10 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
 )
 #: Ends of file names in lower case, and descriptions.
 _BY_NAME = (
+    (re.compile(r"\.(?:nsys-rep|qdrep)$"), NOT_INSTALLED),
     (
-        re.compile(r"\.(?:nsys-rep|qdrep|qdstrm)$"),
-        "is a report of Nsight Systems in its own format, which is not supported; ingest the "
-        "output of nsys export --type sqlite",
+        re.compile(r"\.qdstrm$"),
+        "is raw data of Nsight Systems, which is not supported; ingest the output of nsys export --type sqlite",
     ),
     (
         re.compile(r"\.ncu-rep$"),

@@ -134,7 +134,7 @@ def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
     if not path.is_file():
         return None
     head = head_of(path)
-    if best_match(head)[1] >= SURE or not may_have_items(head) or what_it_is(head, path.name) is not None:
+    if best_match(head, path)[1] >= SURE or not may_have_items(head) or what_it_is(head, path.name) is not None:
         return None
     found = outline(path, scan=scan)
     return found if len(found.prefixes) > 1 else None

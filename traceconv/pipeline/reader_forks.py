@@ -14,13 +14,17 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from traceconv.base.errors import is_command_line
+from traceconv.base.interrupts import interrupts_held
 from traceconv.base.quick_imports import make_imports_quick
+from traceconv.base.temporary_folder import temporary_folder
 from traceconv.normalize import memory_budget
 
 PROGRAM = (
@@ -94,6 +98,12 @@ def main(modules: Sequence[str], entries: int, command_line: bool) -> None:
         importlib.import_module(name)
     pa.array([0])  # loads what pyarrow loads at its first use
     gc.freeze()
+    with temporary_folder() as folder:  # for files of processes that are killed
+        tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+        _serve(control, partial(read_orders, command_line=command_line))
+
+
+def _serve(control: socket.socket, read: Callable[[int, Sequence[int]], None]) -> None:
     running: set[int] = set()
     try:
         while True:
@@ -107,13 +117,15 @@ def main(modules: Sequence[str], entries: int, command_line: bool) -> None:
                 continue
             pid = _fork()
             if pid == 0:
-                control.close()
-                running.clear()
-                read_orders(descriptors[0], descriptors[1:], command_line=command_line)
-                os._exit(0)
+                try:
+                    control.close()
+                    read(descriptors[0], descriptors[1:])
+                finally:
+                    os._exit(1)
             for descriptor in descriptors:
                 os.close(descriptor)
             if pid is not None:
+                os.setpgid(pid, pid)  # with the programs that it starts
                 running.add(pid)
     finally:
         for pid in running:
@@ -131,16 +143,8 @@ def _fork() -> int | None:
 
 
 def _end(pid: int) -> int:
-    """Kill a child; return its exit code, which is that of before if it had ended."""
+    """Kill a child and what it started; return its exit code, which is that of before if it had ended."""
+    with suppress(OSError):  # nothing else runs
+        os.killpg(pid, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Start processes with Ctrl-C blocked: it is for this process, which ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
+from traceconv.base.interrupts import interrupts_held
 from traceconv.base.quick_imports import make_imports_quick
 from traceconv.base.temporary_folder import temporary_folder
-from traceconv.pipeline.reader_forks import interrupts_held
 from traceconv.sampling.answer import SampledAnswer
 
 _PROGRAM = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,12 @@ class SqliteReader(FileReader, ABC):
     """
 
     def __init__(self, request: ReadRequest, what: str, export: str) -> None:
-        """`what`: the kind of file; `export`: how to make one. Raises InputError for other files."""
-        _check_file(request.path, what, export)
+        """`what`: the kind of file; `export`: how to make one."""
         super().__init__(request)
+        self._what, self._export = what, export
         self._advance = request.advance
         self.place: tuple[str, Sequence[int]] = ("", ())
-        self._source.size_bytes = request.path.stat().st_size
+        self._source.size_bytes = file_size(request.path)
 
     @property
     def digest(self) -> None:
@@ -68,12 +69,18 @@ class SqliteReader(FileReader, ABC):
 
     def batches(self) -> Iterator[TraceBatch]:
         """All events, table by table. Raises InputError if the file is of another kind."""
-        self._db = Database(self._path)
+        with self._file() as path:
+            _check_file(path, self._what, self._export)
+            self._db = Database(path)
         self._check_journal()
         try:
             yield from self._batches()
         finally:
             self._db.close()
+
+    def _file(self) -> AbstractContextManager[Path]:
+        """The SQLite file, which may be deleted once it is open."""
+        return nullcontext(self._path)
 
     def _check_journal(self) -> None:
         for kind in ("wal", "journal"):

@@ -8,6 +8,7 @@ from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.sqlite_database import ERRORS, Database, Row
 from traceconv.formats.locate import Evidence, Wanted
+from traceconv.formats.nsys.export import sqlite_file
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.nvtx import NAMING
 from traceconv.formats.nsys.tables import EVENT_TABLES, NVTX, SPAN_TABLES
@@ -20,7 +21,8 @@ def locate(wanted: Wanted) -> list[Evidence]:
     """Find the row by its number among all rows that became events."""
     shown = printable(str(wanted.source.path))
     left = wanted.ordinal
-    db = Database(wanted.source.path)
+    with sqlite_file(wanted.source.path) as path:
+        db = Database(path)
     try:
         for table, columns, rows in _event_rows(db):
             if left < len(rows):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from traceconv.formats.common.sqlite_names import IdSet
 from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same
 from traceconv.formats.format import ReadRequest
+from traceconv.formats.nsys.export import sqlite_file
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.nvtx import NvtxRanges
 from traceconv.formats.nsys.tables import (
@@ -46,6 +49,9 @@ class NsysReader(SqliteReader):
         #: The correlation ids of device work, by process: calls that launch nothing start no flow.
         self._launching: dict[int, IdSet] = {}
         self._named_tracks: set[object] = set()
+
+    def _file(self) -> AbstractContextManager[Path]:
+        return sqlite_file(self._path)
 
     def _batches(self) -> Iterator[TraceBatch]:
         self._check_report()
