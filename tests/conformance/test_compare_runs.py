@@ -103,6 +103,6 @@ def test_operators_of_resnet50_pair_across_versions_of_pytorch() -> None:
     assert (row.status, row.paired_by, row.base_count, row.new_count) == ("matched", "operator", 1254, 1064 + 64)
     assert abs(row.time.percent or 0) < 2
     assert found.not_comparable == (
-        "other device (Tesla V100-DGXS-32GB against Tesla V100-SXM2-32GB)",
-        "other number of steps (5 against 4; select some with steps)",
+        "different devices (Tesla V100-DGXS-32GB against Tesla V100-SXM2-32GB)",
+        "different numbers of steps (5 against 4; select some with steps)",
     )

@@ -143,6 +143,12 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
         | {"args": '{"track_event": {"log_message": {"message": "m"}, "callstack": {"frames": [' + callers + "]}}}"}
         for n in range(4)
     ]
+    rows["track"].append({"track_id": 30, "kind": "thread", "name": "Plane 0"})
+    rows["range"] += [
+        {"id": 2400 + n, "track_id": 30, "kind": "summary", "name": "Memcpy", "start_ns": n, "dur_ns": 1}
+        | {"args": f'{{"src rank": 0, "dst rank": {n}, "transport type": "SDMA", "size(Byte)": 8}}'}
+        for n in range(4)
+    ]
     rows["memory"] = [
         {
             "block_id": 10 * device + n,

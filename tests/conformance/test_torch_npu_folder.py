@@ -149,3 +149,33 @@ def test_counter_times_and_ratios_are_equal_to_the_table(store: Path, command: C
         for name in columns:
             cells = [cell[name] for cell in (ours, theirs)]
             assert cells[0] == cells[1] or Decimal(cells[0]) == Decimal(cells[1]), name
+
+
+def test_links_have_the_sums_of_the_communication_matrix(store: Path) -> None:
+    matrix = json.loads((TORCH_NPU / "communication_matrix.json").read_text(), parse_float=Decimal)
+    (collectives,) = (kinds["collective"] for kinds in matrix.values())
+    (total,) = (links for name, links in collectives.items() if "-total@" in name)
+    expected = {
+        tuple(map(int, pair.split("-"))): (
+            {"LOCAL": "ON_CHIP"}.get(link["Transport Type"], link["Transport Type"]),
+            int(link["Transit Size(MB)"].quantize(Decimal("1e-6")) * 1_000_000),
+            int(link["Transit Time(ms)"].quantize(Decimal("1e-6")) * 1_000_000),
+        )
+        for pair, link in total.items()
+    }
+    assert len(expected) == 8
+    found = query(store, "SELECT rank, peer_rank, link_type, transfer_bytes, transfer_ns FROM links")
+    assert {(rank, peer): tuple(rest) for rank, peer, *rest in found} == {
+        pair: (link, size, pytest.approx(ns, abs=1)) for pair, (link, size, ns) in expected.items()
+    }
+    with (TORCH_NPU / "trace_view.json").open() as file:
+        events = json.load(file, parse_float=Decimal)
+    waits: dict[int, list[int]] = {}
+    for event in events:
+        if event["name"] == "Notify_Wait" and "dst rank" in event.get("args", ()):
+            waits.setdefault(event["args"]["dst rank"], []).append(round(Decimal(event["dur"]) * 1000))
+    sums = query(store, "SELECT peer_rank, wait_count, wait_ns, max_wait_ns FROM links WHERE wait_count > 0")
+    assert {peer: tuple(rest) for peer, *rest in sums} == {
+        peer: (len(one), pytest.approx(sum(one), abs=len(one)), pytest.approx(max(one), abs=1))
+        for peer, one in waits.items()
+    }

@@ -62,7 +62,7 @@ MISTAKES = {
     "st.report('op-statistic', filters='op_type=Conv')": "filters must be a dict or a list of strings",
     "st.report('op-statistic', filters=['op_type'])": "filters needs COLUMN=VALUE",
     "st.report('op-statistic', filters={'op_type': ['A', 'B']})": "a filter has one value, not a list",
-    "st.report('op-statistic', filters={'count': 'x'})": "is not a BIGINT",
+    "st.report('op-statistic', filters={'count': 'x'})": "is not a 64-bit integer",
     "st.report('op-statistic', columns='op_type')": "columns must be a list of strings",
     "st.report('op-statistic', colums=['op_type'])": "no option 'colums'. Did you mean 'columns'",
     "st.report('op-statistic', columns=['op_typ'])": "no column 'op_typ'. Did you mean 'op_type'",

@@ -269,15 +269,15 @@ class _Sides:
 def _differences(one: StepTimes, other: StepTimes) -> Iterator[str]:
     """Why runs with these properties can't be compared; unknown ones are compatible."""
     if one.model_name and other.model_name and one.model_name != other.model_name:
-        yield f"other model ({printable(one.model_name, 60)} against {printable(other.model_name, 60)})"
+        yield f"different models ({printable(one.model_name, 60)} against {printable(other.model_name, 60)})"
     if len(one.devices) != len(other.devices):
-        yield f"other devices ({len(one.devices)} against {len(other.devices)})"
+        yield f"different numbers of devices ({len(one.devices)} against {len(other.devices)})"
     for ours, theirs in zip(one.devices, other.devices, strict=False):
         if any(a and b and a != b for a, b in zip(ours, theirs, strict=True)):
-            yield f"other device ({_device(ours)} against {_device(theirs)})"
+            yield f"different devices ({_device(ours)} against {_device(theirs)})"
             break
     if one.steps != other.steps:
-        yield f"other number of steps ({one.steps} against {other.steps}; select some with {option('--steps')})"
+        yield f"different numbers of steps ({one.steps} against {other.steps}; select some with {option('--steps')})"
 
 
 def _device(device: tuple[str | None, str | None]) -> str:
@@ -299,7 +299,7 @@ def _shape_differences(one: StepTimes, other: StepTimes, pairs: Sequence[Pair]) 
     if example is not None and 2 * changed > known:
         name = printable(_name(example), 60)
         ours, theirs = (printable(shapes.split(";")[0], 40) for shapes in (example.op.shapes or "", theirs))
-        yield f"other input shapes ({name}: {ours} against {theirs})"
+        yield f"different input shapes ({name}: {ours} against {theirs})"
 
 
 def _strangers(one: StepTimes, other: StepTimes, pairs: Sequence[Pair]) -> Iterator[str]:
@@ -314,7 +314,7 @@ def _strangers(one: StepTimes, other: StepTimes, pairs: Sequence[Pair]) -> Itera
     if len(shares) < 2:
         yield "no task ran inside the steps of a run"
     elif min(shares) < _LEAST_COMMON and _is_compiled(one) == _is_compiled(other):
-        yield f"other program (only {100 * min(shares):.0f} % of the op time is in ops of both runs)"
+        yield f"different programs (only {100 * min(shares):.0f} % of the op time is in ops of both runs)"
 
 
 def _is_compiled(times: StepTimes) -> bool:

@@ -11,7 +11,7 @@ from traceconv.cli import options
 from traceconv.cli.completions import complete_run
 
 app = typer.Typer(
-    help="Find the critical path of steps, what they would gain from a change, and the operators of graph replays.",
+    help="Find critical paths, predict gains, attribute graph replays.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=options.HELP_NAMES,
@@ -104,7 +104,7 @@ def graph_replays(
     form: str | None = options.format_option(("table", "json")),
     output: Path | None = options.OUTPUT,
 ) -> None:
-    """Find the operators, modules and shapes of the kernels that graphs ran.
+    """Find the operators, modules and shapes of graph replays.
 
     A launch of a CUDA or HIP graph runs kernels without calls of their operators. The kernels are aligned with
     those of a reference, in which the host called the operators. What matches is in the table graph_replay, and

@@ -61,8 +61,8 @@ Typical workflow:
   traceconv timeline                      look at it in Perfetto's viewer
 
 Examples for each command: traceconv COMMAND --help. Results go to stdout, diagnostics to stderr. Exit codes:
-0 success, 1 failure, 2 usage error, 3 success with data loss (reported on stderr); of compare: 4 limit exceeded, 5 runs
-that can't be compared.
+0 success, 1 failure, 2 usage error, 3 success with data loss (reported on stderr); for compare: 4 limit exceeded,
+5 runs that can't be compared.
 """
 
 #: The commands, in the order of a typical workflow. The first line of a docstring is its line in the help.

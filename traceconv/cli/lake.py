@@ -14,7 +14,7 @@ from traceconv.cli import ingest, options, query, report
 _LAKE = typer.Argument(..., metavar="DIR", help="The lake: a folder, or s3://BUCKET/FOLDER.", show_default=False)
 
 app = typer.Typer(
-    help="Fill and read a lake: many runs as Parquet, in a folder or on S3.",
+    help="Fill and read a lake: runs as Parquet, in a folder or on S3.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=options.HELP_NAMES,
@@ -78,7 +78,7 @@ def ingest_into_lake(
     ),
     master: str = options.MASTER,
 ) -> None:
-    """Add logs and traces to a lake, which is created if it does not exist.
+    """Add logs and traces to a lake, and create it if needed.
 
     Files are read as by traceconv ingest. Each run is added once it is complete: an ingest that was stopped leaves
     complete runs, and the same command adds the others. Files whose content is in the lake are kept.

@@ -8,7 +8,7 @@ from traceconv.cli import options
 
 
 def mcp(paths: list[Path] | None = options.FILES, db: Path | None = options.DB, cache: bool = options.CACHE) -> None:
-    """Let an assistant ask about runs, over the Model Context Protocol.
+    """Let an assistant ask about runs (Model Context Protocol).
 
     The assistant's program starts this command and talks to it over standard input and output. Its tools are reports,
     advise, compare, the critical path, what-if, and SQL. They change nothing, and read the store, FILE, or other files

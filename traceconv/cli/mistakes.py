@@ -46,19 +46,19 @@ def explained(error: Any) -> str:  # its class has no public name
         return f"{path} has no command '{printable(match[1])}'.{hint}"
     if message.startswith("Got unexpected extra argument"):
         extra = printable(message.partition("(")[2].partition("(")[2].rstrip(")"))
-        return f"unexpected argument: {extra}.{_example(context)} {help_line}"
+        return f"unexpected argument: {extra}.{_example(context, help_line)}"
     if message.startswith("Missing"):
-        return f"{message}{_example(context)} {help_line}"
+        return f"{message}{_example(context, help_line)}"
     if message.startswith("Option ") or "does not take a value" in message:
         return f"{message} {help_line}"
     message = re.sub(r"a valid int(eger)?( range)?\b", "an integer", message)
     return re.sub(r"is not in the range x>=(\S+?)\.?$", r"must be at least \1", message)
 
 
-def _example(context: Any) -> str:
-    """The first example of a command's help."""
+def _example(context: Any, help_line: str) -> str:
+    """The first example of a command's help, and where there are more."""
     match = re.search(r"Examples:\s+(.+)", "" if context is None else context.command.help or "")
-    return f" For example: {match[1].strip()}" if match else ""
+    return f" For example: {match[1].strip()} ({help_line.lower()})" if match else f" {help_line}"
 
 
 def _command_hint(wanted: str, known: list[str], path: str) -> str:

@@ -111,7 +111,8 @@ def _write(table: _Table, rows: list[Row], show: str, columns: str | None, chose
         wanted = list(_SHOWN) if show == "ops" and columns is None and chosen in ("table", "markdown") else names
     picked = find_columns(table, wanted)
     places = [names.index(column.name) for column in picked]
-    write_rows(Table(picked, [[tuple(row[place] for place in places) for row in rows]]), chosen, output)
+    optional = () if columns else wanted
+    write_rows(Table(picked, [[tuple(row[place] for place in places) for row in rows]], {}, optional), chosen, output)
 
 
 class _Measured(NamedTuple):

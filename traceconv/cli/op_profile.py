@@ -61,7 +61,7 @@ def op_profile(
     form: str | None = options.TEXT_FORMAT,
     output: Path | None = options.OUTPUT,
 ) -> None:
-    """Run one op, or the ops of a small graph, alone on the reference NPU.
+    """Run one op or a small graph alone on the reference NPU.
 
     Reports duration and scratch memory. OP is an ONNX operator such as Conv or MatMul. Each input is a shape
     (16x3x224x224) with an optional dtype, overriding --dtype (16x8:float16), and with values if it is a constant

@@ -20,7 +20,7 @@ def timeline(
         False, "--critical-path", help="Show the path that traceconv analyze critical-path found as arrows."
     ),
 ) -> None:
-    """Show a run in Perfetto's viewer, in the browser, or several in one timeline.
+    """Show a run, or several, in Perfetto's viewer, in the browser.
 
     The run is exported as by "traceconv export perfetto", even if Perfetto can't open its format. The page
     https://ui.perfetto.dev reads it from this machine, over port 9001, and sends it nowhere. The command ends when

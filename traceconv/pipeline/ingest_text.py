@@ -10,6 +10,7 @@ from traceconv.formats.find_traces import NOT_A_TRACE
 from traceconv.lake.folder import is_lake, shown_path
 
 if TYPE_CHECKING:
+    from traceconv.base.diagnostics import LogEntry
     from traceconv.pipeline.result import IngestedRun, IngestedRuns, Problem
 
 #: Losses listed per run; the store has all.
@@ -116,12 +117,16 @@ def _losses(run: IngestedRun) -> Iterator[str]:
     if run.action != "kept" and not run.record_count:
         yield f"  warning: {printable(run.label)} contains no events"
     losses = [entry for entry in run.log if entry.severity is not Severity.INFO or entry.code in notable]
-    for entry in losses[:_SHOWN_LOSSES]:
+    alike: dict[tuple[object, ...], list[LogEntry]] = {}
+    for entry in losses:
+        alike.setdefault((entry.source_id, entry.severity, entry.message), []).append(entry)
+    for entry, *others in list(alike.values())[:_SHOWN_LOSSES]:
         place = f" at byte {entry.byte_offset}" if entry.byte_offset is not None else ""
-        events = entry.event_count
+        place += f" and {len(others):,} more place{'s' * (len(others) > 1)}" if others else ""
+        events = sum(one.event_count or 0 for one in (entry, *others))
         count = f" ({events:,} record{'s' if events > 1 else ''})" if events else ""
         name = run.source_names.get(entry.source_id or 0, run.label)
         file = f"{printable(name)}: " if entry.source_id else ""
         yield f"  {entry.severity.value}: {file}{printable(entry.message)}{place}{count}"
-    if len(losses) > _SHOWN_LOSSES:
-        yield f"  … and {len(losses) - _SHOWN_LOSSES} more, in the table import_log"
+    if len(alike) > _SHOWN_LOSSES:
+        yield f"  … and {len(alike) - _SHOWN_LOSSES} more, in the table import_log"

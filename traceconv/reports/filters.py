@@ -151,5 +151,8 @@ def _value(column: SqlColumn, text: str) -> Value:
     except (ValueError, InvalidOperation, KeyError):
         pass
     units = ", ".join(one for one in UNITS.get(column.unit, ()) if one != "us")
-    with_unit = f", also with a unit: {units}" if units else ""
-    raise _error(f"{column.name}: '{printable(text)}' is not a {column.type}{with_unit}")
+    with_unit = f", with or without a unit ({units})" if units else ""
+    kind = {"BOOLEAN": "true or false", "BIGINT": "a 64-bit number" if units else "a 64-bit integer"}.get(
+        column.type, "a number"
+    )
+    raise _error(f"{column.name}: '{printable(text)}' is not {kind}{with_unit}")

@@ -327,6 +327,8 @@ def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
         return f"{shown} is empty, not a store; create one with: {_ingest_command()}"
     if head[_MAGIC] != _MAGIC_BYTES:
         return f"{shown} is not a DuckDB file; to import it into a store: {_ingest_command()}"
+    if not read_only and ("Read-only file system" in text or "Permission denied" in text):
+        return f"can't write {shown}: it is read-only; name another store with {option('--db')}"
     return f"can't open {shown}: {reason_of(error)}"
 
 

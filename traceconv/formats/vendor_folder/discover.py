@@ -27,6 +27,7 @@ _PART = re.compile(r"(?:task_time|hccl|step_trace)(?:_\d+)+\.json(?:\.(?:gz|zst|
 _FACTS = re.compile(r"(?:profiler_info(?:_\d+)?\.json|profiler_metadata\.json|info\.json(?:\.\d+)?)", re.IGNORECASE)
 _DATABASE = re.compile(r"(?:ascend_(?:pytorch|mindspore)_profiler(?:_\d+)?|msprof_\d+)\.db", re.IGNORECASE)
 _COMMUNICATION = re.compile(r"communication\.json", re.IGNORECASE)
+_MATRIX = re.compile(r"communication_matrix\.json", re.IGNORECASE)
 _OTHER = re.compile(r".+\.(?:csv|json|json\.(?:gz|zst|xz)|db|xlsx)", re.IGNORECASE)
 _EXPORT_TIME = re.compile(r"_(\d{14})\.")
 _SLICE = re.compile(r"_slice_(\d{1,9})(?=[_.])", re.IGNORECASE)
@@ -156,6 +157,9 @@ def _recording(path: Path, files: Sequence[Path], kind_of: Callable[[str], str |
     read = [file for file in (*timelines, *tables) if file not in older]
     facts = [file for file in files if _FACTS.fullmatch(file.name)]
     communication = [file for file in files if _COMMUNICATION.fullmatch(file.name)] if timelines else []
+    if timelines:
+        why = "sums of the timeline, which traceconv report links computes"
+        left += [(file, why) for file in files if _MATRIX.fullmatch(file.name)]
     known = {*timelines, *tables, *facts, *communication, *(file for file, _ in left)}
     left += [(file, _UNKNOWN) for file in files if file not in known and _OTHER.fullmatch(file.name)]
     chosen = set(read)
