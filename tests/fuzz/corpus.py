@@ -148,6 +148,20 @@ def ncu_csv() -> list[Sample]:
     return [("n.csv", module.raw(launches)), ("n.csv", module.details(launches, style="de"))]
 
 
+def rocprof_csv() -> list[Sample]:
+    """Tables of rocprofv3: kernels, counters, copies, calls."""
+    times = b'"Correlation_Id","Start_Timestamp","End_Timestamp"\n'
+    kernels = b'"Kind","Agent_Id","Queue_Id","Dispatch_Id","Kernel_Name",' + times
+    kernels += b'"KERNEL_DISPATCH","Agent 4",1,7,"void n::add<int, 4>(int,\n int*)",14,100,180\n' * 2
+    counters = b'"Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value",' + times
+    counters += b'7,"GPU 1","k.kd","SQ",3.5,14,100,180\n7,"GPU 1","k.kd","SQ",4,14,100,180\n8,"GPU 1","k","B",1,0,190,191\n'
+    copies = b'"Kind","Direction","Source_Agent_Id","Destination_Agent_Id",' + times
+    copies += b'"MEMORY_COPY","HOST_TO_DEVICE",0,1,5,14955949675563,14955950239443\n'
+    calls = b'"Domain","Function","Process_Id","Thread_Id",' + times
+    calls += b'"HIP_RUNTIME_API","hipMemcpy",238,239,5,1191915691439107,1191916547828448\n'
+    return [("t.csv", one) for one in (kernels, counters, copies, calls)]
+
+
 def vendor_csv() -> list[Sample]:
     """Every table of the vendors' folders that we know."""
     module = _module("vendor_folders")
@@ -272,6 +286,7 @@ READERS: dict[str, Callable[[], list[Sample]]] = {
     "megengine_static": megengine,
     "furiosa_csv": furiosa_csv,
     "ncu_csv": ncu_csv,
+    "rocprof_csv": rocprof_csv,
     "nsys": nsys,
     "ascend_db": ascend_db,
     "perfetto_proto": perfetto,

@@ -144,7 +144,7 @@ class Events(Target):
         self.samples = corpus.own_export(reader) if own else corpus.READERS[reader]()
         text = reader not in (*_SQLITE, "perfetto_proto", "torch_memory", "xplane")
         self.structured = (mutate.json_values, mutate.number) if text else (mutate.overwrite,)
-        if reader in ("furiosa_csv", "ncu_csv"):
+        if reader in ("furiosa_csv", "ncu_csv", "rocprof_csv"):
             self.structured = (mutate.lines, mutate.number)
 
     def input(self, rng: random.Random) -> Input:
@@ -283,6 +283,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "ncu_csv": lambda work: Events(work, "ncu_csv", 6, rows=False),
     "ncu_csv_rows": lambda work: Events(work, "ncu_csv", 0.5, rows=True),
     "rocpd": lambda work: Events(work, "rocpd", 0.5, rows=False),
+    "rocprof_csv": lambda work: Events(work, "rocprof_csv", 6, rows=False),
+    "rocprof_csv_rows": lambda work: Events(work, "rocprof_csv", 0.5, rows=True),
     "rpd": lambda work: Events(work, "rpd", 0.5, rows=False),
     "torch_memory": lambda work: Events(work, "torch_memory", 4, rows=False),
     "torch_memory_rows": lambda work: Events(work, "torch_memory", 0.5, rows=True),

@@ -352,6 +352,15 @@ class TraceBatch(NamedTuple):
         raise IndexError(index)
 
 
+class MoreSource(NamedTuple):
+    """A file that was read together with another one. `name`: in its folder."""
+
+    name: str
+    size_bytes: int
+    digest: str
+    container: str
+
+
 class TraceSource(Protocol):
     """Reader of one file of events. Its other attributes are known after `batches` has ended.
 
@@ -367,6 +376,10 @@ class TraceSource(Protocol):
     @property
     def found_events(self) -> bool:
         """Whether the file has a place for events, even if it is empty."""
+
+    @property
+    def more_sources(self) -> Sequence[MoreSource]:
+        """Files that were read together with this one."""
 
     @property
     def keeps_all(self) -> bool:

@@ -52,6 +52,7 @@ class PluginSource:
     """A `TraceSource` of a plug-in's reader. Raises InputError for anything that the reader raises."""
 
     keeps_all = False
+    more_sources = ()
 
     def __init__(self, plugin: Format, request: ReadRequest) -> None:
         self._plugin = plugin

@@ -27,6 +27,7 @@ from traceconv.formats.nsys.format import can_export
 from traceconv.formats.perfetto_proto.format import FORMAT as PERFETTO_PROTO
 from traceconv.formats.plugins import PluginSource, as_input_error, confidence_of, plugin_formats
 from traceconv.formats.rocpd.format import FORMAT as ROCPD
+from traceconv.formats.rocprof_csv.format import FORMAT as ROCPROF_CSV
 from traceconv.formats.rocprofv3.format import FORMAT as ROCPROFV3
 from traceconv.formats.rpd.format import FORMAT as RPD
 from traceconv.formats.speedscope.format import FORMAT as SPEEDSCOPE
@@ -53,6 +54,7 @@ FORMATS = (
     NSYS,
     PERFETTO_PROTO,
     ROCPD,
+    ROCPROF_CSV,
     ROCPROFV3,
     RPD,
     SPEEDSCOPE,
@@ -70,6 +72,12 @@ def format_names() -> list[str]:
 def format_of(name: str) -> Format | None:
     """The format with this name; None for an unknown one, such as that of a run from another version."""
     return _BUILT_IN.get(name) or next((one for one in plugin_formats() if one.name == name), None)
+
+
+def parts_of(path: Path) -> tuple[Path, ...]:
+    """Return the files that are read together with one, by their names; the first stands for all."""
+    found = (one.parts(path) for one in FORMATS)
+    return next((files for files in found if files != (path,)), (path,))
 
 
 def in_captures(name: str | None) -> bool:

@@ -62,12 +62,8 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "austin2speedscope",
     ),
     (
-        re.compile(
-            rb'"?(?:Kind"?,"?(?:Agent_Id|Direction|Operation)|Domain"?,"?Function|Correlation_Id"?,"?Dispatch_Id|'
-            rb'Node_Id"?,"?Logical_Node_Id|Name"?,"?Calls"?,"?TotalDurationNs)\b'
-        ),
-        "is a table of rocprofv3 in CSV, which is not supported; record with rocprofv3 --output-format rocpd, json or "
-        "pftrace",
+        re.compile(rb'"?(?:Node_Id"?,"?Logical_Node_Id|Name"?,"?Calls"?,"?TotalDurationNs)\b'),
+        "is a table of rocprofv3 without times; ingest those of --kernel-trace, --hip-trace and others",
     ),
     (re.compile(rb"# ninja log v\d"), "is a log of ninja, which is not supported; convert it with ninjatracing"),
     (

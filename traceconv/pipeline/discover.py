@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.find_traces import NOT_A_TRACE, find_traces
-from traceconv.formats.registry import check_reader, choose_reader, in_captures
+from traceconv.formats.registry import check_reader, choose_reader, in_captures, parts_of
 from traceconv.lake.folder import is_lake
 from traceconv.pipeline.result import Problem
 
@@ -108,6 +108,7 @@ class _Search:
         if path != STDIN and os.path.isdir(path) and not in_captures(self._reader):
             self._add_folder(path)
             return
+        path = path if path == STDIN else parts_of(path)[0]
         try:
             reader = choose_reader(path, self._reader, has_items=self._has_items)
             if in_captures(reader):
@@ -160,8 +161,13 @@ class _Search:
             for trace in listed.traces
             if unknown and trace.sure and os.path.realpath(trace.path) in unknown
         ]
+        leads = [parts_of(trace.path) for trace in traces]
+        read = {path for one in leads for path in one}
+        others = [one for one in others if one.path not in read]
         found.traces += [
-            TraceFile(trace.path, trace.reader, top, trace.sure) for trace in traces if self._is_new(trace.path)
+            TraceFile(lead[0], trace.reader, top, trace.sure)
+            for trace, lead in zip(traces, leads, strict=True)
+            if self._is_new(lead[0])
         ]
         found.unusable += unusable
         if captures or folders or traces or unusable:

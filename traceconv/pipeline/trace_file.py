@@ -26,7 +26,7 @@ from traceconv.formats.common.files import STDIN, file_size
 from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
 from traceconv.formats.common.limits import Limits
 from traceconv.formats.format import ReadRequest
-from traceconv.formats.registry import format_of, open_source
+from traceconv.formats.registry import format_of, open_source, parts_of
 from traceconv.normalize.trace.classify import PLAIN, RuleSet
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.own_columns import NotAsWritten
@@ -70,10 +70,13 @@ class TraceRecording(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return file_size(self.path)
+        return sum(map(file_size, parts_of(self.path)))
 
     def digest(self) -> str | None:
-        return None if self.path == STDIN else _fingerprint(self.path)
+        if self.path == STDIN:
+            return None
+        digests = [_fingerprint(path) for path in parts_of(self.path)]
+        return digests[0] if len(digests) == 1 else blake2b("".join(digests).encode(), digest_size=16).hexdigest()
 
     def read(self, target: RunTarget) -> RunContent:
         """Store its events. Raises InputError if it contains no usable events."""
@@ -101,10 +104,14 @@ class TraceRecording(NamedTuple):
         }
         container = "" if reader.container == "plain" else f" {reader.container}"
         source = Source(SOURCE_ID, target.label, f"{self.format}{container}", reader.size_bytes, reader.digest)
+        more = [
+            Source(number, one.name, f"{self.format}{container}", one.size_bytes, one.digest)
+            for number, one in enumerate(reader.more_sources, SOURCE_ID + 1)
+        ]
         return RunContent(
             columns,
             _identity(target, read),
-            [source],
+            [source, *more],
             [(SOURCE_ID, *block) for block in reader.blocks],
             reader.size_bytes,
             complete and run_columns.get("complete", True) is not False,

@@ -24,6 +24,7 @@ from traceconv._version import __version__
 from traceconv.base.cache_folder import cache_folder
 from traceconv.base.errors import InputError, StoreError, UsageError, option, printable
 from traceconv.base.temporary_folder import temporary_folder
+from traceconv.formats.registry import parts_of
 from traceconv.lake.folder import is_lake
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.database import default_store_path, is_duckdb, named_store
@@ -118,7 +119,7 @@ def _key(paths: Sequence[Path]) -> str | None:
             return None
         absolute = path.absolute()
         found.append(str(absolute))
-        files = [absolute]
+        files = list(parts_of(absolute))
         if absolute.is_dir():
             files = [Path(top, name) for top, _, names in sorted(os.walk(absolute)) for name in sorted(names)]
         if len(found) + len(files) > _MOST_FILES:

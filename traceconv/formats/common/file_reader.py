@@ -10,7 +10,7 @@ import msgspec
 
 from traceconv.base.diagnostics import ImportLog
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import EventColumns, Label, NamedTrack, Segment, TraceBatch, TrackName
+from traceconv.events.trace import EventColumns, Label, MoreSource, NamedTrack, Segment, TraceBatch, TrackName
 from traceconv.formats.common.files import TextSource
 from traceconv.formats.format import ReadRequest
 
@@ -36,6 +36,7 @@ class FileReader:
         self._ordinal = 0
         self.blocks: list[tuple[int, int, int | None, int | None]] = []
         self.found_events = False
+        self.more_sources: list[MoreSource] = []
         self.keys: dict[str, bytes] = {}
         #: Names of tracks, for the next batch.
         self._track_names: list[TrackName] = []

@@ -1,0 +1,168 @@
+"""Tables of rocprofv3 (CSV): the same rows as from its JSON, damage, and which files are one recording."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from commands import Command
+from ingest_checks import taken_from
+from rocprofv3_builder import results
+from shared_data import ROCPROFV3
+
+from traceconv.formats.registry import choose_reader
+from traceconv.pipeline.ingest import ingest
+
+ROWS = {
+    "task": "name, kind, device_id, stream_id, start_ns, dur_ns, submit_ns, correlation_id, wait_ns, step_id",
+    "api": "name, level, start_ns, dur_ns, correlation_id, step_id",
+    "range": "name, start_ns, dur_ns",
+    "op": "name, regexp_replace(op_type, '[.]kd$', '')",  # which the tables don't have
+    "device": "device_id, kind",
+}
+
+
+def tables(document: dict[str, Any]) -> dict[str, list[dict[str, object]]]:
+    """What rocprofv3 writes as CSV of what it writes as JSON: end of the file's name → records."""
+    [tool] = document["rocprofiler-sdk-tool"]
+    pid = tool["metadata"]["pid"]
+    agents = {one["id"]["handle"]: (number, one) for number, one in enumerate(tool["agents"])}
+    kernels = {one["kernel_id"]: one["formatted_kernel_name"] for one in tool["kernel_symbols"]}
+    counters = {one["id"]["handle"]: one["name"] for one in tool["counters"]}
+    messages = {one["key"]: one["value"] for one in tool["strings"].get("marker_api", [])}
+    kinds = tool["strings"]["buffer_records"]
+
+    def times(record: dict[str, Any]) -> dict[str, object]:
+        number = record["correlation_id"]["internal"]
+        return {
+            "Correlation_Id": number,
+            "Start_Timestamp": record["start_timestamp"],
+            "End_Timestamp": record["end_timestamp"],
+        }
+
+    def agent(handle: dict[str, int]) -> str:
+        return f"Agent {agents[handle['handle']][0]}"
+
+    def dispatch(info: dict[str, Any]) -> dict[str, object]:
+        return {
+            "Agent_Id": agent(info["agent_id"]), "Queue_Id": info["queue_id"]["handle"],
+            "Dispatch_Id": info["dispatch_id"],
+            "Kernel_Name": kernels.get(info["kernel_id"], f"kernel {info['kernel_id']}"),
+        }  # fmt: skip
+
+    found: dict[str, list[dict[str, object]]] = {
+        "agent_info": [
+            {"Node_Id": number, "Logical_Node_Id": number, "Agent_Type": "GPU" if one["type"] == 2 else "CPU",
+             "Product_Name": one.get("product_name", one["name"])}
+            for number, one in agents.values()
+        ]
+    }  # fmt: skip
+    for what, records in tool["buffer_records"].items():
+        for record in records:
+            kind = (
+                kinds[record["kind"]]
+                if record.get("kind", len(kinds)) < len(kinds)
+                else {"kind": what.upper(), "operations": []}
+            )
+            if what == "kernel_dispatch":
+                row = {"Kind": "KERNEL_DISPATCH", **dispatch(record["dispatch_info"]), **times(record)}
+                found.setdefault("kernel_trace", []).append(row)
+            elif what == "memory_copy":
+                ends = {
+                    "Source_Agent_Id": agent(record["src_agent_id"]),
+                    "Destination_Agent_Id": agent(record["dst_agent_id"]),
+                }
+                row = {
+                    "Kind": "MEMORY_COPY",
+                    "Direction": kind["operations"][record["operation"]],
+                    **ends,
+                    **times(record),
+                }
+                found.setdefault("memory_copy_trace", []).append(row)
+            elif what.endswith("_api"):
+                name = kind["operations"][record["operation"]]
+                name = messages.get(record["correlation_id"]["internal"], name) if what == "marker_api" else name
+                thread = {"Process_Id": pid, "Thread_Id": record["thread_id"]}
+                row = {"Domain": kind["kind"], "Function": name, **thread, **times(record)}
+                found.setdefault(f"{what}_trace", []).append(row)
+    for one in tool["callback_records"].get("counter_collection", []):
+        data = one["dispatch_data"]
+        for value in one["records"]:
+            counter = {
+                "Counter_Name": counters[value["counter_id"]["handle"]],
+                "Counter_Value": f"{value['value']:.6f}",
+            }
+            row = {**dispatch(data["dispatch_info"]), "Process_Id": pid, **counter, **times(data)}
+            found.setdefault("counter_collection", []).append(row)
+    return found
+
+
+def written(document: dict[str, Any], folder: Path) -> list[Path]:
+    folder.mkdir()
+    paths = []
+    for end, records in tables(document).items():
+        paths.append(folder / f"10_{end}.csv")
+        with paths[-1].open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(records[0]), quoting=csv.QUOTE_NONNUMERIC)
+            writer.writeheader()
+            writer.writerows(records)
+    return paths
+
+
+def rows(store: Path | duckdb.DuckDBPyConnection, table: str, columns: str) -> list[tuple[Any, ...]]:
+    connection = duckdb.connect(str(store), read_only=True) if isinstance(store, Path) else store
+    return sorted(connection.execute(f'SELECT {columns} FROM "{table}"').fetchall(), key=str)
+
+
+@pytest.mark.parametrize("is_real", [False, pytest.param(True, marks=pytest.mark.skipif(
+    not ROCPROFV3.exists(), reason="no shared/conformance here; set TRACECONV_SHARED"))])  # fmt: skip
+def test_the_rows_are_those_of_the_json(is_real: bool, tmp_path: Path, command: Command) -> None:
+    document = json.loads(gzip.decompress(ROCPROFV3.read_bytes())) if is_real else results()
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    _, of_json = taken_from(tmp_path / "results.json", tmp_path)
+    paths = written(document, tmp_path / "csv")
+    [run] = ingest([tmp_path / "csv"], tmp_path / "csv.duckdb")
+    assert not run.lossy and run.label == "10_kernel_trace.csv"
+    for table, columns in ROWS.items():
+        assert rows(tmp_path / "csv.duckdb", table, columns) == rows(of_json, table, columns), table
+    sources = rows(tmp_path / "csv.duckdb", "source", "path, size_bytes")
+    assert sources == sorted((path.name, path.stat().st_size) for path in paths)
+    if not is_real:
+        counters = "SELECT args->>'$.counters' FROM task WHERE args->>'$.counters' IS NOT NULL"
+        with duckdb.connect(str(tmp_path / "csv.duckdb")) as store:
+            assert store.execute(counters).fetchall() == [('{"SQ_WAVES":42,"Busy":0.5}',)]
+        # Whichever of the tables is named, it is the same recording.
+        assert ingest(paths, tmp_path / "csv.duckdb")[0].action == "kept"
+        assert ingest(paths[1:2], tmp_path / "one.duckdb")[0].run_id == 1
+        assert rows(tmp_path / "one.duckdb", "task", "id, args") == rows(tmp_path / "csv.duckdb", "task", "id, args")
+        for (number,) in rows(tmp_path / "one.duckdb", "api", "id"):
+            assert "hip_api_trace.csv" in command("why", "api", number, "--db", tmp_path / "one.duckdb").out
+
+
+def test_damaged_and_older_tables(tmp_path: Path, command: Command) -> None:
+    header = (
+        '"Kind","Agent_Id","Queue_Id","Kernel_Id","Kernel_Name","Correlation_Id","Start_Timestamp","End_Timestamp"\n'
+    )
+    kernels = '"KERNEL_DISPATCH",4,1,2,"void ns::add<int, 4>(int,\n int*)",14,100,180\n'
+    kernels += '"KERNEL_DISPATCH",4,1,2,"half",14,20\n"KERNEL_DISPATCH",5,139690710949888,2,"sub.kd",0,x,300\n'
+    (tmp_path / "a_kernel_trace.csv").write_text(header + kernels + '"KERNEL_DISPATCH",4,1,2,"cut')
+    counters = (
+        '"Correlation_Id","Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value"\n0,1,1,"k","SQ",3\n'
+    )
+    (tmp_path / "a_counter_collection.csv").write_text(counters)
+    (tmp_path / "b_stats.csv").write_text('"Name","Calls","TotalDurationNs"\n"k",1,2\n')
+    assert choose_reader(tmp_path / "a_kernel_trace.csv") == "rocprof_csv"
+    [run] = ingest([tmp_path], tmp_path / "s.duckdb")
+    counts: dict[str, int] = {}
+    for entry in run.log:
+        counts[entry.code.text] = counts.get(entry.code.text, 0) + (entry.event_count or 0)
+    assert counts == {"damaged_event": 2, "no_time": 1, "unknown_record": 1, "loose_flow": 1}
+    found = rows(tmp_path / "s.duckdb", "task", "name, device_id, stream_id, start_ns, dur_ns, kind")
+    assert found == [("void ns::add<int, 4>(int,\n int*)", 4, 1, 100, 80, "compute")]
+    assert rows(tmp_path / "s.duckdb", "op", "op_type") == [("add",)]
+    assert "without times" in command("ingest", tmp_path / "b_stats.csv", "--db", tmp_path / "t.duckdb", code=1).err
