@@ -154,7 +154,9 @@ def rocprof_csv() -> list[Sample]:
     kernels = b'"Kind","Agent_Id","Queue_Id","Dispatch_Id","Kernel_Name",' + times
     kernels += b'"KERNEL_DISPATCH","Agent 4",1,7,"void n::add<int, 4>(int,\n int*)",14,100,180\n' * 2
     counters = b'"Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value",' + times
-    counters += b'7,"GPU 1","k.kd","SQ",3.5,14,100,180\n7,"GPU 1","k.kd","SQ",4,14,100,180\n8,"GPU 1","k","B",1,0,190,191\n'
+    counters += (
+        b'7,"GPU 1","k.kd","SQ",3.5,14,100,180\n7,"GPU 1","k.kd","SQ",4,14,100,180\n8,"GPU 1","k","B",1,0,190,191\n'
+    )
     copies = b'"Kind","Direction","Source_Agent_Id","Destination_Agent_Id",' + times
     copies += b'"MEMORY_COPY","HOST_TO_DEVICE",0,1,5,14955949675563,14955950239443\n'
     calls = b'"Domain","Function","Process_Id","Thread_Id",' + times

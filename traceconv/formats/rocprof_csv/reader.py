@@ -150,10 +150,8 @@ class RocprofCsvReader(FileReader):
         """Return what turns the records of a table with this header into batches."""
         self._header = header
         names = set(header)
-        if "Counter_Name" in names:
-            return self._counters
         if "Kernel_Name" in names:
-            return self._kernels
+            return self._counters if "Counter_Name" in names else self._kernels
         if "Direction" in names:
             return self._copies
         return self._calls if "Function" in names else self._others
