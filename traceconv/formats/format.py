@@ -50,7 +50,7 @@ class Format(NamedTuple):
     in_captures  its files belong to captures, folders that are read as one recording
     read_ahead   a thread should read ahead: the reader works mostly outside of the interpreter's lock
     why_skipped  why a file of this format that was found in a folder is not ingested; None: it is
-    parts        the files of a recording, to one of which a path leads; the first stands for all
+    parts        the files of a recording, to one of which a path leads; the first is the one that is opened
     """
 
     name: str

@@ -75,7 +75,7 @@ def format_of(name: str) -> Format | None:
 
 
 def parts_of(path: Path) -> tuple[Path, ...]:
-    """Return the files that are read together with one, by their names; the first stands for all."""
+    """Return the files that are read together with one, by their names, first the one that is opened."""
     found = (one.parts(path) for one in FORMATS)
     return next((files for files in found if files != (path,)), (path,))
 
