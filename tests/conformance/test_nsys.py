@@ -301,13 +301,13 @@ def test_metadata_of_the_report_is_kept(report: Path, tmp_path: Path) -> None:
     assert about["session_start"]["utcEpochNs"] == 1720000000123456789
 
 
-#: Its reports are SQLite files after 8 bytes. Others hang, or fail, or write nothing.
+#: Its reports are SQLite files after 8 bytes. Others hang, or fail, or export nothing.
 _NSYS = r"""#!/bin/sh
 echo "$*" >> "$LOG"
 case "$6" in
 *hang*) echo $$ >> "$PIDS"; sleep 60 & echo $! >> "$PIDS"; wait ;;
 *fail*) printf 'progress\nunknown\033[1m version\n\n' >&2; exit 3 ;;
-*full*) exit 0 ;;
+*full*) : > "$5"; exit 0 ;;
 esac
 tail -c +9 "$6" > "$5"
 """

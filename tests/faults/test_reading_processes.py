@@ -209,6 +209,7 @@ def test_how_many_processes_are_used_by_default(tmp_path: Path, monkeypatch: pyt
     assert job_count_for(recordings(3, 1 << 30)) == 3
     assert job_count_for(recordings(64, 1 << 30)) == 8
     assert job_count_for(recordings(2, 8 << 20, "t.json.gz")) == 2
+    assert job_count_for(recordings(2, 8 << 20, "t.nsys-rep")) == 2
     assert job_count_for(recordings(1200, 15_000)) == 8
     with pytest.raises(UsageError, match="jobs must be at least 1, not 0"):
         ingest([tmp_path / "t.json"], tmp_path / "s.duckdb", jobs=0)

@@ -13,6 +13,7 @@ from traceconv.base.diagnostics import Severity
 from traceconv.base.errors import DataLossError, InputError, UsageError, option, printable
 from traceconv.formats.common.files import COMPRESSED
 from traceconv.formats.common.identity import Naming, RunNames, names_of, rank_pattern
+from traceconv.formats.nsys.format import REPORT_SUFFIXES
 from traceconv.pipeline.discover import Sources, find_sources
 from traceconv.pipeline.result import IngestedRun, IngestedRuns, NothingUsable, Observer, Problem
 from traceconv.pipeline.run_copy import note_same_content
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 #: Starting a process takes as long as reading this much text; a file takes as long as this much more.
 _JOB_BYTES, _FILE_BYTES = 32 << 20, 1 << 19
-_TIMES_COMPRESSED = 8
+#: The suffixes of files that are expanded first, and how much text they have for each byte.
+_EXPANDED, _TIMES_EXPANDED = {*COMPRESSED, *REPORT_SUFFIXES}, 8
 #: More processes would only wait for the store.
 _MOST_JOBS = 8
 
@@ -202,7 +204,7 @@ def _import_lakes(
 def job_count_for(recordings: Sequence[Recording]) -> int:
     """Return how many processes read, by default: one per core, if that many have enough to do."""
     sizes = [
-        recording.size_bytes * (_TIMES_COMPRESSED if recording.path.suffix in COMPRESSED else 1) + _FILE_BYTES
+        recording.size_bytes * (_TIMES_EXPANDED if recording.path.suffix in _EXPANDED else 1) + _FILE_BYTES
         for recording in recordings
     ]
     worth = sum(sizes) // _JOB_BYTES

@@ -101,7 +101,7 @@ def _run(path: Path, export: Path) -> None:
         while line := process.stderr.readline(_LINE_BYTES):
             last = line.strip() or last
         code = process.wait()
-    if code or not export.is_file():
+    if code or not (export.is_file() and _is_sqlite(export)):
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         reason = printable(last.decode("utf-8", "replace"), 300) or "it gave no reason"
         hint = f"{PROGRAM_VARIABLE} selects another version, TMPDIR the folder for its output"
