@@ -4,7 +4,7 @@
 -- when_empty = "The runs have no collectives (tasks of kind collective, or ranges of Gloo)."
 -- order = ["run_id", "total_ns DESC", "device_id", "comm_group", "group_ranks", "collective", "dtype", "message_bytes"]
 -- measure = "total_ns"
--- shown = ["rank", "device_id", "comm_group", "collective", "message_bytes", "count", "total_ns", "bus_bytes_per_s", "wait_ns", "transfer_ns", "transfer_bus_bytes_per_s", "last_count", "late_ns", "conclusion"]
+-- shown = ["rank", "device_id", "comm_group", "collective", "message_bytes", "count", "total_ns", "wait_ns", "transfer_ns", "conclusion", "bus_bytes_per_s", "transfer_bus_bytes_per_s", "last_count", "late_ns"]
 -- selects = { run = "Only this run (compared with the others of its group); NULL: all runs.", device = true, steps = true, time = "collectives that start" }
 -- [columns]
 -- rank = { type = "BIGINT", unit = "index", doc = "Rank of the run (run.rank); NULL if unknown." }

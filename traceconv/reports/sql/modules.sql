@@ -4,7 +4,7 @@
 -- when_empty = "Modules come from PyTorch traces that were recorded with_stack=True, and from the ops of NPU models."
 -- order = ["run_id", "position"]
 -- measure = "device_total_ns"
--- shown = ["label", "call_count", "host_forward_ns", "host_backward_ns", "task_count", "forward_ns", "backward_ns", "device_total_ns", "device_self_ns", "device_percent"]
+-- shown = ["label", "device_total_ns", "device_percent", "forward_ns", "backward_ns", "device_self_ns", "host_forward_ns", "host_backward_ns", "call_count", "task_count"]
 -- selects = { run = true, device = "Only tasks of this device; NULL: all devices.", steps = "Only calls and tasks of this step (step.step_id); NULL: all." }
 -- [columns]
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the tree, from 1: each row before those inside it." }

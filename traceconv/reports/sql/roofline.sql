@@ -1,4 +1,4 @@
--- title = "Roofline"
+-- title = "What limits operators (roofline)"
 -- doc = "What limits each operator, computation or memory, and how close does it come to the device's peak? One row per operator with its shapes and types: framework operators that launched tasks, such as aten::mm, ops of a model, as on NPUs, and kernels that Nsight Compute measured. Operators without a known work have their time; tasks without an operator are in a row without a name, so that total_ns adds up to the durations of all tasks but waits and events."
 -- needs = ["task"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and ops."
