@@ -99,7 +99,7 @@ def text_lines(advice: Advice | AdviceOfRuns) -> Iterator[str]:
         for text in details:
             yield from textwrap.wrap(text, _WIDTH, initial_indent="   ", subsequent_indent="   ")
     yield ""
-    yield f"Queries that show them: {option('--format markdown, or json', 'evidence of each of `findings`')}"
+    yield f"For the queries that show them: {option('--format markdown or json', 'evidence of each of `findings`')}"
 
 
 def markdown_lines(advice: Advice | AdviceOfRuns) -> Iterator[str]:

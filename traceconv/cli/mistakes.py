@@ -51,7 +51,7 @@ def explained(error: Any) -> str:  # its class has no public name
         return f"{message}{_example(context, help_line)}"
     if message.startswith("Option ") or "does not take a value" in message:
         return f"{message} {help_line}"
-    message = re.sub(r"a valid int(eger)?( range)?\b", "an integer", message)
+    message = re.sub(r"a valid int(eger)?( range)?\b", "an integer", message).replace("a valid float", "a number")
     return re.sub(r"is not in the range x>=(\S+?)\.?$", r"must be at least \1", message)
 
 

@@ -37,9 +37,7 @@ def write_table(table: Table, output: Path | None, *, row_limit: int | None) -> 
         if drawn.left_out:
             print_message(f"not shown: {', '.join(drawn.left_out)}; select columns with --columns")
         if not drawn.complete:
-            print_message(
-                f"showing the first {drawn.rows} rows; for more, use --top N, --filter, or --format csv -o FILE"
-            )
+            print_message(f"showing the first {drawn.rows} rows; for all, use a pipe, or --format csv -o FILE")
         return
     with _reader_may_leave(output), open_output(output) as file:
         show(table, file, row_limit=row_limit)

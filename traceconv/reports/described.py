@@ -87,7 +87,8 @@ class Catalogue(TextDisplay, list[Described]):
                 yield f"{heading}:"
                 for one in entries:
                     rows = "" if one.row_count is None else f"{one.row_count:>13,} rows  "
-                    doc = one.title or textwrap.shorten(one.doc.partition(". ")[0], 78, placeholder=" …") or f"{len(one.columns)} columns"
+                    doc = one.title or textwrap.shorten(one.doc.partition(". ")[0], 78, placeholder=" …")
+                    doc = doc or f"{len(one.columns)} columns"
                     yield f"  {printable(one.name, 60):<{width}}  {rows}{doc}"
                 yield ""
         yield "For the columns: traceconv schema NAME"
