@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from traceconv.pipeline.run_sql import RunSql
+from traceconv.pipeline.task_waits import set_op_summary_waits
 from traceconv.store.collective_table import element_widths
 from traceconv.store.sections import section
 
@@ -23,10 +24,11 @@ def add_unfinished_steps(target: RunSql) -> int:
 def settle_reduces(target: RunSql) -> None:
     """Turn ranges of kind `reduce` into tasks of their step's device, unless it has collectives: the same work.
 
-    The waits of tasks must then be recomputed.
+    Then set the waits of all tasks.
     """
     for name in ("reduces", "recorded_twice", "add_tasks", "remove_ranges"):
         target.run_sql(section(__name__, name))
+    set_op_summary_waits(target)
 
 
 #: Keys in args: elements, their type. Ascend (HCCL), and PyTorch (NCCL).

@@ -40,7 +40,7 @@ from traceconv.pipeline.task_launches import (
     drop_unclear_launch_flows,
     find_launches_by_arg,
 )
-from traceconv.pipeline.task_waits import set_op_summary_waits, settle_op_summary_waits
+from traceconv.pipeline.task_waits import settle_op_summary_waits
 from traceconv.pipeline.trace_memory import insert_blocks
 
 #: Turns events into rows: takes all batches, whose times any thread may parse before, then yields the tables.
@@ -273,7 +273,6 @@ class _AnyTrace:
             drop_unclear_launch_flows(target)
         if self._has_reduces:
             settle_reduces(target)
-            set_op_summary_waits(target)
         else:
             settle_op_summary_waits(target, second.op_summary_waits)
         if self._has_reduces or self._has_collectives:

@@ -23,6 +23,7 @@ LAUNCH, TORCH_LAUNCH, QUEUED, FORWARD = "HostToDevice", "async_npu", "async_task
 #: Makes the keys of flows of frameworks' ops different from those of calls with the same connection.
 _OF_TORCH = 1 << 60
 START, END = 0, 2
+TIMES = ("startNs", "endNs")
 
 
 class Point(NamedTuple):
@@ -46,9 +47,10 @@ class Tables(SqliteReader):
         """What describes the rows."""
         return Names(self._db, self._log, self._accounts)
 
-    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[int, Int64, list[Values]]]:
-        for count, (rowids, *found) in self._db.columns_of(table, (ROWID, *columns), self._report):
-            yield count, integer_array(rowids), found
+    def _rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Int64, dict[str, Values]]]:
+        """Yield the rowids of some rows, and their columns; missing ones are NULL."""
+        for _, (rowids, *found) in self._db.columns_of(table, (ROWID, *columns), self._report):
+            yield integer_array(rowids), dict(zip(columns, found, strict=True))
 
     def _threads(self, threads: Values, pid: str, process: str) -> tuple[Coded, Coded]:
         ids = coded(threads)

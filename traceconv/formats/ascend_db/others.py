@@ -14,7 +14,7 @@ from traceconv.base.errors import printable
 from traceconv.base.int64 import Int64, Mask
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, TrackName, coded, combined
-from traceconv.formats.ascend_db.batches import Tables, device_label
+from traceconv.formats.ascend_db.batches import TIMES, Tables, device_label
 from traceconv.formats.ascend_db.tables import (
     COLLECTIONS,
     COUNTERS,
@@ -68,14 +68,11 @@ class OtherTables(Tables):
 
     def _overlaps(self) -> Iterator[TraceBatch]:
         """The analysis of what overlaps, which timelines have too."""
-        for count, rowids, (starts, ends, devices, kinds) in self._rows(
-            OVERLAPS, ("startNs", "endNs", "deviceId", "type")
-        ):
-            keys = combined([coded(devices), coded(kinds)])
+        for rowids, row in self._rows(OVERLAPS, (*TIMES, "deviceId", "type")):
+            keys = combined([coded(row["deviceId"]), coded(row["type"])])
             track = as_columns(keys, [self._overlap_track(*key) for key in keys.distinct])
             names = renamed(keys, lambda key: _overlap_name(key[1]))
-            times = {"startNs": starts, "endNs": ends}
-            yield self._finished((OVERLAPS, rowids), same(None, count), names, track, times, {})
+            yield self._finished((OVERLAPS, rowids), None, names, track, row, {})
 
     def _overlap_track(self, device: object, kind: object) -> tuple[Label, Label | NamedTrack]:
         name = _overlap_name(kind)
@@ -83,44 +80,40 @@ class OtherTables(Tables):
 
     def _marks(self) -> Iterator[TraceBatch]:
         """Ranges and points of the program (mstx); ranges from start to end need not nest."""
-        wanted = ("startNs", "endNs", "globalTid", "eventType", "message", "domainId", "category")
-        for count, rowids, found in self._rows(MARKS, wanted):
-            columns = dict(zip(wanted, found, strict=True))
-            names = renamed(self._texts(columns["message"]), lambda name: name or MARKS)
-            kinds = coded(columns["eventType"])
+        wanted = (*TIMES, "globalTid", "eventType", "message", "domainId", "category")
+        for rowids, row in self._rows(MARKS, wanted):
+            names = renamed(self._texts(row["message"]), lambda name: name or MARKS)
+            kinds = coded(row["eventType"])
             phases = renamed(kinds, lambda kind: "i" if kind in POINTS else "X")
-            pids, tids = self._threads(columns["globalTid"], "{}", "Python")
+            pids, tids = self._threads(row["globalTid"], "{}", "Python")
             keys = combined([kinds, tids])
             tracks = renamed(keys, lambda key: NamedTrack("async", f"mstx {key[1]}") if key[0] == 2 else key[1])
-            args = {"domain": self._texts(columns["domainId"]), "category": columns["category"]}
-            track = pids, tracks
-            yield self._finished((MARKS, rowids), same("mstx", count), names, track, columns, args, phases=phases)
+            args = {"domain": self._texts(row["domainId"]), "category": row["category"]}
+            categories = same("mstx", len(rowids))
+            yield self._finished((MARKS, rowids), categories, names, (pids, tracks), row, args, phases=phases)
 
     def _spans(self, table: str, category: str, pid: str, process: str) -> Iterator[TraceBatch]:
         """Calls of the system, or collections of Python's garbage, which have no names."""
-        for count, rowids, (starts, ends, threads, numbers) in self._rows(
-            table, ("startNs", "endNs", "globalTid", "name")
-        ):
-            names = renamed(self._texts(numbers), lambda name: name or category)
-            times = {"startNs": starts, "endNs": ends}
-            track = self._threads(threads, pid, process)
-            yield self._finished((table, rowids), same(category, count), names, track, times, {})
+        for rowids, row in self._rows(table, (*TIMES, "globalTid", "name")):
+            names = renamed(self._texts(row["name"]), lambda name: name or category)
+            track = self._threads(row["globalTid"], pid, process)
+            yield self._finished((table, rowids), same(category, len(rowids)), names, track, row, {})
 
     def _counters(self, table: CounterTable) -> Iterator[TraceBatch]:
         have = self._db.columns(table.table)
         in_title = [name for name in have if f"{{{name}}}" in table.title]
         series = [name for name in have if name not in (*in_title, *NOT_SERIES)]
         time = "timestampNs" if "timestampNs" in have else "timestamp"
-        for count, rowids, (times, devices, *found) in self._rows(table.table, (time, "deviceId", *in_title, *series)):
-            parts = [self._title_part(name, values) for name, values in zip(in_title, found, strict=False)]
-            keys = combined([coded(devices), *parts])
+        for rowids, row in self._rows(table.table, (time, "deviceId", *in_title, *series)):
+            count = len(rowids)
+            parts = [self._title_part(name, row[name]) for name in in_title]
+            keys = combined([coded(row["deviceId"]), *parts])
             named = [self._counter(table, key[0], dict(zip(in_title, key[1:], strict=True))) for key in keys.distinct]
             pids, names = as_columns(keys, named)
-            args = dict(zip(series, found[len(in_title) :], strict=True))
-            at = {"startNs": times, "endNs": pa.nulls(count, pa.int64())}
+            args = {name: row[name] for name in series}
+            at = {"startNs": row[time], "endNs": pa.nulls(count, pa.int64())}
             track = pids, same(None, count)
-            phases = same("C", count)
-            yield self._finished((table.table, rowids), same(None, count), names, track, at, args, phases=phases)
+            yield self._finished((table.table, rowids), None, names, track, at, args, phases=same("C", count))
 
     def _title_part(self, column: str, values: Values) -> Coded:
         if column in TITLE_TEXTS:
@@ -150,8 +143,7 @@ class OtherTables(Tables):
         self._db = Database(self._path)
         try:
             wanted = (*_BLOCK.values(), "name", "streamPtr", "allocationTotalActive")
-            for _, rowids, found in self._rows(MEMORY, wanted):
-                columns = dict(zip(wanted, found, strict=True))
+            for rowids, columns in self._rows(MEMORY, wanted):
                 rows = {ours: integers(columns[theirs]) for ours, theirs in _BLOCK.items()}
                 sizes = rows["size_bytes"].fill_null(-(2**63)).to_numpy()
                 times = rows["alloc_ns"].is_valid().to_numpy(zero_copy_only=False)
@@ -180,19 +172,19 @@ class OtherTables(Tables):
         unknown: set[str] = set()
         self._db = Database(self._path)
         try:
-            for count, _, (task_ids, numbers, values) in self._rows(TASK_COUNTERS, ("globalTaskId", "name", "value")):
-                names = renamed(self._texts(numbers), lambda name: name or "")
+            for rowids, row in self._rows(TASK_COUNTERS, ("globalTaskId", "name", "value")):
+                names = renamed(self._texts(row["name"]), lambda name: name or "")
                 self.counter_names.update(names.distinct)
                 unknown |= {name for name in names.distinct if not is_known(name)}
-                ids = integer_array(task_ids)
+                ids = integer_array(row["globalTaskId"])
                 events = self._event_of_task.find(ids)
-                found = _listed(values)
+                found = _listed(row["value"])
                 usable = np.array([isinstance(value, int | float) and isfinite(value) for value in found], np.bool_)
                 usable &= np.array([is_known(name) for name in names.distinct], np.bool_)[names.codes]
                 is_task = (events >= 0) & ~self._event_of_task.repeated(ids)
                 kept = np.flatnonzero(usable & is_task)
                 lost = int(np.count_nonzero(~is_task))
-                self._accounts[f"{TASK_COUNTERS} rows"].add(paired=len(kept), used=count - len(kept) - lost)
+                self._accounts[f"{TASK_COUNTERS} rows"].add(paired=len(kept), used=len(rowids) - len(kept) - lost)
                 if lost:
                     message = f"{TASK_COUNTERS}: counters whose task is missing, or of several tasks with a number"
                     self._lose(TASK_COUNTERS, lost, Code.UNCLEAR_RECORD, message)

@@ -7,7 +7,7 @@ args are those of the timeline that the same tools write (trace_view.json, mspro
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,17 @@ from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
 from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, coded, combined
-from traceconv.formats.ascend_db.batches import END, FORWARD, LAUNCH, QUEUED, START, TORCH_LAUNCH, Point, device_label
+from traceconv.formats.ascend_db.batches import (
+    END,
+    FORWARD,
+    LAUNCH,
+    QUEUED,
+    START,
+    TIMES,
+    TORCH_LAUNCH,
+    Point,
+    device_label,
+)
 from traceconv.formats.ascend_db.others import OtherTables
 from traceconv.formats.ascend_db.tables import (
     CANN,
@@ -50,11 +60,11 @@ from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 
 _TASK_COLUMNS = (
-    *("startNs", "endNs", "deviceId", "connectionId", "globalTaskId", "taskType"),
+    *(*TIMES, "deviceId", "connectionId", "globalTaskId", "taskType"),
     *("contextId", "streamId", "taskId", "modelId"),
 )
 _TORCH_COLUMNS = (
-    *("startNs", "endNs", "globalTid", "connectionId", "name", "type", "sequenceNumber", "fwdThreadId"),
+    *(*TIMES, "globalTid", "connectionId", "name", "type", "sequenceNumber", "fwdThreadId"),
     *("inputDtypes", "inputShapes", "callchainId"),
 )
 #: Rows of parts of collectives that belong to a batch of tasks.
@@ -133,28 +143,27 @@ class AscendDbReader(OtherTables):
     # -- devices --
 
     def _device_tasks(self) -> Iterator[TraceBatch]:
-        for _, rowids, columns in self._rows(TASK, _TASK_COLUMNS):
+        for rowids, columns in self._rows(TASK, _TASK_COLUMNS):
             whole = self._with_parts(columns)
             if whole.any():
                 kept = np.flatnonzero(~whole)
-                rowids, columns = rowids[kept], [taken(column, kept) for column in columns]
+                rowids, columns = rowids[kept], {name: taken(column, kept) for name, column in columns.items()}
                 self._accounts[f"{TASK} rows"].add(used=int(np.count_nonzero(whole)))
                 message = f"{TASK}: tasks whose parts are tasks of their own, and which timelines omit"
                 self._log.count(Code.NOT_READ, message, int(np.count_nonzero(whole)), SOURCE_ID)
             if len(rowids):
-                yield self._task_batch(rowids, dict(zip(_TASK_COLUMNS, columns, strict=True)))
-                yield from self._parts_of(rowids, dict(zip(_TASK_COLUMNS, columns, strict=True)))
+                yield self._task_batch(rowids, columns)
+                yield from self._parts_of(rowids, columns)
 
-    def _with_parts(self, columns: Sequence[Values]) -> Mask:
+    def _with_parts(self, columns: Mapping[str, Values]) -> Mask:
         """Tasks during which tasks of the same number, but in a context, begin: these are their parts."""
-        found = np.zeros(len(columns[0]), np.bool_)
+        found = np.zeros(len(columns["startNs"]), np.bool_)
         if not len(self._sub_tasks):
             return found
-        numbers = (integer_array(columns[_TASK_COLUMNS.index(name)]) for name in ("deviceId", "streamId", "taskId"))
-        keys = _task_keys(*numbers)
+        keys = _task_keys(*(integer_array(columns[name]) for name in ("deviceId", "streamId", "taskId")))
         low, high = (np.searchsorted(self._sub_tasks, keys, side).tolist() for side in ("left", "right"))
-        starts, ends = (integer_array(column).tolist() for column in columns[:2])
-        contexts = integer_array(columns[_TASK_COLUMNS.index("contextId")])
+        starts, ends = (integer_array(columns[name]).tolist() for name in TIMES)
+        contexts = integer_array(columns["contextId"])
         for row in np.flatnonzero(~_has_context(contexts)).tolist():
             if low[row] < high[row]:
                 place = bisect.bisect_left(self._sub_starts, starts[row], low[row], high[row])
@@ -267,9 +276,8 @@ class AscendDbReader(OtherTables):
         return self._named_track(pid, "Communication", f"{group} plane {number}", f"Plane {number}")
 
     def _collectives(self) -> Iterator[TraceBatch]:
-        wanted = ("startNs", "endNs", "opName", "groupName", "opId", "deviceId", *COLLECTIVE_ARGS.values())
-        for _, rowids, found in self._rows(COMM_OP, wanted):
-            columns = dict(zip(wanted, found, strict=True))
+        wanted = (*TIMES, "opName", "groupName", "opId", "deviceId", *COLLECTIVE_ARGS.values())
+        for rowids, columns in self._rows(COMM_OP, wanted):
             devices = coded(columns["deviceId"])
             if all(device is None for device in devices.distinct):
                 devices = renamed(coded(columns["opId"]), self._device_of_op)
@@ -304,22 +312,19 @@ class AscendDbReader(OtherTables):
     # -- the host --
 
     def _cann_calls(self) -> Iterator[TraceBatch]:
-        for _, rowids, (starts, ends, kinds, threads, connections, names) in self._rows(
-            CANN, ("startNs", "endNs", "type", "globalTid", "connectionId", "name")
-        ):
-            ids = integer_array(connections)
-            levels = renamed(coded(kinds), lambda kind: self._names.enum("ENUM_API_TYPE", kind))
-            titles = combined([levels, self._texts(names)])
+        for rowids, row in self._rows(CANN, (*TIMES, "type", "globalTid", "connectionId", "name")):
+            ids = integer_array(row["connectionId"])
+            levels = renamed(coded(row["type"]), lambda kind: self._names.enum("ENUM_API_TYPE", kind))
+            titles = combined([levels, self._texts(row["name"])])
             shown = renamed(titles, lambda title: f"{LAYERS.get(title[0], 'Api')}@{title[1] or CANN}")
             launches = np.flatnonzero(self._tasks.has(ids) & (ids != NONE))
             args = {"level": levels, "connection_id": _without_none(ids)}
-            track = self._threads(threads, "{} CANN", "CANN")
+            track = self._threads(row["globalTid"], "{} CANN", "CANN")
             points = [Point(LAUNCH, launches, ids[launches], START)]
-            yield self._finished((CANN, rowids), None, shown, track, {"startNs": starts, "endNs": ends}, args, points)
+            yield self._finished((CANN, rowids), None, shown, track, row, args, points)
 
     def _torch_ranges(self) -> Iterator[TraceBatch]:
-        for _, rowids, found in self._rows(TORCH, _TORCH_COLUMNS):
-            columns = dict(zip(_TORCH_COLUMNS, found, strict=True))
+        for rowids, columns in self._rows(TORCH, _TORCH_COLUMNS):
             names = renamed(self._texts(columns["name"]), lambda name: name or TORCH)
             kinds = integer_array(columns["type"])
             is_enqueue = np.array([name.startswith("Enqueue") for name in names.distinct], np.bool_)[names.codes]
@@ -354,14 +359,14 @@ class AscendDbReader(OtherTables):
 
     def _steps(self) -> Iterator[TraceBatch]:
         """Steps, which are also ranges of the framework, unless it recorded none."""
-        for count, rowids, (steps, starts, ends) in self._rows(STEPS, ("id", "startNs", "endNs")):
+        for rowids, row in self._rows(STEPS, ("id", *TIMES)):
+            count = len(rowids)
             if self._has_steps:
                 self._accounts[f"{STEPS} rows"].add(used=count)
                 continue
-            names = renamed(coded(steps), lambda step: f"ProfilerStep#{step}")
+            names = renamed(coded(row["id"]), lambda step: f"ProfilerStep#{step}")
             track = same("Python", count), same("Steps", count)
-            times = {"startNs": starts, "endNs": ends}
-            yield self._finished((STEPS, rowids), same("cpu_op", count), names, track, times, {})
+            yield self._finished((STEPS, rowids), same("cpu_op", count), names, track, row, {})
 
 
 #: Find the table and rowid of an event.

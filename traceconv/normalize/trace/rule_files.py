@@ -48,7 +48,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import tomli
 
@@ -97,6 +97,9 @@ _HOST_TABLES = (*TABLES, "marker")
 _NOT_SETTABLE = frozenset(
     ("run_id", "id", "track_id", "parent_id", "depth", "start_ns", "dur_ns", "self_ns", "kind_source", "args")
 )
+
+
+_Texts = TypeVar("_Texts", MemoryMarkers, StepEnds, HostArg)
 
 
 class _RuleError(ValueError):
@@ -161,6 +164,7 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
         _check(detect, _DETECT_KEYS, f"{where}: detect")
         rules = as_rules(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
         found = {key: tuple(values) for key, values in detect.items()}
+        hosts = enumerate(raw.get("host", []), 1)
         items = _all_items(raw.get("items", []), f"{where}: items")
         if items:
             found["keys"] = (*found.get("keys", ()), ITEMS_KEY)
@@ -172,20 +176,20 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
             raw.get("priority", 0),
             found,
             rules,
-            raw.get("device_kind"),
-            raw.get("flow_chains", False),
-            frozenset(raw.get("launch_flows", ())),
-            _memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
-            tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
-            items,
-            tuple(_host_arg(entry, f"{where}: host {number}") for number, entry in enumerate(raw.get("host", []), 1)),
-            _step_ends(raw["step_ends"], f"{where}: step_ends") if "step_ends" in raw else None,
-            frozenset(raw.get("instants", ())),
-            _event_limit(raw, where),
-            raw.get("launch_arg"),
-            tuple(raw.get("overflow_keys", ())),
-            {category: side for key, side in SIDES.items() for category in raw.get(key, ())},
-            raw.get("no_starts", False),
+            device_kind=raw.get("device_kind"),
+            flow_chains=raw.get("flow_chains", False),
+            launch_flows=frozenset(raw.get("launch_flows", ())),
+            memory=_memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
+            op_types=tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
+            items=items,
+            hosts=tuple(_host_arg(entry, f"{where}: host {number}") for number, entry in hosts),
+            step_ends=_texts_of(StepEnds, raw["step_ends"], f"{where}: step_ends") if "step_ends" in raw else None,
+            instants=frozenset(raw.get("instants", ())),
+            event_limit=_event_limit(raw, where),
+            launch_arg=raw.get("launch_arg"),
+            overflow_keys=tuple(raw.get("overflow_keys", ())),
+            sides={category: side for key, side in SIDES.items() for category in raw.get(key, ())},
+            no_starts=raw.get("no_starts", False),
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error
@@ -207,25 +211,25 @@ def _op_type(text: str, where: str) -> re.Pattern[str]:
     return pattern
 
 
+def _texts_of(kind: type[_Texts], entry: Mapping[str, Any], where: str) -> _Texts:
+    """Return a table whose keys are the fields of a named tuple, and whose values are strings."""
+    names = kind._fields
+    _check(entry, dict.fromkeys(names, _TEXT), where, *(name for name in names if name not in kind._field_defaults))
+    return kind(**entry)
+
+
 def _memory_markers(entry: Mapping[str, Any], where: str) -> MemoryMarkers:
-    names = MemoryMarkers._fields
-    required = (name for name in names if name not in MemoryMarkers._field_defaults)
-    _check(entry, dict.fromkeys(names, _TEXT), where, *required)
+    found = _texts_of(MemoryMarkers, entry, where)
     if len({key in entry for key in ("op_id", "op_name", "ops")}) > 1:
         raise _RuleError(f"{where}: op_id, op_name and ops belong together")
-    return MemoryMarkers(**entry)
-
-
-def _step_ends(entry: Mapping[str, Any], where: str) -> StepEnds:
-    _check(entry, dict.fromkeys(StepEnds._fields, _TEXT), where, *StepEnds._fields)
-    return StepEnds(**entry)
+    return found
 
 
 def _host_arg(entry: Mapping[str, Any], where: str) -> HostArg:
-    _check(entry, dict.fromkeys(HostArg._fields, _TEXT), where, "table", "arg")
-    if entry["table"] not in _HOST_TABLES:
+    found = _texts_of(HostArg, entry, where)
+    if found.table not in _HOST_TABLES:
         raise _RuleError(f"{where}: table must be one of {', '.join(_HOST_TABLES)}")
-    return HostArg(**entry)
+    return found
 
 
 def _all_items(tables: Mapping[str, Any] | list[Mapping[str, Any]], where: str) -> tuple[Items, ...]:
@@ -298,20 +302,18 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     return Rule(
         table,
         frozenset(entry["categories"]) if "categories" in entry else None,
-        patterns.get("process"),
-        patterns.get("thread"),
-        patterns.get("name"),
-        dict(values),
-        {column: tuple(keys) for column, keys in args.items()},
-        entry.get("op", False),
-        entry.get("step", False),
-        entry.get("signature"),
-        {column: tuple(words) for column, words in times.items()},
-        dict(bare),
-        entry.get("launches", False),
-        entry.get("step_arg"),
-        {key: regular_expression(text) for key, text in wanted.items()},
-        entry.get("with_category"),
+        **patterns,
+        set=dict(values),
+        args={column: tuple(keys) for column, keys in args.items()},
+        op=entry.get("op", False),
+        step=entry.get("step", False),
+        signature=entry.get("signature"),
+        times={column: tuple(words) for column, words in times.items()},
+        set_if_no_args=dict(bare),
+        launches=entry.get("launches", False),
+        step_arg=entry.get("step_arg"),
+        where={key: regular_expression(text) for key, text in wanted.items()},
+        with_category=entry.get("with_category"),
     )
 
 

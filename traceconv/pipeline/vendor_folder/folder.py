@@ -25,7 +25,6 @@ from traceconv.normalize.trace.second_pass import SecondPass
 from traceconv.normalize.vendor_csv.spec import spec
 from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
 from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usable_events
-from traceconv.pipeline.task_waits import set_op_summary_waits
 from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder import communication
 from traceconv.pipeline.vendor_folder.database import add_tables
@@ -104,7 +103,6 @@ class FolderRecording:
         settle_one_device(target)
         settle_device_steps(target)
         settle_reduces(target)
-        set_op_summary_waits(target)
         target.writer.at_commit(size_collectives, target.run_id)
         facts = {**_facts(folder, run), **{key: json.loads(text) for key, text in run.keys.items()}}
         for file, why in folder.left:
