@@ -14,6 +14,8 @@
 `selects` has the parameters that many reports share: run and device, `steps` for step, first_step and last_step, and
 `time` for from_ns and to_ns; each with its doc, or with what the rows are. The first column is always run_id.
 A line {{NAME}} in the query is replaced by the query of another file in the folder, whose parameters it shares.
+{{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}} is the condition that the parameters of `selects` select a
+row: run by the column run_id, device by device_id, those of `steps` by step_id, those of `time` by another expression.
 Comments in the store, --help, reference pages and checks are generated from the header.
 """
 
@@ -39,6 +41,14 @@ _UNITS = frozenset(
     | {"ratio", "percent", "text", "json", "enum", "flag"}
 )
 _INCLUDE = re.compile(r"^ *\{\{([a-z][a-z0-9_]*)\}\}$", re.MULTILINE)
+_SELECTED = re.compile(r"\{\{selected\((.+?)\)\}\}")
+#: How parameters are compared with a column; those of a time window with any other expression.
+_COMPARED = {
+    "run_id": {"run": "="},
+    "device_id": {"device": "="},
+    "step_id": {"step": "=", "first_step": ">=", "last_step": "<="},
+}
+_COMPARED_WITH_TIME = {"from_ns": ">=", "to_ns": "<"}
 _LEFT_JOIN = re.compile(r"\bLEFT\s+JOIN\s+(?:(?P<place>[\w.\"]+)\s+AS\b)?")
 #: A query with optional joins.
 _JOINED = re.compile(
@@ -229,7 +239,8 @@ class SqlFolder(Mapping[str, T], Generic[T]):
         return self._parsed[name]
 
     def _text(self, name: str) -> str:
-        return _INCLUDE.sub(lambda match: self._query(match[1]), self._files[name].read_text("utf-8"))
+        text = _INCLUDE.sub(lambda match: self._query(match[1]), self._files[name].read_text("utf-8"))
+        return _SELECTED.sub(lambda match: _selected(match[1]), text)
 
     def _query(self, name: str) -> str:
         """Return a query to include in another, without its order."""
@@ -245,6 +256,14 @@ class SqlFolder(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+def _selected(expressions: str) -> str:
+    return " AND ".join(
+        f"({parameter} IS NULL OR {expression} {operator} {parameter})"
+        for expression in map(str.strip, _items(expressions))
+        for parameter, operator in _COMPARED.get(expression.rpartition(".")[2], _COMPARED_WITH_TIME).items()
+    )
 
 
 def parse(name: str, text: str) -> DocumentedSql:

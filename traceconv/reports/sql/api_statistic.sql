@@ -27,9 +27,7 @@ WITH by_name AS (
          sum(least(a.dur_ns, 1125899906842624)::HUGEINT * least(a.dur_ns, 1125899906842624))
            FILTER (a.dur_ns IS NOT NULL) AS squares
   FROM api AS a
-  WHERE (run IS NULL OR a.run_id = run) AND (step IS NULL OR a.step_id = step)
-    AND (first_step IS NULL OR a.step_id >= first_step) AND (last_step IS NULL OR a.step_id <= last_step)
-    AND (from_ns IS NULL OR a.start_ns >= from_ns) AND (to_ns IS NULL OR a.start_ns < to_ns)
+  WHERE {{selected(a.run_id, a.step_id, a.start_ns)}}
   GROUP BY a.run_id, a.level, a.name
 )
 SELECT run_id, level, name,

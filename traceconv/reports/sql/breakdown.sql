@@ -31,13 +31,13 @@ WITH whole AS (
   -- Totals of complete runs are stored.
   SELECT d.*
   FROM device_total AS d
-  WHERE (run IS NULL OR d.run_id = run) AND step IS NULL AND first_step IS NULL AND last_step IS NULL
+  WHERE {{selected(d.run_id)}} AND step IS NULL AND first_step IS NULL AND last_step IS NULL
     AND from_ns IS NULL AND to_ns IS NULL
 ), other AS (
   -- If there is no other run, DuckDB doesn't read the tasks.
   SELECT r.run_id
   FROM run AS r
-  WHERE (run IS NULL OR r.run_id = run) AND NOT EXISTS (FROM whole AS w WHERE w.run_id = r.run_id)
+  WHERE {{selected(r.run_id)}} AND NOT EXISTS (FROM whole AS w WHERE w.run_id = r.run_id)
 ), bound AS (
   -- The length of a union in the window is its length before to_ns minus that before from_ns.
   SELECT 1 AS sign, to_ns AS at_ns
@@ -47,9 +47,7 @@ WITH whole AS (
   SELECT t.run_id, t.device_id, t.kind, t.start_ns, t.dur_ns
   FROM task AS t
   WHERE EXISTS (FROM other AS o WHERE o.run_id = t.run_id) AND t.kind IS DISTINCT FROM 'sync'
-    AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
+    AND {{selected(t.run_id, t.device_id, t.step_id)}}
     AND (to_ns IS NULL OR t.start_ns < to_ns)
 ), zone AS (
   -- The first and last point between which only tasks of the chosen steps run.
@@ -64,7 +62,7 @@ WITH whole AS (
   FROM device_busy AS p
   JOIN bound AS b ON b.at_ns IS NULL OR p.ts_ns <= b.at_ns
   LEFT JOIN zone AS z ON z.run_id = p.run_id AND z.device_id IS NOT DISTINCT FROM p.device_id
-  WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
+  WHERE {{selected(p.run_id, p.device_id)}}
     AND (p.ts_ns BETWEEN z.begin_ns AND z.end_ns OR (step IS NULL AND first_step IS NULL AND last_step IS NULL))
   QUALIFY row_number() OVER (PARTITION BY p.run_id, p.device_id, b.sign ORDER BY p.ts_ns DESC) = 1
 ), timed AS (

@@ -155,10 +155,7 @@ WITH of_job AS (
   FROM part AS p
   JOIN uncertain AS u ON u.member = p.member
   LEFT JOIN together AS i ON i.line = p.line AND i.number = p.number AND i.position = p.position
-  WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
-    AND (step IS NULL OR p.step_id = step) AND (first_step IS NULL OR p.step_id >= first_step)
-    AND (last_step IS NULL OR p.step_id <= last_step) AND (from_ns IS NULL OR p.start_ns >= from_ns)
-    AND (to_ns IS NULL OR p.start_ns < to_ns)
+  WHERE {{selected(p.run_id, p.device_id, p.step_id, p.start_ns)}}
 )
 SELECT run_id, id, rank, device_id, step_id, iteration, collective, comm_group, group_ranks, group_size, dtype,
        message_bytes, start_ns, dur_ns, CASE WHEN is_matched THEN ranks ELSE 1 END AS rank_count, waits AS wait_ns,

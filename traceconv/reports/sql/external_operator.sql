@@ -22,7 +22,5 @@ FROM "range" AS r
 LEFT JOIN track AS t ON t.run_id = r.run_id AND t.track_id = r.track_id
 -- A range with an operator index is an external operator, for all writers.
 WHERE (r.kind = 'external_op' OR (r.kind = 'annotation' AND r.item_index IS NOT NULL))
-  AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
-  AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
-  AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
+  AND {{selected(r.run_id, r.step_id, r.start_ns)}}
 ORDER BY r.run_id, r.start_ns, r.id

@@ -30,7 +30,7 @@ WITH fused AS (
 ), ran AS (
   SELECT t.run_id, t.op_id, t.device_id
   FROM task AS t
-  WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+  WHERE t.op_id IS NOT NULL AND {{selected(t.run_id, t.device_id)}}
   GROUP BY t.run_id, t.op_id, t.device_id
 )
 SELECT f.run_id, f.op_id, f.fusion_id, r.device_id, o.model_name, o.model_id, o.name AS fusion_op,

@@ -23,6 +23,5 @@
 SELECT g.run_id, g.device_id, g.start_ns, g.end_ns, TRY(g.end_ns - g.start_ns) AS gap_ns, g.cause, g.host_wait_ns,
        g.launch_delay_ns, g.host_id, g.host_name, g.task_id, g.task_name, g.stream_id, g.thread_id
 FROM device_gap AS g
-WHERE (run IS NULL OR g.run_id = run) AND (device IS NULL OR g.device_id = device)
-  AND (from_ns IS NULL OR g.start_ns >= from_ns) AND (to_ns IS NULL OR g.start_ns < to_ns)
+WHERE {{selected(g.run_id, g.device_id, g.start_ns)}}
 ORDER BY g.run_id, g.device_id, g.start_ns

@@ -17,7 +17,5 @@
 SELECT r.run_id, r.id, r.trace_id, r.span_id, t.tid_text AS thread, r.step_id, r.start_ns, r.dur_ns
 FROM "range" AS r
 LEFT JOIN track AS t ON t.run_id = r.run_id AND t.track_id = r.track_id
-WHERE r.kind = 'inference' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
-  AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
-  AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
+WHERE r.kind = 'inference' AND {{selected(r.run_id, r.step_id, r.start_ns)}}
 ORDER BY r.run_id, r.start_ns, r.id

@@ -67,10 +67,7 @@ WITH named AS (
          CASE WHEN n.function IN (SELECT function FROM measured) THEN launch_size(t.args, 'block') END AS block
   FROM task AS t
   LEFT JOIN named AS n ON n.run_id = t.run_id AND n.op_id = t.op_id
-  WHERE t.kind = 'compute' AND EXISTS (FROM measured) AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
-    AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
+  WHERE t.kind = 'compute' AND EXISTS (FROM measured) AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
 ), by_op AS (
   SELECT run_id, device_id, op_id, task_name, grid, block, count(*) AS started, count(dur_ns) AS ended, sum(dur_ns) AS total
   FROM chosen

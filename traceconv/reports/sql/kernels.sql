@@ -42,7 +42,7 @@ WITH named AS (
   SELECT run_id, operator_id, name AS operator_name, input_shapes,
          min(operator_id) OVER (PARTITION BY run_id, name, input_shapes) AS first_operator_id
   FROM operator
-  WHERE by_shape AND (run IS NULL OR run_id = run)
+  WHERE by_shape AND {{selected(run_id)}}
 ), launch AS (
   SELECT t.run_id, t.id, s.first_operator_id
   FROM task_operator AS t
@@ -55,10 +55,7 @@ WITH named AS (
   FROM task AS t
   LEFT JOIN member AS g ON g.run_id = t.run_id AND g.op_id = t.op_id
   LEFT JOIN launch AS l ON l.run_id = t.run_id AND l.id = t.id
-  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
-    AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
+  WHERE t.kind IS DISTINCT FROM 'sync' AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
 ), by_kernel AS (
   SELECT run_id, device_id, kind, first_op_id, name, first_operator_id, count(*) AS started,
          count(dur_ns) AS ended, coalesce(sum(dur_ns), 0) AS total,

@@ -32,9 +32,7 @@ WITH label AS (
          list(r.dur_ns::HUGEINT ORDER BY r.dur_ns) FILTER (WHERE r.dur_ns IS NOT NULL) AS sorted
   FROM "range" AS r
   JOIN label AS l USING (run_id, id)
-  WHERE r.kind = 'inference' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
-    AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
-    AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
+  WHERE r.kind = 'inference' AND {{selected(r.run_id, r.step_id, r.start_ns)}}
   GROUP BY r.run_id, l.label
 ), place AS (
   SELECT l.*, p.thousandths, p.thousandths * (l.ended - 1) // 1000 + 1 AS lower_place,

@@ -28,8 +28,5 @@ SELECT d.run_id, d.id, d.api_id, d.device_id, d.stream_id, d.kind, d.name, d.sub
        d.delay_ns, d.after_call_ns, q.queue_length, d.dur_ns < d.call_ns AS is_short, d.clock_error_ns, d.certain
 FROM launch_delay AS d
 LEFT JOIN task_queue AS q ON q.run_id = d.run_id AND q.id = d.id
-WHERE d.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR d.run_id = run) AND (device IS NULL OR d.device_id = device)
-  AND (step IS NULL OR d.step_id = step) AND (first_step IS NULL OR d.step_id >= first_step)
-  AND (last_step IS NULL OR d.step_id <= last_step) AND (from_ns IS NULL OR d.submit_ns >= from_ns)
-  AND (to_ns IS NULL OR d.submit_ns < to_ns)
+WHERE d.kind IS DISTINCT FROM 'sync' AND {{selected(d.run_id, d.device_id, d.step_id, d.submit_ns)}}
 ORDER BY d.run_id, d.submit_ns, d.id

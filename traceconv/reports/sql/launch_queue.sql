@@ -26,7 +26,7 @@ WITH outside AS (
          min(CASE WHEN t.submit_ns >= to_ns THEN least(t.submit_ns, t.start_ns) END) AS after_ns
   FROM task AS t
   WHERE (t.submit_ns < from_ns OR t.submit_ns >= to_ns) AND t.start_ns IS NOT NULL AND t.kind IS DISTINCT FROM 'sync'
-    AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
+    AND {{selected(t.run_id, t.device_id)}}
   GROUP BY t.run_id, t.device_id, t.stream_id
 ), stretch AS MATERIALIZED (
   -- Stretches of time in which only tasks of the window change the queue, except the first one, so that others precede.
@@ -35,7 +35,7 @@ WITH outside AS (
   LEFT JOIN outside AS o ON o.run_id = q.run_id AND o.device_id IS NOT DISTINCT FROM q.device_id
     AND o.stream_id IS NOT DISTINCT FROM q.stream_id
   WHERE (from_ns IS NOT NULL OR to_ns IS NOT NULL) AND q.start_ns IS NOT NULL
-    AND (run IS NULL OR q.run_id = run) AND (device IS NULL OR q.device_id = device)
+    AND {{selected(q.run_id, q.device_id)}}
     AND q.start_ns >= coalesce(o.before_ns, q.start_ns) AND (o.after_ns IS NULL OR q.end_ns < o.after_ns)
   GROUP BY q.run_id, q.device_id, q.stream_id, q.start_ns, q.end_ns
   QUALIFY row_number() OVER (PARTITION BY q.run_id, q.device_id, q.stream_id ORDER BY q.start_ns) > 1
@@ -49,8 +49,7 @@ WITH outside AS (
   LEFT JOIN middle AS m ON m.run_id = t.run_id AND m.device_id IS NOT DISTINCT FROM t.device_id
     AND m.stream_id IS NOT DISTINCT FROM t.stream_id
   WHERE (from_ns IS NOT NULL OR to_ns IS NOT NULL) AND t.submit_ns IS NOT NULL AND t.start_ns IS NOT NULL
-    AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
-    AND (from_ns IS NULL OR t.submit_ns >= from_ns) AND (to_ns IS NULL OR t.submit_ns < to_ns)
+    AND t.kind IS DISTINCT FROM 'sync' AND {{selected(t.run_id, t.device_id, t.submit_ns)}}
     AND (m.end_ns IS NULL OR t.submit_ns <= m.start_ns OR t.submit_ns > m.end_ns OR t.start_ns <= m.start_ns
          OR t.start_ns > m.end_ns)
 ), change AS (
@@ -87,7 +86,7 @@ WITH outside AS (
   FROM stream_queue AS q
   LEFT JOIN middle AS m ON m.run_id = q.run_id AND m.device_id IS NOT DISTINCT FROM q.device_id
     AND m.stream_id IS NOT DISTINCT FROM q.stream_id
-  WHERE (run IS NULL OR q.run_id = run) AND (device IS NULL OR q.device_id = device)
+  WHERE {{selected(q.run_id, q.device_id)}}
     AND ((from_ns IS NULL AND to_ns IS NULL) OR (q.start_ns >= m.start_ns AND q.end_ns <= m.end_ns))
   GROUP BY q.run_id, q.device_id, q.stream_id, q.queue_length
 ), counted AS (

@@ -25,8 +25,7 @@ WITH by_name AS (
          sum(d.dur_ns) AS total, sum(d.delay_ns) AS delays, min(d.delay_ns) AS shortest,
          quantile_disc(d.delay_ns, 0.5) AS median, max(d.delay_ns) AS longest
   FROM launch_delay AS d
-  WHERE d.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR d.run_id = run) AND (device IS NULL OR d.device_id = device)
-    AND (from_ns IS NULL OR d.submit_ns >= from_ns) AND (to_ns IS NULL OR d.submit_ns < to_ns)
+  WHERE d.kind IS DISTINCT FROM 'sync' AND {{selected(d.run_id, d.device_id, d.submit_ns)}}
   GROUP BY d.run_id, d.device_id, d.kind, d.name
 )
 SELECT run_id, device_id, kind, name, launches AS count, short AS short_count,

@@ -5,13 +5,8 @@
 -- order = ["run_id", "rank", "transfer_ns DESC", "peer_rank", "link_type"]
 -- measure = "transfer_ns"
 -- shown = ["rank", "peer_rank", "link_type", "count", "transfer_bytes", "transfer_ns", "bytes_per_s", "wait_count", "wait_ns", "max_wait_ns"]
--- [parameters]
--- run = { type = "BIGINT", doc = "Only this run; NULL: all runs." }
--- step = { type = "BIGINT", doc = "Only this step (step.step_id); NULL: all steps." }
--- first_step = { type = "BIGINT", doc = "Only steps from this one on; NULL: no limit." }
--- last_step = { type = "BIGINT", doc = "Only steps up to this one; NULL: no limit." }
+-- selects = { run = true, steps = true }
 -- [columns]
--- run_id = { type = "BIGINT", unit = "id", doc = "Run of the row." }
 -- rank = { type = "BIGINT", unit = "index", doc = "Rank in the group of the collectives (src rank); NULL if unknown." }
 -- peer_rank = { type = "BIGINT", unit = "index", doc = "The rank it exchanges data with or waits for (dst rank); its own for copies on the device and waits without a peer." }
 -- link_type = { type = "VARCHAR", unit = "text", doc = "Type of the link, as recorded: HCCS, PCIE, ROCE, SIO …, ON_CHIP on the device; of several types between two ranks, waits are with the one of most data; NULL for a peer without transfers." }
@@ -27,8 +22,7 @@ WITH read_part AS (
          json_extract_string(r.args, ['$."src rank"', '$."dst rank"', '$."link type"', '$."transport type"', '$."size(Byte)"']) AS facts
   FROM track AS t
   JOIN "range" AS r ON r.run_id = t.run_id AND r.track_id = t.track_id AND r.kind = 'summary'
-  WHERE t.name LIKE 'Plane %' AND (run IS NULL OR t.run_id = run) AND (step IS NULL OR r.step_id = step)
-    AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
+  WHERE t.name LIKE 'Plane %' AND {{selected(t.run_id, r.step_id)}}
 ), part AS (
   SELECT run_id, TRY_CAST(facts[1] AS BIGINT) AS rank,
          -- 4294967295: no other rank

@@ -24,11 +24,11 @@ WITH executed AS (
   FROM task AS t
   -- DuckDB joins on one number faster.
   JOIN task_memory AS m ON m.id = t.id AND (run IS NOT NULL OR m.run_id = t.run_id)
-  WHERE (run IS NULL OR (m.run_id = run AND t.run_id = run)) AND (device IS NULL OR m.device_id = device)
+  WHERE (run IS NULL OR (m.run_id = run AND t.run_id = run)) AND {{selected(m.device_id)}}
 ), alone AS (
   SELECT r.run_id
   FROM run AS r
-  WHERE (run IS NULL OR r.run_id = run) AND NOT EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = r.run_id)
+  WHERE {{selected(r.run_id)}} AND NOT EXISTS (SELECT 1 FROM task AS t WHERE t.run_id = r.run_id)
 ), allocated AS (
   -- Runs without tasks: allocations of one op in a row belong to one execution.
   SELECT m.run_id, m.device_id, m.op_id, m.alloc_ns, m.block_id,
@@ -36,7 +36,7 @@ WITH executed AS (
            AS is_first
   FROM memory AS m
   WHERE m.kind = 'block' AND m.alloc_ns IS NOT NULL
-    AND (device IS NULL OR m.device_id = device) AND m.run_id IN (SELECT run_id FROM alone)
+    AND {{selected(m.device_id)}} AND m.run_id IN (SELECT run_id FROM alone)
 ), grouped AS (
   SELECT *, count(*) FILTER (WHERE is_first)
               OVER (PARTITION BY run_id, device_id ORDER BY alloc_ns, block_id) AS execution
@@ -83,7 +83,5 @@ SELECT f.run_id, f.id, f.device_id, f.op_id, coalesce(o.name, f.name) AS op_name
        f.used_bytes, f.reserved_bytes, f.used_change_bytes
 FROM found AS f
 LEFT JOIN op AS o ON o.run_id = f.run_id AND o.op_id = f.op_id
-WHERE (step IS NULL OR f.step_id = step)
-  AND (first_step IS NULL OR f.step_id >= first_step) AND (last_step IS NULL OR f.step_id <= last_step)
-  AND (from_ns IS NULL OR f.at_ns >= from_ns) AND (to_ns IS NULL OR f.at_ns < to_ns)
+WHERE {{selected(f.step_id, f.at_ns)}}
 ORDER BY f.run_id, f.device_id, f.at_ns, f.id, f.op_id, f.used_change_bytes

@@ -25,7 +25,7 @@ WITH RECURSIVE path AS (
   SELECT p.run_id, p.path_id, CASE WHEN p.kind = 'module' THEN [p.name] ELSE []::VARCHAR[] END AS names,
          p.kind = 'module' AS is_module, range_phase(p.name, p.kind) AS phase
   FROM range_path AS p
-  WHERE p.parent_path_id IS NULL AND (run IS NULL OR p.run_id = run)
+  WHERE p.parent_path_id IS NULL AND {{selected(p.run_id)}}
   UNION ALL
   SELECT p.run_id, p.path_id, CASE WHEN p.kind = 'module' THEN u.names || [p.name] ELSE u.names END, p.kind = 'module',
          coalesce(range_phase(p.name, p.kind), u.phase)
@@ -34,11 +34,11 @@ WITH RECURSIVE path AS (
 ), of_ops AS (
   SELECT DISTINCT o.run_id
   FROM op AS o
-  WHERE o.scope_path IS NOT NULL AND (run IS NULL OR o.run_id = run)
+  WHERE o.scope_path IS NOT NULL AND {{selected(o.run_id)}}
 ), source AS (
   SELECT f.run_id, f.dst_id AS id, min(f.src_id) AS forward_id
   FROM flow AS f
-  WHERE (f.name = 'fwdbwd' OR f.category = 'fwdbwd') AND f.src_id IS NOT NULL AND (run IS NULL OR f.run_id = run)
+  WHERE (f.name = 'fwdbwd' OR f.category = 'fwdbwd') AND f.src_id IS NOT NULL AND {{selected(f.run_id)}}
   GROUP BY f.run_id, f.dst_id
 ), linked AS (
   SELECT s.run_id, s.id, s.forward_id, r.dur_ns, r.step_id
@@ -97,8 +97,8 @@ WITH RECURSIVE path AS (
   SELECT d.run_id, d.linked_id, t.dur_ns
   FROM down AS d
   JOIN task AS t ON t.run_id = d.run_id AND t.api_id = d.id
-  WHERE t.run_id IN (SELECT l.run_id FROM linked AS l) AND t.kind IS DISTINCT FROM 'sync' AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
+  WHERE t.run_id IN (SELECT l.run_id FROM linked AS l) AND t.kind IS DISTINCT FROM 'sync'
+    AND {{selected(t.device_id, t.step_id)}}
   UNION ALL
   -- torch_npu queues its work: the call is on another thread.
   SELECT q.run_id, q.linked_id, t.dur_ns
@@ -111,9 +111,8 @@ WITH RECURSIVE path AS (
   ) AS q
   JOIN task AS t ON t.run_id = q.run_id AND t.id = q.id
   LEFT JOIN down AS c ON c.run_id = t.run_id AND c.id = t.api_id
-  WHERE t.run_id IN (SELECT l.run_id FROM linked AS l) AND c.id IS NULL AND t.kind IS DISTINCT FROM 'sync' AND (device IS NULL OR t.device_id = device)
-    AND (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
-    AND (last_step IS NULL OR t.step_id <= last_step)
+  WHERE t.run_id IN (SELECT l.run_id FROM linked AS l) AND c.id IS NULL AND t.kind IS DISTINCT FROM 'sync'
+    AND {{selected(t.device_id, t.step_id)}}
 ), moved AS (
   SELECT b.run_id, b.names, t.dur_ns
   FROM moved_task AS t
@@ -126,8 +125,7 @@ WITH RECURSIVE path AS (
          sum(CASE WHEN device IS NULL OR t.device_id = device THEN t.task_ns ELSE 0 END) AS own
   FROM range_path_time AS t
   LEFT JOIN path AS p ON p.run_id = t.run_id AND p.path_id = t.path_id
-  WHERE (run IS NULL OR t.run_id = run) AND t.run_id NOT IN (SELECT o.run_id FROM of_ops AS o) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
+  WHERE {{selected(t.run_id)}} AND t.run_id NOT IN (SELECT o.run_id FROM of_ops AS o) AND {{selected(t.step_id)}}
   GROUP BY t.run_id, p.names, p.phase, p.is_module, p.path_id
   UNION ALL
   SELECT m.run_id, m.names, 'backward', NULL, NULL, NULL, count(*), coalesce(sum(m.dur_ns), 0)
@@ -140,8 +138,7 @@ WITH RECURSIVE path AS (
   UNION ALL
   SELECT b.run_id, b.names, 'backward', NULL, NULL, sum(b.dur_ns), 0, 0
   FROM backward AS b
-  WHERE (step IS NULL OR b.step_id = step) AND (first_step IS NULL OR b.step_id >= first_step)
-    AND (last_step IS NULL OR b.step_id <= last_step)
+  WHERE {{selected(b.step_id)}}
   GROUP BY b.run_id, b.names
   UNION ALL
   SELECT g.run_id, coalesce(p.names, []) || CASE WHEN is_new THEN [g.module_name] ELSE [] END,
@@ -152,18 +149,15 @@ WITH RECURSIVE path AS (
   JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id
   LEFT JOIN path AS p ON p.run_id = g.run_id AND p.path_id = g.path_id
   CROSS JOIN (VALUES (true), (false)) AS side(is_new)
-  WHERE g.module_name IS NOT NULL AND (run IS NULL OR g.run_id = run) AND (device IS NULL OR t.device_id = device)
-    AND (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
-    AND (last_step IS NULL OR t.step_id <= last_step)
+  WHERE g.module_name IS NOT NULL AND {{selected(g.run_id, t.device_id, t.step_id)}}
   GROUP BY g.run_id, g.module_name, p.path_id, p.names, p.phase, is_new
   UNION ALL
   SELECT t.run_id, string_split(o.scope_path, '/'), CASE WHEN o.scope_path IS NULL THEN 'unknown' END, NULL, NULL, NULL, sum(t.tasks), sum(t.own)
   FROM (
     SELECT run_id, op_id, count(*) AS tasks, coalesce(sum(dur_ns), 0) AS own
     FROM task
-    WHERE kind IS DISTINCT FROM 'sync' AND (run IS NULL OR run_id = run) AND (device IS NULL OR device_id = device)
-      AND (step IS NULL OR step_id = step) AND (first_step IS NULL OR step_id >= first_step)
-      AND (last_step IS NULL OR step_id <= last_step) AND run_id IN (SELECT run_id FROM of_ops)
+    WHERE kind IS DISTINCT FROM 'sync' AND {{selected(run_id, device_id, step_id)}}
+      AND run_id IN (SELECT run_id FROM of_ops)
     GROUP BY run_id, op_id
   ) AS t
   LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id

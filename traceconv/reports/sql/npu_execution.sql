@@ -22,7 +22,7 @@ WITH execution AS (
   SELECT r.run_id, r.id, r.trace_id, r.span_id, r.parent_span_id, r.correlation_id, r.track_id, r.pe_index,
          r.item_index, r.step_id, r.start_ns, r.dur_ns
   FROM "range" AS r
-  WHERE r.kind = 'execution' AND (run IS NULL OR r.run_id = run)
+  WHERE r.kind = 'execution' AND {{selected(r.run_id)}}
 ), summarised AS (
   SELECT o.run_id, o.op_id, o.executions_per_task FROM op AS o WHERE o.executions_per_task IS NOT NULL
 ), numbered AS (
@@ -32,14 +32,14 @@ WITH execution AS (
   FROM task AS t
   JOIN execution AS e ON e.run_id = t.run_id AND e.correlation_id = t.execution_id
   LEFT JOIN summarised AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
-  WHERE t.kind = 'compute' AND (run IS NULL OR t.run_id = run)
+  WHERE t.kind = 'compute' AND {{selected(t.run_id)}}
   GROUP BY t.run_id, e.id
 ), unnumbered_task AS (
   SELECT t.run_id, t.device_id, t.start_ns, t.dur_ns,
          json_extract_string(t.args, '$.trace_id') AS trace_id,
          json_extract_string(t.args, '$.parent_span_id') AS parent_span_id
   FROM task AS t
-  WHERE t.kind = 'compute' AND (run IS NULL OR t.run_id = run)
+  WHERE t.kind = 'compute' AND {{selected(t.run_id)}}
     AND t.run_id IN (SELECT e.run_id FROM execution AS e WHERE e.correlation_id IS NULL)
 ), named AS (
   -- If ranges and tasks name their execution, as in Furiosa's files, use that …
@@ -73,7 +73,5 @@ SELECT e.run_id, e.id, e.trace_id, e.span_id, e.pe_index, e.item_index AS execut
        coalesce(o.operators, 0)::BIGINT AS operator_count
 FROM execution AS e
 LEFT JOIN operator AS o ON o.run_id = e.run_id AND o.id = e.id
-WHERE (step IS NULL OR e.step_id = step)
-  AND (first_step IS NULL OR e.step_id >= first_step) AND (last_step IS NULL OR e.step_id <= last_step)
-  AND (from_ns IS NULL OR e.start_ns >= from_ns) AND (to_ns IS NULL OR e.start_ns < to_ns)
+WHERE {{selected(e.step_id, e.start_ns)}}
 ORDER BY e.run_id, e.start_ns, e.pe_index, e.id

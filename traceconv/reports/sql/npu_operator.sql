@@ -17,10 +17,7 @@ WITH by_op AS (
   SELECT t.run_id, t.op_id, t.name, count(*) AS started, count(t.dur_ns) AS ended,
          sum(t.dur_ns) AS total
   FROM task AS t
-  WHERE t.kind = 'compute' AND (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
-    AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
-    AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
+  WHERE t.kind = 'compute' AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
   GROUP BY t.run_id, t.op_id, t.name
 ), by_name AS (
   SELECT b.run_id, coalesce(o.op_type, o.name, b.name) AS name, sum(b.started::HUGEINT * coalesce(o.executions_per_task, 1)) AS started,

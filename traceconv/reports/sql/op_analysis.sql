@@ -42,10 +42,7 @@ WITH by_op AS (
          sum(CASE WHEN t.dur_ns IS NOT NULL THEN coalesce(t.self_ns, t.dur_ns) END) AS own,
          min(t.dur_ns) AS shortest, max(t.dur_ns) AS longest
   FROM task AS t
-  WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
-    AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
+  WHERE t.op_id IS NOT NULL AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
   GROUP BY t.run_id, t.device_id, t.op_id
 ), worked AS (
   SELECT b.run_id, b.device_id, b.op_id, o.name AS op_name, o.op_type, o.phase, o.scope_path,

@@ -22,14 +22,14 @@ WITH counted AS (
   -- The runs whose tasks are read: of a part of their tasks, and those without totals.
   SELECT r.run_id
   FROM run AS r
-  WHERE (run IS NULL OR r.run_id = run)
+  WHERE {{selected(r.run_id)}}
     AND (coalesce(step, first_step, last_step, from_ns, to_ns) IS NOT NULL
          OR NOT EXISTS (SELECT 1 FROM op_total AS o WHERE o.run_id = r.run_id))
 ), by_op AS (
   SELECT o.run_id, o.device_id, o.op_id, o.core_type, o.task_count + o.unfinished_count AS started,
          o.task_count AS ended, o.sum_ns::HUGEINT AS total, o.min_ns AS shortest, o.max_ns AS longest
   FROM op_total AS o
-  WHERE (run IS NULL OR o.run_id = run) AND (device IS NULL OR o.device_id = device)
+  WHERE {{selected(o.run_id, o.device_id)}}
     AND coalesce(step, first_step, last_step, from_ns, to_ns) IS NULL
   UNION ALL
   -- Grouped by op first: numbers are grouped faster than text, and the join gets one row per op.
@@ -37,10 +37,7 @@ WITH counted AS (
          sum(t.dur_ns) AS total, min(t.dur_ns) AS shortest, max(t.dur_ns) AS longest
   FROM task AS t
   JOIN counted AS c ON c.run_id = t.run_id
-  WHERE t.op_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
-    AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
+  WHERE t.op_id IS NOT NULL AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
   GROUP BY t.run_id, t.device_id, t.op_id, t.core_type
 ), by_type AS (
   SELECT b.run_id, b.device_id, o.op_type, min(o.op_type_source) AS op_type_source, b.core_type,

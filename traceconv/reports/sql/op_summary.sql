@@ -282,7 +282,4 @@ LEFT JOIN task_pmu AS l ON l.run_id = r.run_id AND l.id = r.id AND l.metric_grou
 LEFT JOIN task_pmu AS u ON u.run_id = r.run_id AND u.id = r.id AND u.metric_group = 'MemoryUB'
 LEFT JOIN task_pmu AS c ON c.run_id = r.run_id AND c.id = r.id AND c.metric_group = 'ResourceConflictRatio'
 LEFT JOIN task_pmu AS h ON h.run_id = r.run_id AND h.id = r.id AND h.metric_group = 'L2Cache'
-WHERE (run IS NULL OR r.run_id = run) AND (device IS NULL OR r.device_id = device)
-  AND (step IS NULL OR r.step_id = step)
-  AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
-  AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
+WHERE {{selected(r.run_id, r.device_id, r.step_id, r.start_ns)}}

@@ -30,17 +30,14 @@ WITH RECURSIVE spent AS (
          sum(CASE WHEN device IS NULL OR t.device_id = device THEN t.task_count ELSE 0 END) AS tasks,
          sum(CASE WHEN device IS NULL OR t.device_id = device THEN t.task_ns ELSE 0 END) AS device_own
   FROM range_path_time AS t
-  WHERE (run IS NULL OR t.run_id = run) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
+  WHERE {{selected(t.run_id, t.step_id)}}
   GROUP BY t.run_id, coalesce(t.path_id, -1)
 ), replay AS (
   SELECT g.run_id, coalesce(g.path_id, -1) AS launch_id, g.module_name, g.operator_name, count(*) AS tasks,
          coalesce(sum(t.dur_ns), 0) AS device_own
   FROM graph_replay AS g
   JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id
-  WHERE g.reference_id IS NOT NULL AND (run IS NULL OR g.run_id = run) AND (device IS NULL OR t.device_id = device)
-    AND (step IS NULL OR t.step_id = step) AND (first_step IS NULL OR t.step_id >= first_step)
-    AND (last_step IS NULL OR t.step_id <= last_step)
+  WHERE g.reference_id IS NOT NULL AND {{selected(g.run_id, t.device_id, t.step_id)}}
   GROUP BY g.run_id, coalesce(g.path_id, -1), g.module_name, g.operator_name
 ), moved AS (
   SELECT run_id, launch_id, sum(tasks) AS tasks, sum(device_own) AS device_own

@@ -25,9 +25,7 @@ WITH by_name AS (
          CASE WHEN k.track_id IS NULL THEN 'host' ELSE 'device' END AS place
   FROM "range" AS r
   LEFT JOIN track AS k ON k.run_id = r.run_id AND k.track_id = r.track_id AND k.kind = 'stream'
-  WHERE r.kind IS DISTINCT FROM 'summary' AND (run IS NULL OR r.run_id = run) AND (step IS NULL OR r.step_id = step)
-    AND (first_step IS NULL OR r.step_id >= first_step) AND (last_step IS NULL OR r.step_id <= last_step)
-    AND (from_ns IS NULL OR r.start_ns >= from_ns) AND (to_ns IS NULL OR r.start_ns < to_ns)
+  WHERE r.kind IS DISTINCT FROM 'summary' AND {{selected(r.run_id, r.step_id, r.start_ns)}}
   GROUP BY r.run_id, r.kind, r.category, r.name, place
 )
 SELECT run_id, kind, category, name,

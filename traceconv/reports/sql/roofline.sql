@@ -39,15 +39,12 @@
 WITH by_op AS (
   SELECT t.run_id, t.device_id, t.op_id, t.kind, count(*) AS started, count(t.dur_ns) AS ended, sum(t.dur_ns) AS total
   FROM task AS t
-  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
-    AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
+  WHERE t.kind IS DISTINCT FROM 'sync' AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
   GROUP BY t.run_id, t.device_id, t.op_id, t.kind
 ), known AS (
   SELECT run_id, op_id, flops, memory_bytes
   FROM op_work
-  WHERE (run IS NULL OR run_id = run) AND (flops IS NOT NULL OR memory_bytes IS NOT NULL)
+  WHERE {{selected(run_id)}} AND (flops IS NOT NULL OR memory_bytes IS NOT NULL)
 ), of_model AS (
   SELECT b.run_id, b.device_id, coalesce(o.op_type, o.name) AS name, o.input_shapes, o.input_dtypes,
          CASE r.source_format WHEN 'npulog' THEN 'model' WHEN 'static' THEN 'model' ELSE 'recorded' END AS work_source,
@@ -68,8 +65,8 @@ WITH by_op AS (
          TRY_CAST(t.args->>'measured_peak_bytes_per_s' AS BIGINT) AS peak_bytes
   FROM run AS r
   JOIN task AS t ON t.run_id = r.run_id
-  WHERE r.source_format = 'ncu_csv' AND (run IS NULL OR r.run_id = run) AND t.op_id IS NOT NULL
-    AND (device IS NULL OR t.device_id = device) AND step IS NULL AND first_step IS NULL AND last_step IS NULL
+  WHERE r.source_format = 'ncu_csv' AND {{selected(r.run_id)}} AND t.op_id IS NOT NULL
+    AND {{selected(t.device_id)}} AND step IS NULL AND first_step IS NULL AND last_step IS NULL
     AND from_ns IS NULL AND to_ns IS NULL
 ), of_kernel AS (
   -- The mean of the launches; NULL if it is unknown of one.
@@ -88,10 +85,7 @@ WITH by_op AS (
          count(t.dur_ns) FILTER (WHERE t.attribution = 'replay') AS replays, sum(t.dur_ns) AS total,
          count(t.dur_ns) FILTER (WHERE t.is_first) AS calls
   FROM task_operator AS t
-  WHERE (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
-    AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
+  WHERE {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
   GROUP BY t.run_id, t.device_id, t.operator_id, t.call_kind, t.op_id
 ), named AS (
   -- Tasks whose op has a work of its own are counted with that.

@@ -22,7 +22,7 @@ WITH RECURSIVE asked AS (
 ), task_count AS (
   SELECT t.run_id, count(*) AS tasks, count(DISTINCT t.device_id) AS devices
   FROM task AS t
-  WHERE (run IS NULL OR t.run_id = run) AND t.kind IS DISTINCT FROM 'sync'
+  WHERE {{selected(t.run_id)}} AND t.kind IS DISTINCT FROM 'sync'
   GROUP BY t.run_id
 ), step_time AS (
   SELECT s.run_id, s.step_id, TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)) AS dur_ns
@@ -50,7 +50,7 @@ WITH RECURSIVE asked AS (
 ), path AS (
   SELECT p.run_id, p.path_id, range_phase(p.name, p.kind) AS phase
   FROM range_path AS p
-  WHERE p.parent_path_id IS NULL AND (run IS NULL OR p.run_id = run)
+  WHERE p.parent_path_id IS NULL AND {{selected(p.run_id)}}
   UNION ALL
   SELECT p.run_id, p.path_id, coalesce(range_phase(p.name, p.kind), u.phase)
   FROM path AS u
@@ -90,7 +90,7 @@ WITH RECURSIVE asked AS (
 ), loss AS (
   SELECT l.run_id, l.code, l.severity, sum(l.event_count) AS events, sum(l.byte_count) AS bytes
   FROM import_log AS l
-  WHERE (run IS NULL OR l.run_id = run) AND l.severity <> 'info'
+  WHERE {{selected(l.run_id)}} AND l.severity <> 'info'
   GROUP BY l.run_id, l.code, l.severity
 ), share AS MATERIALIZED (
   FROM breakdown(run := run)
@@ -116,7 +116,7 @@ WITH RECURSIVE asked AS (
   UNION ALL
   SELECT run_id, 1, 'run', 4, NULL, 'tasks without a start', NULL, NULL, sum(event_count), NULL, 'durations only: without timestamps'
   FROM import_log
-  WHERE code = 'no_start' AND (run IS NULL OR run_id = run)
+  WHERE code = 'no_start' AND {{selected(run_id)}}
   GROUP BY run_id
   UNION ALL
   SELECT s.run_id, 2, 'steps', v.place, NULL, v.item, v.time_ns, NULL, CASE WHEN v.place = 1 THEN s.steps END, NULL, NULL

@@ -35,10 +35,7 @@ WITH part AS (
   JOIN device_busy AS b ON b.run_id = s.run_id AND b.ts_ns = coalesce(s.start_ns, s.fp_start_ns)
     AND (s.device_id IS NULL OR b.device_id = s.device_id)
   JOIN device_busy AS e ON e.run_id = s.run_id AND e.ts_ns = s.end_ns AND e.device_id IS NOT DISTINCT FROM b.device_id
-  WHERE e.ts_ns >= b.ts_ns AND (run IS NULL OR s.run_id = run) AND (device IS NULL OR b.device_id = device)
-    AND (step IS NULL OR s.step_id = step) AND (first_step IS NULL OR s.step_id >= first_step)
-    AND (last_step IS NULL OR s.step_id <= last_step) AND (from_ns IS NULL OR b.ts_ns >= from_ns)
-    AND (to_ns IS NULL OR b.ts_ns < to_ns)
+  WHERE e.ts_ns >= b.ts_ns AND {{selected(s.run_id, b.device_id, s.step_id, b.ts_ns)}}
 )
 SELECT run_id, step_id, device_id, iteration, begin_ns AS start_ns, finish_ns AS end_ns,
        TRY(finish_ns - begin_ns) AS window_ns, busy AS busy_ns, TRY(finish_ns - begin_ns) - busy AS idle_ns,

@@ -32,12 +32,12 @@ WITH ordered AS (
            ORDER BY coalesce(s.start_ns, s.fp_start_ns), s.iteration, s.step_id
          ) AS previous_end_ns
   FROM step AS s
-  WHERE (run IS NULL OR s.run_id = run) AND (device IS NULL OR s.device_id = device)
+  WHERE {{selected(s.run_id, s.device_id)}}
 ), marked AS (
   -- A vendor's marks of reduces; the collectives themselves are tasks as well.
   SELECT r.run_id, r.step_id, r.id, r.start_ns, r.dur_ns
   FROM "range" AS r
-  WHERE r.kind = 'reduce' AND r.step_id IS NOT NULL AND (run IS NULL OR r.run_id = run)
+  WHERE r.kind = 'reduce' AND r.step_id IS NOT NULL AND {{selected(r.run_id)}}
     AND (step IS NULL OR r.step_id = step)
 ), collective AS (
   SELECT o.run_id, o.device_id, o.step_id, m.id, m.start_ns, m.dur_ns
@@ -46,8 +46,8 @@ WITH ordered AS (
   UNION ALL
   SELECT t.run_id, t.device_id, t.step_id, t.id, t.start_ns, t.dur_ns
   FROM task AS t
-  WHERE t.kind = 'collective' AND t.step_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
+  WHERE t.kind = 'collective' AND t.step_id IS NOT NULL AND {{selected(t.run_id, t.device_id)}}
+    AND (step IS NULL OR t.step_id = step)
     AND NOT EXISTS (SELECT 1 FROM marked AS m WHERE m.run_id = t.run_id AND m.step_id = t.step_id)
 ), reduce AS (
   SELECT c.run_id, c.device_id, c.step_id, list(c.start_ns ORDER BY c.start_ns, c.id) AS starts,
@@ -65,8 +65,5 @@ SELECT o.run_id, o.step_id, o.device_id, o.iteration, o.step_source, o.start_ns,
        o.get_next_start_ns, TRY(o.get_next_end_ns - o.get_next_start_ns) AS get_next_ns
 FROM ordered AS o
 LEFT JOIN reduce AS r ON r.run_id = o.run_id AND r.device_id IS NOT DISTINCT FROM o.device_id AND r.step_id = o.step_id
-WHERE (step IS NULL OR o.step_id = step)
-  AND (first_step IS NULL OR o.step_id >= first_step) AND (last_step IS NULL OR o.step_id <= last_step)
-  AND (from_ns IS NULL OR coalesce(o.start_ns, o.fp_start_ns) >= from_ns)
-  AND (to_ns IS NULL OR coalesce(o.start_ns, o.fp_start_ns) < to_ns)
+WHERE {{selected(o.step_id, coalesce(o.start_ns, o.fp_start_ns))}}
 ORDER BY o.run_id, o.device_id, o.model_id, o.iteration, o.step_id

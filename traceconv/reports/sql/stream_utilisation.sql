@@ -40,7 +40,7 @@ WITH bound AS (
   JOIN bound AS b ON true
   LEFT JOIN zone AS z ON z.run_id = p.run_id AND z.device_id IS NOT DISTINCT FROM p.device_id
     AND z.stream_id IS NOT DISTINCT FROM p.stream_id
-  WHERE (run IS NULL OR p.run_id = run) AND (device IS NULL OR p.device_id = device)
+  WHERE {{selected(p.run_id, p.device_id)}}
     AND (p.ts_ns BETWEEN z.begin_ns AND z.end_ns OR (step IS NULL AND first_step IS NULL AND last_step IS NULL))
 ), point AS (
   -- The last known gaps before each bound; next_ns: the first known ones after it.
@@ -56,9 +56,7 @@ WITH bound AS (
          (to_ns IS NULL OR t.start_ns < to_ns)
            AND (from_ns IS NULL OR t.start_ns >= from_ns OR t.start_ns + t.dur_ns > from_ns) AS in_window
   FROM task AS t
-  WHERE t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
-    AND (device IS NULL OR t.device_id = device) AND (step IS NULL OR t.step_id = step)
-    AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
+  WHERE t.kind IS DISTINCT FROM 'sync' AND {{selected(t.run_id, t.device_id, t.step_id)}}
 ), totals AS (
   SELECT run_id, device_id, stream_id, count(*) FILTER (WHERE in_window) AS started,
          count(finish_ns) FILTER (WHERE in_window) AS ended,

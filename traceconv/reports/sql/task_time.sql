@@ -25,7 +25,4 @@ SELECT t.run_id, t.id, t.device_id, t.name, coalesce(o.name, t.name) AS op_name,
        t.step_id, t.dur_ns, t.start_ns, t.start_ns + t.dur_ns AS end_ns, t.stream_wait_ns
 FROM task AS t
 LEFT JOIN op AS o ON o.run_id = t.run_id AND o.op_id = t.op_id
-WHERE (run IS NULL OR t.run_id = run) AND (device IS NULL OR t.device_id = device)
-  AND (step IS NULL OR t.step_id = step)
-  AND (first_step IS NULL OR t.step_id >= first_step) AND (last_step IS NULL OR t.step_id <= last_step)
-  AND (from_ns IS NULL OR t.start_ns >= from_ns) AND (to_ns IS NULL OR t.start_ns < to_ns)
+WHERE {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}

@@ -41,11 +41,8 @@ WITH asked AS (
          quantile_disc(TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)), [0.25, 0.5, 0.75]) AS quarters
   FROM step AS s
   WHERE TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)) IS NOT NULL
-    AND (run IS NULL OR s.run_id = run) AND (device IS NULL OR s.device_id IS NULL OR s.device_id = device)
-    AND (step IS NULL OR s.step_id = step) AND (first_step IS NULL OR s.step_id >= first_step)
-    AND (last_step IS NULL OR s.step_id <= last_step)
-    AND (from_ns IS NULL OR coalesce(s.start_ns, s.fp_start_ns) >= from_ns)
-    AND (to_ns IS NULL OR coalesce(s.start_ns, s.fp_start_ns) < to_ns)
+    AND {{selected(s.run_id)}} AND (device IS NULL OR s.device_id IS NULL OR s.device_id = device)
+    AND {{selected(s.step_id, coalesce(s.start_ns, s.fp_start_ns))}}
   GROUP BY s.run_id
 ), device_step AS (
 {{step_breakdown}}
@@ -69,7 +66,7 @@ WITH asked AS (
 ), peak AS (
   SELECT i.run_id, max(greatest(i.peak_used_bytes, i.used_bytes)) AS used
   FROM memory_interval AS i
-  WHERE i.level = 'device' AND (run IS NULL OR i.run_id = run) AND (device IS NULL OR i.device_id = device)
+  WHERE i.level = 'device' AND {{selected(i.run_id, i.device_id)}}
   GROUP BY i.run_id
 ), measured AS (
   SELECT a.*, CASE WHEN s.steps > 0 THEN 'step' WHEN m.window_ns IS NOT NULL THEN 'tasks' ELSE 'run' END AS measured,

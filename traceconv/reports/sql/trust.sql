@@ -19,12 +19,12 @@ WITH called_word AS MATERIALIZED (
   SELECT a.run_id, a.name, a.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (a.correlation_id & 63)::UBIGINT) AS bits,
          max(a.start_ns) AS last_ns
   FROM api AS a
-  WHERE a.correlation_id IS NOT NULL AND a.start_ns IS NOT NULL AND (run IS NULL OR a.run_id = run)
+  WHERE a.correlation_id IS NOT NULL AND a.start_ns IS NOT NULL AND {{selected(a.run_id)}}
   GROUP BY ALL
 ), with_task AS MATERIALIZED (
   SELECT t.run_id, t.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (t.correlation_id & 63)::UBIGINT) AS bits
   FROM task AS t
-  WHERE t.correlation_id IS NOT NULL AND (run IS NULL OR t.run_id = run)
+  WHERE t.correlation_id IS NOT NULL AND {{selected(t.run_id)}}
   GROUP BY ALL
 ), run_flow AS MATERIALIZED (
   SELECT f.run_id, count(*) AS flows, count(CASE WHEN f.kind = 'launch' THEN f.dst_id END) AS launches,
@@ -37,7 +37,7 @@ WITH called_word AS MATERIALIZED (
          count(w.api_id) AS launched,
          max(w.start_ns + coalesce(w.dur_ns, 0)) AS until_ns
   FROM task AS w
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+  WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}}
   GROUP BY w.run_id
 ), found (run_id, finding, place, count, total, affected, reports) AS (
 {{trust/*}}
