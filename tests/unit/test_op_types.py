@@ -27,6 +27,8 @@ KINETO = next(rules for rules in built_in() if rules.title.startswith("PyTorch")
         ("raf_op_tvm_cast_int8", "cast_int8"),
         ("raf_op_nccl__allreduce_9", "allreduce"),
         ("raf_op__allgather_1", "allgather"),
+        ("raf.op.dense", "dense"),
+        ("raf.op._allreduce", "allreduce"),
         ("a stream called 1", "a stream called 1"),
     ],
 )
@@ -126,6 +128,34 @@ def test_raf_streams_collectives_and_shapes(tmp_path: Path) -> None:
     ]
     assert streams == [(0, 8000), (1, 4000), (2, 4000), (None, 4000)]
     assert types == [("cast", 2, "name")]
+
+
+@pytest.mark.parametrize(
+    ("streams", "kinds"),
+    [
+        (["ComputationOperator", "VMInstruction"], [("compute", 4000)]),
+        (["SchedulingCommunication", "WorkspaceRequest", "StreamRequest", "CUDA_CALL"], [("compute", 4000)]),
+        (["Default Stream", "StreamRequest", "CUDA_CALL"], [("compute", 4000)]),
+    ],
+)
+def test_raf_ops_that_the_host_times(tmp_path: Path, streams: list[str], kinds: list[tuple[str, int]]) -> None:
+    """On a CPU, and of the interpreter, whose requests for a stream aren't kernels of a stream."""
+    events = [
+        {
+            "ph": ph,
+            "name": "raf.op.dense",
+            "cat": stream,
+            "tid": stream,
+            "pid": 1,
+            "ts": ts,
+            "args": {"args_string": ""},
+        }
+        for stream in streams
+        for ph, ts in (("B", 10), ("E", 14))
+    ]
+    _, store = taken({"traceEvents": events}, tmp_path, "raf.json")
+    assert query(store, "SELECT kind, dur_ns FROM task") == kinds
+    assert query(store, "SELECT count(*) FROM range WHERE kind = 'host_op'") == [(len(streams) - 1,)]
 
 
 CALLS = [
