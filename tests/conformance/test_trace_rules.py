@@ -401,7 +401,7 @@ def test_nodes_of_onnxruntime_that_run_other_events(tmp_path: Path) -> None:
         {"cat": "Kernel", "pid": -1, "tid": -1, "dur": 40, "ts": 34, "ph": "X", "name": "void conv<float>(int)",
          "args": {"stream": "0x1", "grid_x": "8", "op_name": "Conv", "parent_name": "d_kernel_time"}},
         {"cat": "Kernel", "pid": -1, "tid": -1, "dur": 2, "ts": 80, "ph": "X", "name": "MemcpyDeviceToHost",
-         "args": {"stream": "0x1", "size": "64"}},
+         "args": {"stream": "13", "size": "64"}},
     ]  # fmt: skip
     found = []
     for number, events in enumerate((nodes, [*nodes, *kernels])):
@@ -411,13 +411,13 @@ def test_nodes_of_onnxruntime_that_run_other_events(tmp_path: Path) -> None:
         found.append(
             query(
                 db,
-                "SELECT t.kind, t.device_id, t.dur_ns, t.size_bytes, o.op_type FROM task AS t "
+                "SELECT t.kind, t.device_id, t.stream_id, t.dur_ns, t.size_bytes, o.op_type FROM task AS t "
                 "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns",
             )
         )
-    of_cpu = [("compute", 0, 4000, None, "MatMul"), ("compute", 0, 3000, None, "Add")]
-    assert found[0] == [*of_cpu, ("compute", 0, 3000, None, "Conv")]
-    assert found[1] == [*of_cpu, ("compute", None, 40000, None, "Conv"), ("copy", None, 2000, 64, None)]
+    of_cpu = [("compute", 0, None, 4000, None, "MatMul"), ("compute", 0, None, 3000, None, "Add")]
+    assert found[0] == [*of_cpu, ("compute", 0, None, 3000, None, "Conv")]
+    assert found[1] == [*of_cpu, ("compute", None, 1, 40000, None, "Conv"), ("copy", None, 13, 2000, 64, None)]
 
 
 def test_kineto_without_categories(tmp_path: Path) -> None:
