@@ -580,3 +580,40 @@ def test_hpus_in_kineto(tmp_path: Path) -> None:
         ]  # fmt: skip
         assert store.execute("SELECT name, level FROM api").fetchall() == [("synLaunch", "runtime")]
         assert store.execute("SELECT count(*) FROM range").fetchall() == [(0,)]
+
+
+def test_rocprof_before_rocprofv3(tmp_path: Path) -> None:
+    """Times are texts; a flow leads from a call to what it launched; a merged trace has the rank behind each name."""
+
+    def event(name: str, pid: int, tid: int, ts: int, dur: int, **args: str) -> Event:
+        return {"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": str(ts), "dur": str(dur), "args": args}
+
+    def flow(ph: str, number: int, pid: int, tid: int, ts: int) -> Event:
+        return {"ph": ph, "cat": "DataFlow", "id": number, "name": "dep", "pid": pid, "tid": tid, "ts": str(ts)}
+
+    names = {1: "COPY", 2: "CPU HIP API", 3: "CPU HSA API", 6: "GPU0", 7: "GPU1 r4"}
+    events = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in names.items()]
+    events += [
+        event("hipLaunchKernel", 2, 100, 10, 4, BeginNs="10000", EndNs="14500", Name="hipLaunchKernel"),
+        event("hsa_queue_create", 3, 100, 11, 1),
+        event("void add<int>(int*)", 6, 1, 20, 30, **{"dev-id": "0", "queue-id": "0", "stream-id": "1"}),
+        event("mul(int*)", 7, 0, 20, 5, **{"dev-id": "1", "queue-id": "3"}),
+        event("CopyDeviceToHost", 1, 0, 60, 8, **{"dev-id": "0", "queue-id": "0", "stream-id": "1"}),
+        event("hcCommandMarker", 1, 0, 70, 1),
+        flow("s", 1, 2, 100, 10),
+        flow("t", 1, 6, 1, 20),
+    ]
+    path, db = tmp_path / "results.json", tmp_path / "trace.duckdb"
+    path.write_text(json.dumps({"traceEvents": [{}, *events]}))
+    ingest([path], db)
+    rows = "SELECT name, kind, device_id, stream_id, start_ns, dur_ns, submit_ns FROM task ORDER BY start_ns, name DESC"
+    assert query(db, rows) == [
+        ("void add<int>(int*)", "compute", 0, 1, 20_000, 30_000, 10_000),
+        ("mul(int*)", "compute", 1, 3, 20_000, 5_000, None),
+        ("CopyDeviceToHost", "copy", 0, 1, 60_000, 8_000, None),
+        ("hcCommandMarker", "sync", None, None, 70_000, 1_000, None),
+    ]
+    assert query(db, "SELECT level, name FROM api ORDER BY start_ns") == [
+        ("runtime", "hipLaunchKernel"),
+        ("driver", "hsa_queue_create"),
+    ]
