@@ -114,7 +114,7 @@ def test_a_time_with_a_unit_is_relative_to_the_start_of_the_run(store: traceconv
 def test_every_report_on_times_has_a_window() -> None:
     without = {name for name, one in reports().items() if not {"from_ns", "to_ns"} <= {p.name for p in one.parameters}}
     # The rows of fusion_op are ops, which have no time; the others are about complete runs or steps.
-    assert without == {"fusion_op", "modules", "op_tree", "run_summary", "trust"}
+    assert without == {"fusion_op", "links", "modules", "op_tree", "run_summary", "trust"}
     for report in reports().values():
         names = {parameter.name for parameter in report.parameters}
         assert ("first_step" in names) == ("last_step" in names) == ("step" in names)

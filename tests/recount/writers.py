@@ -124,7 +124,8 @@ def megengine(one: Slice) -> Row:
     device = re.fullmatch(r"[a-z]+(?:x|(\d+)):\d+", one.thread or "")
     if device:
         number = int(device[1]) if device[1] else None
-        return Row("task", "compute" if one.category == "Kernel" else "sync", number)
+        kind = "compute" if one.category == "Kernel" else "copy" if one.name == "HostToDevice" else "sync"
+        return Row("task", kind, number)
     if one.thread in ("interpreter", "worker"):
         commands = ("StartProfile", "StopProfile", "GetValue", "OpDispatch", "TensorWaitProp", "TensorGetProp")
         return Row("range", "host_op" if one.args or one.name in commands else "module")

@@ -89,8 +89,10 @@ def test_all_rules_for_gpu_kernels_use_the_shared_pattern() -> None:
         "JAX, TensorFlow (XLA profiler)",
         "Nsight Compute",
         "Nsight Systems",
+        "Perfetto",
         "PyTorch profiler (Kineto)",
         "rocmProfileData",
+        "rocprof",
         "rocprof-sys",
         "rocprofv3",
     }
