@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ingest_checks import all_rows
@@ -13,6 +15,7 @@ from processes import TRACECONV
 from trace_files import write_trace
 
 import traceconv
+from traceconv.lake.folder import lake_folder
 from traceconv.lake.views import open_lake
 from traceconv.pipeline.ingest import ingest
 
@@ -84,3 +87,19 @@ def test_writers_at_once(store: Path, tmp_path: Path) -> None:
         assert sorted(labels) == sorted(row["label"] for row in opened.runs())
         sql = "SELECT label, count(*) FROM range JOIN run USING (run_id) GROUP BY label ORDER BY label"
         assert lake.query(sql).fetchall() == opened.query(sql).fetchall()
+
+
+def test_another_writer_removes_the_empty_folder_for_partial_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkdtemp
+
+    def remove_before(**options: Any) -> str:
+        monkeypatch.undo()
+        options["dir"].rmdir()  # between mkdir and this call
+        return make(**options)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", remove_before)
+    with lake_folder(tmp_path / "lake").staging() as folder:
+        assert folder.is_dir()
+    assert not any((tmp_path / "lake").iterdir())

@@ -158,19 +158,24 @@ class _LocalFolder:
     @contextmanager
     def staging(self) -> Iterator[Path]:
         with self._writing():
-            top = self._path / _PARTIAL
-            top.mkdir(parents=True, exist_ok=True)
-            for old in top.iterdir():  # of killed programs
-                with suppress(OSError):
-                    if time.time() - old.stat().st_mtime > _STALE_SECONDS:
-                        shutil.rmtree(old)
-            folder = Path(tempfile.mkdtemp(dir=top))
+            folder = self._staged()
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):  # another program writes
-                top.rmdir()
+                folder.parent.rmdir()
+
+    def _staged(self) -> Path:
+        top = self._path / _PARTIAL
+        while True:
+            top.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # another program removes the empty folder
+                for old in top.iterdir():  # of killed programs
+                    with suppress(OSError):
+                        if time.time() - old.stat().st_mtime > _STALE_SECONDS:
+                            shutil.rmtree(old)
+                return Path(tempfile.mkdtemp(dir=top))
 
     def publish(self, file: Path, name: str) -> None:
         target = self._path / name
