@@ -113,6 +113,21 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_a_report_of_a_store_loads_no_format(tmp_path: Path) -> None:
+    """Loaded before DuckDB's, their modules raised the peak memory of exports by 65 MB."""
+    trace, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
+    trace.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
+    traceconv.ingest(trace, db=store)
+    program = """
+import sys
+from traceconv.cli.app import run
+assert run(sys.argv[1:]) == 0
+print("traceconv.formats.registry" in sys.modules, file=sys.stderr)
+"""
+    command = [sys.executable, "-c", program, "report", "summary", "--db", str(store)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == "False\n"
+
+
 def test_modules_that_an_ingest_does_not_need_are_loaded_on_use(tmp_path: Path) -> None:
     """pyarrow would load pandas, which takes longer than a small trace."""
     trace = tmp_path / "trace.json"

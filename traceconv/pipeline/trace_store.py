@@ -24,7 +24,6 @@ from traceconv._version import __version__
 from traceconv.base.cache_folder import cache_folder
 from traceconv.base.errors import InputError, StoreError, UsageError, option, printable
 from traceconv.base.temporary_folder import temporary_folder
-from traceconv.formats.registry import parts_of
 from traceconv.lake.folder import is_lake
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.database import default_store_path, is_duckdb, named_store
@@ -113,6 +112,8 @@ def _as_it_is(path: Path) -> TraceStore:
 
 def _key(paths: Sequence[Path]) -> str | None:
     """Return a name for the content of files and folders; None if they can't be cached."""
+    from traceconv.formats.registry import parts_of  # on use: reports and exports of stores need no format
+
     found: list[object] = [__version__, SCHEMA_VERSION]
     for path in paths:
         if str(path) == "-":

@@ -67,7 +67,9 @@ WITH named AS (
          CASE WHEN n.function IN (SELECT function FROM measured) THEN launch_size(t.args, 'block') END AS block
   FROM task AS t
   LEFT JOIN named AS n ON n.run_id = t.run_id AND n.op_id = t.op_id
-  WHERE t.kind = 'compute' AND EXISTS (FROM measured) AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
+  -- A join, which reads no task if nothing was measured; EXISTS alone would filter all of them.
+  WHERE t.kind = 'compute' AND t.run_id IN (SELECT run_id FROM run WHERE EXISTS (FROM measured))
+    AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
 ), by_op AS (
   SELECT run_id, device_id, op_id, task_name, grid, block, count(*) AS started, count(dur_ns) AS ended, sum(dur_ns) AS total
   FROM chosen
