@@ -31,8 +31,9 @@ WITH named AS (
   SELECT run_id, op_id, name, short_name(name) AS function, kernel_signature(name) AS signature
   FROM op
   WHERE EXISTS (FROM run WHERE source_format = 'ncu_csv')
-), launch AS (
-  -- Launches of Nsight Compute are few, and have all metrics in args.
+), launch AS MATERIALIZED (
+  -- Launches of Nsight Compute are few, and have all metrics in args. Not materialized, the conditions on sizes would be
+  -- evaluated for all tasks of the store, before the join.
   SELECT t.run_id, n.name, n.function, n.signature, launch_size(t.args, 'grid') AS grid,
          launch_size(t.args, 'block') AS block, t.dur_ns,
          TRY_CAST(coalesce(t.args->>'sm__throughput.avg.pct_of_peak_sustained_elapsed',
@@ -67,9 +68,7 @@ WITH named AS (
          CASE WHEN n.function IN (SELECT function FROM measured) THEN launch_size(t.args, 'block') END AS block
   FROM task AS t
   LEFT JOIN named AS n ON n.run_id = t.run_id AND n.op_id = t.op_id
-  -- A join, which reads no task if nothing was measured; EXISTS alone would filter all of them.
-  WHERE t.kind = 'compute' AND t.run_id IN (SELECT run_id FROM run WHERE EXISTS (FROM measured))
-    AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
+  WHERE t.kind = 'compute' AND EXISTS (FROM measured) AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
 ), by_op AS (
   SELECT run_id, device_id, op_id, task_name, grid, block, count(*) AS started, count(dur_ns) AS ended, sum(dur_ns) AS total
   FROM chosen
