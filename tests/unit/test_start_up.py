@@ -114,7 +114,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 def test_a_report_of_a_store_loads_no_format(tmp_path: Path) -> None:
-    """Loaded before DuckDB's, their modules raised the peak memory of exports by 65 MB."""
+    """With all of them loaded, the peak memory of exports was 65 MB higher."""
     trace, store = tmp_path / "trace.json", tmp_path / "trace.duckdb"
     trace.write_text('[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2}]')
     traceconv.ingest(trace, db=store)

@@ -85,8 +85,7 @@ class RocprofCsvReader(FileReader):
             return self._source
         return TextSource(path, self._log, self._limits, self._advance)
 
-    def _close(self, path: Path, source: TextSource, text_bytes: int) -> None:
-        self._base += text_bytes
+    def _note_source(self, path: Path, source: TextSource) -> None:
         if path != self._path:
             self.more_sources.append(MoreSource(path.name, source.size_bytes, f"{source.crc:08x}", source.container))
 
@@ -113,7 +112,8 @@ class RocprofCsvReader(FileReader):
             yield from self._rest()
         if damaged.records:
             self._accounts[f"damaged records of {path.name}"].add(lost=damaged.lost)
-        self._close(path, source, size)
+        self._base += size
+        self._note_source(path, source)
 
     def _lose(self, path: Path, count: int, why: str) -> None:
         self._accounts[f"records of {path.name}"].add(lost=count)
@@ -142,7 +142,7 @@ class RocprofCsvReader(FileReader):
         if account.lost:
             message = f"{printable(path.name)}: damaged records"
             self._log.add(Code.DAMAGED_TEXT, message, source_id=SOURCE_ID, event_count=account.lost)
-        self.more_sources.append(MoreSource(path.name, source.size_bytes, f"{source.crc:08x}", source.container))
+        self._note_source(path, source)
 
     # -- records --
 
