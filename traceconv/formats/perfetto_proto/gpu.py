@@ -289,27 +289,23 @@ class GpuPackets:
     def _count(self, rows: Rows, counter: _Counter, value: float, ns: int) -> None:
         self._put(rows, self._gpu(counter.gpu), counter.name, value, ns)
 
-    @staticmethod
-    def _put(rows: Rows, pid: Label, name: str, value: float, ns: int) -> None:
-        rows.add("C", name, None, pid, None, ns, f'{{"value":{value!r}}}')
+    def _put(self, rows: Rows, pid: Label, name: str, value: float, ns: int | None) -> None:
+        if ns is None:
+            self.losses["timeless"] += 1
+        else:
+            rows.add("C", name, None, pid, None, ns, f'{{"value":{value!r}}}')
 
     def _memory(self, rows: Rows, event: Message, sequence: Sequence, ns: int | None) -> None:
         gpu, pid = event.number(1) or 0, event.number(2) or 0
         process: Label = self.tracks.process_at(pid, rows.position) if pid else self._gpu(gpu)
         name = f"GPU {gpu} memory" if pid else "GPU memory"
         self._name(process, NamedTrack("counter", ""), name, "bytes")
-        self._value(rows, process, name, event.number(3) or 0, ns)
+        self._put(rows, process, name, event.number(3) or 0, ns)
 
     def _frequency(self, rows: Rows, event: Message, sequence: Sequence, ns: int | None) -> None:
         process, name = self._gpu(event.number(1) or 0), "gpufreq"
         self._name(process, NamedTrack("counter", ""), name, "kHz")
-        self._value(rows, process, name, event.number(2) or 0, ns)
-
-    def _value(self, rows: Rows, pid: Label, name: str, value: int, ns: int | None) -> None:
-        if ns is None:
-            self.losses["timeless"] += 1
-        else:
-            self._put(rows, pid, name, value, ns)
+        self._put(rows, process, name, event.number(2) or 0, ns)
 
     # -- calls and log --
 
