@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 
-import duckdb
 import numpy as np
 import pytest
 
@@ -15,7 +13,8 @@ from traceconv import native
 from traceconv.analysis import contention
 from traceconv.analysis.contention import _CAPACITY, _NONE, Contention
 from traceconv.analysis.replay import Delays
-from traceconv.analysis.slices import Columns
+from traceconv.analysis.slices import NO_SIZE, Columns
+from traceconv.analysis.vertices import find
 from traceconv.base.int64 import Int64
 from traceconv.runtime.clock import DeviceClock
 from traceconv.runtime.device import CUBE, Device, Task, Work
@@ -191,36 +190,24 @@ def test_sums_beyond_64_bits_stay_the_largest_number() -> None:
         assert work[0] == most
 
 
-def test_tasks_with_equal_hashes_are_not_the_same() -> None:
-    """DuckDB's hash of a number can be inverted: a file can have a size for which two tasks have one hash."""
-    factor, mask = 0xD6E8FEB86659FD93, 2**64 - 1
-
-    def mixed(number: int, factor: int) -> int:
-        number ^= number >> 32
-        return number * factor & mask
-
-    def inverse(number: int) -> int:
-        for _ in range(2):
-            number = mixed(number, pow(factor, -1, 2**64))
-        return number ^ number >> 32
-
-    with duckdb.connect() as connection:
-        found = "SELECT hash(name, NULL, NULL), hash(name, NULL, NULL, 64) FROM (VALUES ('a'), ('b')) AS n(name)"
-        (_, target), (before, _) = connection.execute(found).fetchall()
-        size = inverse(target ^ mixed(before, factor))
-        connection.execute(f"""
-CREATE TABLE device AS
-SELECT 1 AS run_id, 0::BIGINT AS device_id, 8::BIGINT AS ai_core_count, 8::BIGINT AS ai_vector_core_count,
-       2::BIGINT AS ai_cpu_count, 0::BIGINT AS peak_bytes_per_s, 0::BIGINT AS core_clock_hz;
-CREATE TABLE op (run_id INT, op_id INT, op_type TEXT, input_shapes TEXT, input_dtypes TEXT, input_bytes BIGINT,
-                 output_bytes BIGINT, weight_bytes BIGINT);
-CREATE TABLE task_pmu (run_id INT, id BIGINT, aic_mte2_cycles BIGINT, aiv_mte2_cycles BIGINT);
-CREATE TABLE task AS
-SELECT 1 AS run_id, n::BIGINT AS id, 0 AS op_id, n AS start_ns, 0::BIGINT AS device_id, name, 'copy' AS kind,
-       NULL AS core_type, 1::BIGINT AS block_count, 0::BIGINT AS mix_block_count, size::BIGINT AS size_bytes
-FROM (VALUES (1, 'a', 64), (2, 'b', {(size ^ 1 << 63) - (1 << 63)}), (3, 'a', 64)) AS t(n, name, size)
-""")
-        needs = contention._needs(partial(Columns.read, connection), 1, 0, 9)
-    assert needs is not None
-    one, other, same = needs["signature"][np.argsort(needs["id"])]
-    assert one == same != other
+def test_tasks_do_the_same_if_their_ops_do_or_their_names_are_equal() -> None:
+    """Ops 5 and 6 are alike; 7 has no type. Sizes and names count where ops don't say what a task does."""
+    ops = Columns(
+        id=np.array([7, 6, 5]), is_untyped=np.array([True, False, False]), bytes=np.zeros(3, np.int64),
+        signature=np.array([7, 5, 5]),
+    )  # fmt: skip
+    rows = [
+        (5, 1, NO_SIZE), (6, 2, NO_SIZE),  # alike, whatever their names
+        (5, 1, 64), (6, 2, 64), (5, 1, 65),  # a size of their own
+        (7, 1, NO_SIZE), (7, 1, NO_SIZE), (7, 2, NO_SIZE),
+        (-1, 1, NO_SIZE), (-1, 1, NO_SIZE), (-1, 1, 64),
+        (9, 1, NO_SIZE),  # an op that the run doesn't have
+    ]  # fmt: skip
+    op, name_key, size_bytes = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    tasks = Columns(op=op, name_key=name_key.astype(np.uint64), size_bytes=size_bytes)
+    found = contention._signatures(tasks, ops, find(ops["id"], op)).tolist()
+    places = [found.index(one) for one in found]
+    assert places == [0, 0, 2, 2, 4, 5, 5, 7, 8, 8, 10, 8]
+    none = Columns((name, column[:0]) for name, column in ops.items())
+    same = contention._signatures(tasks, none, np.full(len(op), -1)).tolist()
+    assert [same.index(one) for one in same] == [0, 1, 2, 3, 4, 0, 0, 1, 0, 0, 2, 0]

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from commands import Command
 
 import traceconv
-from traceconv.analysis import critical_path, dependency_graph, dependency_kinds, faster_slices, path_names, slices
+from traceconv.analysis import (
+    critical_path,
+    dependency_graph,
+    dependency_kinds,
+    faster_slices,
+    path_names,
+    slices,
+    what_if,
+)
 from traceconv.base.errors import InputError, UsageError
 from traceconv.cli.app import run
 from traceconv.export.chrome import export_chrome
@@ -324,6 +333,34 @@ def test_rows_in_any_order_and_groups_of_any_size_give_the_same_graph(
                 answer = opened.what_if(no_launch_cost=True)
             assert all(one.replayed_ns == one.measured_ns for one in answer.steps)
     assert found[0] and found[:3] == found[3:]
+
+
+def test_steps_are_grouped_by_their_own_slices(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few steps of a long run are one group."""
+    tasks = [task(n, n * 10, 5) for n in range(1, 400)]
+    steps = [{"step_id": n, "start_ns": n * 40, "end_ns": n * 40 + 39} for n in range(1, 100)]
+    loaded = []
+
+    def load(*given: object, **more: object) -> Iterator[slices.Slices]:
+        loaded.append(len(given[2]))  # type: ignore[arg-type]
+        return load_slices(*given, **more)  # type: ignore[arg-type]
+
+    load_slices = critical_path.load_slices
+    monkeypatch.setattr(critical_path, "load_slices", load)
+    monkeypatch.setattr(critical_path, "_GROUP_SLICES", 100)
+    with traceconv.open_store(make_store(track=TRACKS, task=tasks, step=steps)) as opened:
+        opened.what_if(no_launch_cost=True, steps="3-12")
+        opened.what_if(no_launch_cost=True)
+    assert loaded == [1, 4]
+
+
+@pytest.mark.parametrize("most", [2**26, 2])
+def test_ids_are_found_among_others(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what_if, "_MOST_IDS", most)
+    wanted, ids = np.array([-4, 3, 5, 9, 2**62]), np.array([5, 4, -4, 3, 3, 8])
+    assert what_if._are_among(ids, wanted).tolist() == np.isin(ids, wanted).tolist()
+    assert what_if._are_among(ids, wanted[-1:]).tolist() == [False] * 6
+    assert what_if._are_among(ids[:0], wanted).tolist() == []
 
 
 def test_a_window_instead_of_steps(two_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:

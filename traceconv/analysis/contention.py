@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 
 from traceconv import native
 from traceconv.analysis.dependency_graph import Graph
-from traceconv.analysis.dependency_kinds import RUN
+from traceconv.analysis.dependency_kinds import RUN, TASK_KINDS
 from traceconv.analysis.replay import Delays
-from traceconv.analysis.slices import Columns
+from traceconv.analysis.slices import NO_SIZE, Columns
 from traceconv.analysis.vertices import find
 from traceconv.base.int64 import Int64, Mask
 
@@ -44,34 +45,12 @@ FROM device
 WHERE run_id = {run} AND ai_core_count > 0
 ORDER BY device_id
 """
-#: What tasks occupy and move. Arithmetic on it takes longer in SQL than in numpy. Ops that are the same are found among
-#: all ops, and only tasks with a size or without an op type, such as copies, are compared with each other.
-_TASKS = """
-WITH alike AS MATERIALIZED (
-  SELECT op_id, op_type, input_bytes + output_bytes + weight_bytes AS bytes,
-         min(op_id) OVER (PARTITION BY op_type, input_shapes, input_dtypes) AS signature
-  FROM op
-  WHERE run_id = {run}
-), other AS MATERIALIZED (
-  SELECT o.signature AS op, CASE WHEN o.op_type IS NULL THEN t.name END AS name, t.size_bytes,
-         -1 - min(t.id) AS signature
-  FROM task AS t
-  LEFT JOIN alike AS o ON o.op_id = t.op_id
-  WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND (o.op_type IS NULL OR t.size_bytes IS NOT NULL)
-  GROUP BY ALL
-)
-SELECT t.id, t.device_id AS device, coalesce(t.block_count, 0) AS blocks, coalesce(t.mix_block_count, 0) AS mix_blocks,
-       CASE t.core_type WHEN 'AI_CORE' THEN 0 WHEN 'MIX_AIC' THEN 1 WHEN 'MIX_AIV' THEN 2 WHEN 'AI_VECTOR_CORE' THEN 3
-                        WHEN 'AI_CPU' THEN 4 ELSE 5 END::TINYINT AS core_type,
-       coalesce(t.size_bytes, o.bytes, 0) AS bytes, coalesce(n.signature, o.signature) AS signature
-FROM task AS t
-LEFT JOIN alike AS o ON o.op_id = t.op_id
-LEFT JOIN other AS n
-  ON (o.op_type IS NULL OR t.size_bytes IS NOT NULL) AND n.op IS NOT DISTINCT FROM o.signature
-  AND n.name IS NOT DISTINCT FROM CASE WHEN o.op_type IS NULL THEN t.name END
-  AND n.size_bytes IS NOT DISTINCT FROM t.size_bytes
-WHERE t.run_id = {run} AND t.start_ns BETWEEN {low} AND {high} AND t.device_id IS NOT NULL
-  AND (t.block_count > 0 OR t.kind = 'copy')
+#: What ops move, and the first of those that do the same.
+_OPS = """
+SELECT op_id AS id, op_type IS NULL AS is_untyped, coalesce(TRY(input_bytes + output_bytes + weight_bytes), 0) AS bytes,
+       min(op_id) OVER (PARTITION BY op_type, input_shapes, input_dtypes) AS signature
+FROM op
+WHERE run_id = {run}
 """
 #: How long the pipes that read through L2 were busy, on all cores.
 _CYCLES = """
@@ -79,43 +58,68 @@ SELECT id, coalesce(aic_mte2_cycles, 0) AS cube, coalesce(aiv_mte2_cycles, 0) AS
 FROM task_pmu
 WHERE run_id = {run} AND id BETWEEN {first} AND {last}
 """
-#: Types in _TASKS whose blocks occupy these cores, and those of which the other part's blocks do.
+#: Types of cores (`load_slices`) whose blocks occupy these cores, and those of which the other part's blocks do.
 _BLOCKS = {"cube": (0, 1), "vector": (2, 3), "cpu": (4,)}
 _MIX_BLOCKS = {"cube": (2,), "vector": (1,), "cpu": ()}
+_TYPES = 6
 
 
-def _needs(read: Callable[[str], Columns], run_id: int, low_ns: int, high_ns: int) -> Columns | None:
-    """Return what each task that starts in a window needs; None if no device's numbers of cores are known.
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the devices of a run have, and what its ops move: columns of _DEVICES and _OPS."""
 
-    id
-    cube, vector, cpu  its cores, in multiples of 1 / _CAPACITY of the device's
-    memory_ns          how long its bytes take at the peak of the memory
-    l2_ns              how long the pipes that read through L2 are busy, on average over the cores
-    signature          equal for tasks that do the same
+    devices: Columns
+    ops: Columns
+
+
+def resources_of(connection: duckdb.DuckDBPyConnection, run_id: int) -> Resources | None:
+    """Return them; None if no device's numbers of cores are known."""
+    devices = Columns.read(connection, _DEVICES.format(run=run_id))
+    return Resources(devices, Columns.read(connection, _OPS.format(run=run_id))) if len(devices) else None
+
+
+def _signatures(tasks: Columns, ops: Columns, at: Int64) -> Int64:
+    """Return numbers that tasks share if they do the same: their ops do, or those without a type have the same name,
+    and they move as many bytes. at: [task] its op, -1: none
     """
-    devices = read(_DEVICES.format(run=run_id))
-    if not len(devices):
-        return None
-    tasks = read(_TASKS.format(run=run_id, low=low_ns, high=high_ns))
-    at = find(devices["device"], tasks["device"])
-    tasks, at = tasks.rows(at >= 0), at[at >= 0]
-    ids = tasks["id"]
-    window = {"first": ids.min(initial=np.iinfo(np.int64).max), "last": ids.max(initial=-1)}
-    cycles = read(_CYCLES.format(run=run_id, **window))
-    measured = find(ids, cycles["id"])
-    cycles, measured = cycles.rows(measured >= 0), measured[measured >= 0]
-    busy = np.zeros(len(ids), np.int64)
-    needs = Columns(id=ids, signature=tasks["signature"])
+    is_untyped, signatures = at < 0, np.full(len(at), -1)
+    if len(ops):
+        is_untyped |= ops["is_untyped"][at]
+        signatures = np.where(at < 0, -1, ops["signature"][at])
+    others = np.flatnonzero(is_untyped | (tasks["size_bytes"] != NO_SIZE))
+    keys = (
+        np.where(is_untyped, tasks["name_key"], np.uint64(0))[others], tasks["size_bytes"][others], signatures[others],
+    )  # fmt: skip
+    order = np.lexsort(keys)
+    changes = np.zeros(len(order), bool)
+    for key in keys:
+        changes[1:] |= key[order[1:]] != key[order[:-1]]
+    signatures[others[order]] = -2 - np.cumsum(changes)
+    return signatures
+
+
+def _needs(tasks: Columns, devices: Int64, resources: Resources, cycles: Columns, measured: Int64) -> Columns:
+    """Return what tasks need: columns `cube`, `vector`, `cpu`, `memory_ns`, `l2_ns` and `signature`.
+
+    tasks    rows of `Graph.needs`; devices: [task] its place in `resources`
+    cycles   columns of _CYCLES; measured: their tasks
+    """
+    ops, own = resources.ops, resources.devices
+    at = find(ops["id"], tasks["op"])
+    busy = np.zeros(len(at), np.int64)
+    needs = Columns(signature=_signatures(tasks, ops, at))
     for core in ("cube", "vector", "cpu"):
-        blocks = np.zeros(len(ids), np.int64)
+        blocks = np.zeros(len(at), np.int64)
         for name, types in (("blocks", _BLOCKS[core]), ("mix_blocks", _MIX_BLOCKS[core])):
-            is_own = np.isin(tasks["core_type"], types)
-            blocks[is_own] = np.minimum(tasks[name][is_own], _MOST_BLOCKS)
-        needs[core] = _quotient(blocks * _CAPACITY, devices[core][at])
+            is_own = np.isin(np.arange(_TYPES), types)[tasks["core_type"]]
+            blocks += np.where(is_own, np.minimum(tasks[name], _MOST_BLOCKS), 0)
+        needs[core] = _quotient(blocks * _CAPACITY, own[core][devices])
         if core in cycles:
-            busy[measured] += _quotient(np.minimum(cycles[core], _MOST_CYCLES), devices[core][at[measured]])
-    needs["memory_ns"] = _duration(tasks["bytes"], devices["memory"][at])
-    needs["l2_ns"] = _duration(busy, devices["clock"][at])
+            busy[measured] += _quotient(np.minimum(cycles[core], _MOST_CYCLES), own[core][devices[measured]])
+    of_ops = np.where(at < 0, 0, ops["bytes"][at]) if len(ops) else np.zeros(len(at), np.int64)
+    bytes_moved = np.where(tasks["size_bytes"] == NO_SIZE, of_ops, tasks["size_bytes"])
+    needs["memory_ns"] = _duration(bytes_moved, own["memory"][devices])
+    needs["l2_ns"] = _duration(busy, own["clock"][devices])
     return needs
 
 
@@ -236,11 +240,16 @@ def replays_of(given_ns: Int64, *replays: tuple[Delays, Contention]) -> list[Int
     return found
 
 
-def contention(read: Callable[[str], Columns], run_id: int, graph: Graph) -> Contention | None:
-    """Return the tasks of a graph that share devices; None if it is unknown what those that run at once need.
+def contention(
+    read: Callable[[str], Columns], run_id: int, graph: Graph, resources: Resources | None
+) -> Contention | None:
+    """Return the tasks of a graph with `needs` that share devices; None if it is unknown what those that run at once
+    need.
 
     read  executes a query of the store
     """
+    if resources is None:
+        return None
     ends = np.flatnonzero((graph.kinds == RUN) & (np.diff(graph.delays.offsets) == 0) & (graph.delays.previous >= 0))
     starts = graph.delays.previous[ends]
     dur_ns = graph.times[ends] - graph.times[starts]
@@ -248,21 +257,23 @@ def contention(read: Callable[[str], Columns], run_id: int, graph: Graph) -> Con
     ends, starts = ends[fits], starts[fits]
     if not 1 < _at_once(len(graph.times), starts, ends) <= _MOST_AT_ONCE:
         return None
-    needs = _needs(read, run_id, graph.times[0], graph.times[-1])
-    if needs is None:
-        return None
-    rows = find(needs["id"], graph.ids[graph.slices[ends]])
-    known = rows >= 0
-    ends, starts, rows = ends[known], starts[known], rows[known]
+    own = graph.slices[ends] - graph.host_count
+    places = find(resources.devices["device"], graph.task_devices[own])
+    known = (places >= 0) & ((graph.needs["blocks"][own] > 0) | (graph.task_kinds[own] == TASK_KINDS.index("copy")))
+    ends, starts, own, places = ends[known], starts[known], own[known], places[known]
     if not len(ends):
         return None
+    ids = graph.ids[graph.slices[ends]]
+    cycles = read(_CYCLES.format(run=run_id, first=ids.min(), last=ids.max()))
+    measured = find(ids, cycles["id"])
+    needs = _needs(graph.needs.rows(own), places, resources, cycles.rows(measured >= 0), measured[measured >= 0])
     dur_ns = graph.times[ends] - graph.times[starts]
     tasks = np.full(len(graph.times), _NONE)
     tasks[starts], tasks[ends] = np.arange(len(ends)), ~np.arange(len(ends))
-    cores = np.stack([np.clip(needs[name][rows], 0, _CAPACITY) for name in ("cube", "vector", "cpu")], axis=1)
-    memory_ns, l2_ns = (np.clip(needs[name][rows], 0, dur_ns) for name in ("memory_ns", "l2_ns"))
-    devices = np.unique(graph.task_devices[graph.slices[ends] - graph.host_count], return_inverse=True)[1]
-    alone_ns, is_alone = _alone(tasks, devices, dur_ns, needs["signature"][rows])
+    cores = np.stack([np.clip(needs[name], 0, _CAPACITY) for name in ("cube", "vector", "cpu")], axis=1)
+    memory_ns, l2_ns = (np.clip(needs[name], 0, dur_ns) for name in ("memory_ns", "l2_ns"))
+    devices = (np.cumsum(np.bincount(places) > 0) - 1)[places]
+    alone_ns, is_alone = _alone(tasks, devices, dur_ns, needs["signature"])
 
     def found(percent: int, until: int | None = None) -> Contention:
         busy_ns = np.stack((memory_ns * 100 // percent, l2_ns), axis=1)

@@ -188,18 +188,20 @@ def of_groups(
     work: Callable[[Graph, list[Step]], Result],
     *,
     with_names: bool = False,
+    with_needs: bool = False,
 ) -> Iterator[Result]:
     """Yield what `work` returns for the graph of consecutive steps, and these: as many as memory permits.
 
     A graph begins with what came right before the steps. Two threads work while the next slices are loaded.
 
-    with_names  whether graphs have `name_keys` and `ops`
+    with_names, with_needs  whether graphs have `name_keys` and `ops`, or `needs`
     """
-    rows = connection.execute(
-        "SELECT (SELECT count(*) FROM task WHERE run_id = $run) + (SELECT count(*) FROM api WHERE run_id = $run) "
-        '+ (SELECT count(*) FROM "range" WHERE run_id = $run)',
-        {"run": run_id},
-    ).fetchall()[0][0]
+    counts = " + ".join(
+        f"(SELECT count(*) FROM {table} WHERE run_id = $run AND start_ns BETWEEN $start AND $end)"  # noqa: S608 - ours
+        for table in ("task", "api", '"range"')
+    )
+    span = {"start": min(step.start_ns for step in steps), "end": max(step.end_ns for step in steps)}
+    [[rows]] = connection.execute(f"SELECT {counts}", {"run": run_id, **span}).fetchall()
     size = max(1, len(steps) * _GROUP_SLICES // max(rows, 1)) if rows > _GROUP_SLICES else len(steps)
     groups = [list(steps[place : place + size]) for place in range(0, len(steps), size)]
     leads_ns = [group[0].dur_ns if group[0].step_id is not None else 0 for group in groups]
@@ -209,7 +211,8 @@ def of_groups(
     ]
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(_THREADS) as pool:
-        for slices, group in zip(load_slices(connection, run_id, windows, with_names=with_names), groups, strict=True):
+        loaded = load_slices(connection, run_id, windows, with_names=with_names, with_needs=with_needs)
+        for slices, group in zip(loaded, groups, strict=True):
             if len(waiting) == _THREADS:
                 yield waiting.popleft().result()
             waiting.append(pool.submit(lambda one, steps: work(build_graph(one), steps), slices, group))

@@ -39,6 +39,8 @@ _MOST_WAITS = 1 << 22
 _MOST_MEETING = 64
 _COPY_TASK = TASK_KINDS.index("copy")
 _COLLECTIVE_TASK = TASK_KINDS.index("collective")
+#: Columns of `Graph.needs`.
+_NEEDS = ("op", "name_key", "blocks", "mix_blocks", "core_type", "size_bytes")
 #: Numbers in a smaller range are counted rather than sorted.
 _SMALL_RANGE = 2**20
 
@@ -59,6 +61,7 @@ class Graph:
     launches  [slice] whether it is a call that launched tasks
     ends      [slice] when it ends
     name_keys  [slice] as loaded; ops: [task] op_id, -1: none; both are empty if they were not loaded
+    needs     [task] columns with what it occupies and moves; none if they were not loaded
     """
 
     times: Int64
@@ -78,6 +81,7 @@ class Graph:
     ends: Int64
     name_keys: NDArray[np.uint64]
     ops: Int64
+    needs: Columns
 
     @property
     def host_count(self) -> int:
@@ -394,6 +398,7 @@ class _Builder:
             vertices.times, vertices.slices, vertices.is_end, kinds, edge_kinds, vertices.inside, delays, cause,
             self.ids, self.tasks["kind"], self.tasks["step"], self.tasks["device"],
             self.calls >= 0, launches, self.ends, *self._names(),
+            Columns((name, self.tasks[name]) for name in _NEEDS if name in self.tasks),
         )  # fmt: skip
 
     def _names(self) -> tuple[NDArray[np.uint64], Int64]:

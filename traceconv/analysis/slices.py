@@ -35,7 +35,7 @@ SELECT t.id, {_DEPTH}, coalesce(t.track_id, -1) AS line, t.start_ns AS start, t.
        CASE WHEN t.kind <> 'sync' OR t.task_type IS NULL THEN 0
             WHEN {_contains("t.task_type", "event_record", "eventrecord", "notify_record", "notifyrecord")} THEN 1
             WHEN {_contains("t.task_type", "event_wait", "eventwait", "notify_wait", "notifywait")} THEN 2
-            ELSE 0 END::TINYINT AS event{{task_names}}
+            ELSE 0 END::TINYINT AS event{{task_names}}{{task_needs}}
 FROM task AS t
 WHERE {{window}} AND t.category IS DISTINCT FROM {_RECORD}
 """  # noqa: S608 - our own texts
@@ -102,20 +102,18 @@ _KEPT = {
 }
 #: Columns for the names of slices. With texts, and a join with the ops for theirs, reading takes almost three times as
 #: long.
-_NAMES = {
-    "host_names": ", {key} AS name_key",
-    "task_names": ", {key} AS name_key, coalesce(t.op_id, -1) AS op",
-}
+_HOST_NAMES, _TASK_NAMES = ", {key} AS name_key", ", {key} AS name_key, coalesce(t.op_id, -1) AS op"
+#: Columns for what tasks occupy and move.
+NO_SIZE = int(np.iinfo(np.int64).min)
+_NEEDS = f""",
+       coalesce(t.block_count, 0) AS blocks, coalesce(t.mix_block_count, 0) AS mix_blocks,
+       CASE t.core_type WHEN 'AI_CORE' THEN 0 WHEN 'MIX_AIC' THEN 1 WHEN 'MIX_AIV' THEN 2 WHEN 'AI_VECTOR_CORE' THEN 3
+                        WHEN 'AI_CPU' THEN 4 ELSE 5 END::TINYINT AS core_type,
+       coalesce(t.size_bytes, {NO_SIZE}) AS size_bytes"""
 #: Whether a run has two names with one hash: DuckDB's has no key, so that a file can be made to.
 _COLLISION = """
 SELECT 1
-FROM (
-  SELECT name FROM task WHERE run_id = $run
-  UNION
-  SELECT name FROM api WHERE run_id = $run
-  UNION
-  SELECT name FROM "range" WHERE run_id = $run
-)
+FROM ({names})
 GROUP BY hash(name)
 HAVING count(*) > 1
 LIMIT 1
@@ -181,22 +179,29 @@ def load_slices(
     windows: Sequence[tuple[int, int]],
     *,
     with_names: bool = False,
+    with_needs: bool = False,
 ) -> Iterator[Slices]:
     """Yield the slices of each window that start or end in it. Raises InputError if it has too many.
 
     with_names  whether `host` and `tasks` have the column `name_key`, which only slices with the same name share, and
                 `tasks` has `op`: its op_id, or -1
+    with_needs  whether `tasks` has these, and `blocks`, `mix_blocks`, `core_type` (0: AI_CORE, 1: MIX_AIC, 2: MIX_AIV,
+                3: AI_VECTOR_CORE, 4: AI_CPU, 5: others) and `size_bytes` (NO_SIZE: unknown)
 
     Rows that a later window needs, too, are kept, so that each is read once.
     """
     kept: dict[str, Columns] = {}
     [(has_records, has_events)] = connection.execute(_HAS, {"run": run_id}).fetchall()
     events: Columns | None = None
-    names = dict.fromkeys(_NAMES, "")
-    if with_names:
-        collides = connection.execute(_COLLISION, {"run": run_id}).fetchall()
-        key = "t.id::UBIGINT" if collides else "hash(t.name)"
-        names = {name: columns.format(key=key) for name, columns in _NAMES.items()}
+    named = ("task", "api", '"range"') if with_names else ("task",) if with_needs else ()
+    names = " UNION ".join(f"SELECT name FROM {table} WHERE run_id = $run" for table in named)  # noqa: S608 - our texts
+    collides = named and connection.execute(_COLLISION.format(names=names), {"run": run_id}).fetchall()
+    key = "t.id::UBIGINT" if collides else "hash(t.name)"
+    more = {
+        "host_names": _HOST_NAMES.format(key=key) if with_names else "",
+        "task_names": _TASK_NAMES.format(key=key) if named else "",
+        "task_needs": _NEEDS if with_needs else "",
+    }
     after_ns = -_LONGEST_NS * 4
     for place, (low_ns, high_ns) in enumerate(windows):
         if high_ns - low_ns > _LONGEST_NS:
@@ -220,7 +225,7 @@ def load_slices(
         found = {}
         for name, (sql, order) in _KEPT.items():
             if name not in kept or name != "records" or has_records:
-                rows = Columns.read(connection, sql.format(run=run_id, window=window, **names)).in_order(*order)
+                rows = Columns.read(connection, sql.format(run=run_id, window=window, **more)).in_order(*order)
                 kept[name] = kept[name].followed_by(rows) if name in kept else rows
             found[name] = kept[name].rows((kept[name]["start"] <= high_ns) & (kept[name]["end"] >= low_ns))
         after_ns = max(after_ns, high_ns)

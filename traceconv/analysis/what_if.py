@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from traceconv.analysis.contention import contention, divided, replays_of
+from traceconv.analysis.contention import contention, divided, replays_of, resources_of
 from traceconv.analysis.critical_path import Step, columns_of, find_steps, of_groups, vertices_at
 from traceconv.analysis.dependency_graph import Graph
 from traceconv.analysis.dependency_kinds import COPY, HOST, IDLE, MEET, RECORDED_SYNC, RUN, SYNC, TASK_KINDS
@@ -39,6 +39,8 @@ _NEVER = -(2**61)
 #: Later times, of replays in which everything takes a million times as long, are this one, so that no sum overflows.
 _LATEST_NS = 2**62 + 2**61
 _MOST_SPEED = 1_000_000
+#: IDs in a smaller range are looked up in a table.
+_MOST_IDS = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,8 @@ def what_if(
     if change.faster is not None:
         faster = faster_slices(connection, run_id, *change.faster)
 
+    resources = resources_of(connection, run_id)
+
     def read(sql: str) -> Columns:
         # Two threads replay, and query, while the next slices are loaded.
         with new_cursor(connection) as cursor:
@@ -200,8 +204,8 @@ def what_if(
         """Return the starts and ends of the steps without and with the change, whether tasks compete, and whether those
         that become faster do so with collectives.
         """
-        shared, asking = contention(read, run_id, graph), np.empty(0, np.int64)
-        is_faster = _are_among(graph.ids, faster)
+        shared, asking = contention(read, run_id, graph, resources), np.empty(0, np.int64)
+        is_faster = np.concatenate([_are_among(ids, faster) for ids in np.split(graph.ids, [graph.host_count])])
         delays = changed_delays(graph, change, is_faster)
         if shared is None:
             replays = [graph.delays.times(graph.times), delays.times(graph.times)]
@@ -216,7 +220,9 @@ def what_if(
         return list(_spans(graph, group, replays)), shared is not None, _during_collectives(graph, asking)
 
     found, totals, shares_device, during_collectives, done = [], [0, 0, 0], False, False, 0
-    for (replayed, predicted), shares, in_collectives in of_groups(connection, run_id, steps, replay):
+    for (replayed, predicted), shares, in_collectives in of_groups(
+        connection, run_id, steps, replay, with_needs=resources is not None
+    ):
         shares_device |= shares
         during_collectives |= in_collectives
         group = steps[done : done + len(replayed)]
@@ -257,9 +263,17 @@ def _during_collectives(graph: Graph, ends: Int64) -> bool:
 
 def _are_among(ids: Int64, wanted: Int64) -> Mask:
     """Return which IDs are among others, which are in order."""
-    if not len(wanted):
-        return np.zeros(len(ids), bool)
-    found: Mask = wanted[np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)] == ids
+    found = np.zeros(len(ids), bool)
+    if len(ids):
+        least, largest = int(ids.min()), int(ids.max())
+        wanted = wanted[slice(*np.searchsorted(wanted, (least, largest + 1)))]
+        if len(wanted) and largest - least < _MOST_IDS:
+            # IDs of a window's tasks are close to one another, as are those of its host slices.
+            table = np.zeros(largest - least + 1, bool)
+            table[wanted - least] = True
+            found = table[ids - least]
+        elif len(wanted):
+            found = wanted[np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)] == ids
     return found
 
 

@@ -213,7 +213,13 @@ PyObject *native_order(PyObject *module, PyObject *args)
 static int64_t usual(int64_t *values, size_t count)
 {
     size_t rank = count / 10;
-    for (int shift = 56; count > 1 && shift >= 0; shift -= 8) {
+    uint64_t bits = 0;
+    for (size_t place = 0; place < count; place++)
+        bits |= (uint64_t)values[place];
+    int shift = 0;
+    while (shift < 56 && bits >> shift >> 8)
+        shift += 8;
+    for (; count > 1 && shift >= 0; shift -= 8) {
         size_t counts[256] = {0}, kept = 0;
         unsigned digit = 0;
         for (size_t place = 0; place < count; place++)
@@ -239,8 +245,15 @@ typedef struct {
     const int8_t *groups, *added_kinds, *waits;
     int8_t *kinds, *edge_kinds;
     int64_t *offsets, *sources, *line_ns, *edge_ns;
-    /* [vertex] the edge that determined when it came, -1: none; [vertex or edge] values by class. */
-    int64_t *cause, *values;
+    /* [edge] its target, its measured delay, its class, and whether it determined when its target came. */
+    int32_t *targets;
+    int64_t *edge_measured;
+    uint8_t *edge_class, *is_cause;
+    /* The vertices that wait on their line, whose delays there are usual ones. */
+    int32_t *waiting;
+    size_t waiting_count;
+    /* [vertex or edge] values by class. */
+    int64_t *values;
     /* Usual delays of edges, and whether they are of their own class. */
     int64_t of_class[CLASSES];
     uint8_t is_own[CLASSES];
@@ -280,19 +293,28 @@ static inline int64_t measured(const Fit *fit, size_t vertex)
     return fit->previous[vertex] < 0 ? 0 : between(fit->times[fit->previous[vertex]], fit->times[vertex]);
 }
 
-/* At first sight, the cause of a vertex is its last predecessor. 0 if a column has an impossible value. */
-static int find_last(Fit *fit)
+/* Note what both passes need of each vertex and edge. At first sight, the cause of a vertex is its last predecessor. 0 if
+   a column has an impossible value. */
+static int measure(Fit *fit)
 {
     for (size_t vertex = 0; vertex < fit->count; vertex++) {
-        int64_t last = fit->previous[vertex];
-        fit->cause[vertex] = -1;
-        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
+        int64_t last = fit->previous[vertex], cause = -1;
+        if (fit->groups[vertex] < 0 || fit->groups[vertex] >= GROUPS || last >= (int64_t)vertex)
+            return 0;
+        fit->line_ns[vertex] = measured(fit, vertex);
+        if (fit->kinds[vertex] == STREAM || fit->kinds[vertex] == IDLE)
+            fit->waiting[fit->waiting_count++] = (int32_t)vertex;
+        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++) {
+            fit->targets[edge] = (int32_t)vertex;
+            fit->edge_measured[edge] = between(fit->times[fit->sources[edge]], fit->times[vertex]);
+            fit->edge_class[edge] = (uint8_t)(fit->edge_kinds[edge] * GROUPS + fit->groups[vertex]);
             if (fit->sources[edge] > last) {
                 last = fit->sources[edge];
-                fit->cause[vertex] = edge;
+                cause = edge;
             }
-        if (fit->groups[vertex] < 0 || fit->groups[vertex] >= GROUPS || fit->previous[vertex] >= (int64_t)vertex)
-            return 0;
+        }
+        if (cause >= 0)
+            fit->is_cause[cause] = 1;
     }
     return 1;
 }
@@ -300,19 +322,22 @@ static int find_last(Fit *fit)
 /* Then it is the one whose usual delay explains most of the measured one, as in replay.c. */
 static void find_causes(Fit *fit)
 {
-    for (size_t vertex = 0; vertex < fit->count; vertex++) {
+    memset(fit->is_cause, 0, fit->edges);
+    for (size_t edge = 0; edge < fit->edges;) {
+        size_t vertex = (size_t)fit->targets[edge], cause = fit->edges;
         int64_t ns = measured(fit, vertex), least = INT64_MAX;
         if (fit->previous[vertex] >= 0)
             least = ns > fit->line_ns[vertex] ? ns - fit->line_ns[vertex] : 0;
-        fit->cause[vertex] = -1;
-        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++) {
-            ns = between(fit->times[fit->sources[edge]], fit->times[vertex]);
+        for (; edge < (size_t)fit->offsets[vertex + 1]; edge++) {
+            ns = fit->edge_measured[edge];
             int64_t left = ns > fit->edge_ns[edge] ? ns - fit->edge_ns[edge] : 0;
             if (left < least) {
                 least = left;
-                fit->cause[vertex] = edge;
+                cause = edge;
             }
         }
+        if (cause < fit->edges)
+            fit->is_cause[cause] = 1;
     }
 }
 
@@ -324,20 +349,18 @@ static void fit_edges(Fit *fit, int is_first)
     size_t begins[CLASSES + 1] = {0}, at[CLASSES + 1], all[CLASSES] = {0};
     int64_t least[CLASSES], least_known = INT64_MAX;
     int is_known[CLASSES] = {0};
-    for (size_t vertex = 0; vertex < fit->count; vertex++)
-        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++) {
-            int class = fit->edge_kinds[edge] * GROUPS + fit->groups[vertex];
-            int64_t ns = between(fit->times[fit->sources[edge]], fit->times[vertex]);
-            least[class] = all[class]++ && least[class] < ns ? least[class] : ns;
-            begins[class + 1] += fit->cause[vertex] == edge;
-        }
+    for (size_t edge = 0; edge < fit->edges; edge++) {
+        int class = fit->edge_class[edge];
+        int64_t ns = fit->edge_measured[edge];
+        least[class] = all[class]++ && least[class] < ns ? least[class] : ns;
+        begins[class + 1] += fit->is_cause[edge];
+    }
     for (int class = 1; class <= CLASSES; class++)
         begins[class] += begins[class - 1];
     memcpy(at, begins, sizeof at);
-    for (size_t vertex = 0; vertex < fit->count; vertex++)
-        if (fit->cause[vertex] >= 0)
-            fit->values[at[fit->edge_kinds[fit->cause[vertex]] * GROUPS + fit->groups[vertex]]++] =
-                between(fit->times[fit->sources[fit->cause[vertex]]], fit->times[vertex]);
+    for (size_t edge = 0; edge < fit->edges; edge++)
+        if (fit->is_cause[edge])
+            fit->values[at[fit->edge_class[edge]]++] = fit->edge_measured[edge];
     for (int kind = 0; kind < KINDS; kind++) {
         size_t first = begins[kind * GROUPS], stop = begins[(kind + 1) * GROUPS];
         for (int class = kind * GROUPS; class < (kind + 1) * GROUPS; class++)
@@ -358,15 +381,14 @@ static void fit_edges(Fit *fit, int is_first)
     for (int class = 0; is_first && class < CLASSES; class++)
         if (!is_known[class] && all[class])
             fit->of_class[class] = least[class] < least_known ? least[class] : least_known;
-    for (size_t vertex = 0; vertex < fit->count; vertex++)
-        for (int64_t edge = fit->offsets[vertex]; edge < fit->offsets[vertex + 1]; edge++)
-            fit->edge_ns[edge] = fit->of_class[fit->edge_kinds[edge] * GROUPS + fit->groups[vertex]];
+    for (size_t edge = 0; edge < fit->edges; edge++)
+        fit->edge_ns[edge] = fit->of_class[fit->edge_class[edge]];
 }
 
-/* The class of a vertex by its dependency on its line: a stream's is 0, those of waits 1 + group; -1: delays measured. */
+/* The class of a waiting vertex: a stream's is 0, those of threads 1 + group. */
 static inline int class_of(const Fit *fit, size_t vertex)
 {
-    return fit->kinds[vertex] == STREAM ? 0 : fit->kinds[vertex] == IDLE ? 1 + fit->groups[vertex] : -1;
+    return fit->kinds[vertex] == STREAM ? 0 : 1 + fit->groups[vertex];
 }
 
 /* Whether the vertex before it on the line comes when the other predecessors and their usual delays permit it already. */
@@ -385,27 +407,19 @@ static void fit_lines(Fit *fit)
 {
     size_t begins[GROUPS + 2] = {0}, at[GROUPS + 2];
     int64_t of_class[GROUPS + 1];
-    for (size_t vertex = 0; vertex < fit->count; vertex++) {
-        int class = class_of(fit, vertex);
-        if (class >= 0 && by_line(fit, vertex))
-            begins[class + 1]++;
-    }
+    const int32_t *stop = fit->waiting + fit->waiting_count;
+    for (const int32_t *vertex = fit->waiting; vertex < stop; vertex++)
+        begins[class_of(fit, (size_t)*vertex) + 1] += (size_t)by_line(fit, (size_t)*vertex);
     for (int class = 1; class <= GROUPS + 1; class++)
         begins[class] += begins[class - 1];
     memcpy(at, begins, sizeof at);
-    for (size_t vertex = 0; vertex < fit->count; vertex++) {
-        int class = class_of(fit, vertex);
-        fit->line_ns[vertex] = measured(fit, vertex);
-        if (class >= 0 && by_line(fit, vertex))
-            fit->values[at[class]++] = fit->line_ns[vertex];
-    }
+    for (const int32_t *vertex = fit->waiting; vertex < stop; vertex++)
+        if (by_line(fit, (size_t)*vertex))
+            fit->values[at[class_of(fit, (size_t)*vertex)]++] = measured(fit, (size_t)*vertex);
     for (int class = 0; class <= GROUPS; class++)
         of_class[class] = usual(fit->values + begins[class], begins[class + 1] - begins[class]);
-    for (size_t vertex = 0; vertex < fit->count; vertex++) {
-        int class = class_of(fit, vertex);
-        if (class >= 0)
-            fit->line_ns[vertex] = of_class[class];
-    }
+    for (const int32_t *vertex = fit->waiting; vertex < stop; vertex++)
+        fit->line_ns[*vertex] = of_class[class_of(fit, (size_t)*vertex)];
 }
 
 PyObject *native_delays(PyObject *module, PyObject *args)
@@ -429,24 +443,35 @@ PyObject *native_delays(PyObject *module, PyObject *args)
         .added_sources = all[ADDED_SOURCES].buf, .added_targets = all[ADDED_TARGETS].buf, .groups = all[GROUP].buf,
         .added_kinds = all[ADDED_KINDS].buf, .waits = all[WAITS].buf, .kinds = all[KIND].buf, .edge_kinds = all[EDGE_KINDS].buf,
         .offsets = all[OFFSETS].buf, .sources = all[SOURCES].buf, .line_ns = all[LINE_NS].buf, .edge_ns = all[EDGE_NS].buf};
+    is_valid &= count < 2 * (Py_ssize_t)MOST_SLICES;
     if (is_valid) {
-        fit.cause = malloc(((size_t)count + 1) * sizeof(int64_t));
-        fit.values = malloc(((size_t)(count > edges ? count : edges) + 1) * sizeof(int64_t));
+        fit.targets = malloc(((size_t)edges + 1) * sizeof *fit.targets);
+        fit.edge_measured = malloc(((size_t)edges + 1) * sizeof *fit.edge_measured);
+        fit.edge_class = malloc((size_t)edges + 1);
+        fit.is_cause = calloc((size_t)edges + 1, 1);
+        fit.waiting = malloc(((size_t)count + 1) * sizeof *fit.waiting);
+        fit.values = malloc(((size_t)(count > edges ? count : edges) + 1) * sizeof *fit.values);
     }
-    int has_memory = fit.cause != NULL && fit.values != NULL;
+    int has_memory = fit.targets != NULL && fit.edge_measured != NULL && fit.edge_class != NULL && fit.is_cause != NULL
+                     && fit.waiting != NULL && fit.values != NULL;
     if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
-        is_sound = sort_edges(&fit) && find_last(&fit);
+        is_sound = sort_edges(&fit) && measure(&fit);
         if (is_sound) {
             for (int pass = 0; pass < 2; pass++) {
                 fit_edges(&fit, pass == 0);
                 fit_lines(&fit);
-                find_causes(&fit);
+                if (pass == 0)
+                    find_causes(&fit);
             }
         }
         Py_END_ALLOW_THREADS
     }
-    free(fit.cause);
+    free(fit.targets);
+    free(fit.edge_measured);
+    free(fit.edge_class);
+    free(fit.is_cause);
+    free(fit.waiting);
     free(fit.values);
     release(all, ALL);
     if (is_valid && !has_memory)

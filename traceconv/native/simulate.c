@@ -31,6 +31,12 @@ typedef struct {
     Load *loads;
 } RunningSet;
 
+/* How long the rest of a task takes. Most run as fast as alone, which needs no division. */
+static inline int64_t time_for(int64_t left, int64_t speed)
+{
+    return speed == FULL ? left / FULL + (left % FULL > 0) : left / speed + (left % speed > 0);
+}
+
 /* Set the speeds of the tasks of a device, after one of them has started or ended. */
 static void share(RunningSet *set, int64_t device)
 {
@@ -209,7 +215,7 @@ static int simulate(Simulation *state, RunningSet *set, const int64_t *work, int
         int64_t end = INT64_MAX;
         for (Py_ssize_t place = 0; place < set->count; place++) {
             const RunningTask *one = &set->tasks[place];
-            int64_t at = later(set->now, one->left / one->speed + (one->left % one->speed > 0));
+            int64_t at = later(set->now, time_for(one->left, one->speed));
             if (ending < 0 || at < end || (at == end && one->vertex < set->tasks[ending].vertex)) {
                 ending = place;
                 end = at;
@@ -241,8 +247,8 @@ static int simulate(Simulation *state, RunningSet *set, const int64_t *work, int
     return 0;
 }
 
-/* One replay of a graph; 0 with an exception set if that fails. */
-static int replay_shared(const Graph *all, const Py_buffer *devices, PyObject *given)
+/* One replay of a graph in the memory of a simulation; 0 with an exception set if that fails. */
+static int replay_shared(const Graph *all, const Simulation *memory, const Py_buffer *devices, PyObject *given)
 {
     enum { DELAYS, EDGE_DELAYS, WORK, DEMANDS, TIMES, ALL };
     Py_buffer got[ALL];
@@ -253,22 +259,16 @@ static int replay_shared(const Graph *all, const Py_buffer *devices, PyObject *g
     is_valid = make_set(&set, &got[DEMANDS], devices) && all->last_task < set.most && items(&got[WORK]) == set.most &&
                items(&got[DELAYS]) == all->count && items(&got[EDGE_DELAYS]) == all->edges &&
                items(&got[TIMES]) == all->count;
-    Simulation state = {.graph = all, .delays = got[DELAYS].buf, .edge_delays = got[EDGE_DELAYS].buf};
-    size_t vertices = (size_t)all->count + 1;
-    state.vertices = PyMem_Malloc(vertices * sizeof *state.vertices);
-    state.ready = PyMem_Malloc(vertices * sizeof *state.ready);
-    state.due.items = PyMem_Malloc(vertices * sizeof *state.due.items);
-    has_memory = state.vertices != NULL && state.ready != NULL && state.due.items != NULL &&
-                 (!is_valid || (set.tasks != NULL && set.loads != NULL));
+    Simulation state = *memory;
+    state.delays = got[DELAYS].buf;
+    state.edge_delays = got[EDGE_DELAYS].buf;
+    has_memory = !is_valid || (set.tasks != NULL && set.loads != NULL);
     if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
         failed = simulate(&state, &set, got[WORK].buf, got[TIMES].buf);
         Py_END_ALLOW_THREADS
     }
     free_set(&set);
-    PyMem_Free(state.vertices);
-    PyMem_Free(state.ready);
-    PyMem_Free(state.due.items);
     release(got, ALL);
     if (!has_memory)
         PyErr_NoMemory();
@@ -296,7 +296,12 @@ PyObject *native_simulate(PyObject *module, PyObject *args)
     all.first = PyMem_Calloc(vertices, sizeof *all.first);
     all.predecessors = PyMem_Calloc(vertices, sizeof *all.predecessors);
     all.links = PyMem_Malloc(((size_t)all.count + (size_t)all.edges + 1) * sizeof *all.links);
-    int has_memory = all.first != NULL && all.predecessors != NULL && all.links != NULL;
+    Simulation state = {.graph = &all};
+    state.vertices = PyMem_Malloc(vertices * sizeof *state.vertices);
+    state.ready = PyMem_Malloc(vertices * sizeof *state.ready);
+    state.due.items = PyMem_Malloc(vertices * sizeof *state.due.items);
+    int has_memory = all.first != NULL && all.predecessors != NULL && all.links != NULL && state.vertices != NULL &&
+                     state.ready != NULL && state.due.items != NULL;
     if (is_valid && has_memory) {
         Py_BEGIN_ALLOW_THREADS
         is_valid = link_vertices(&all) == 0;
@@ -304,10 +309,13 @@ PyObject *native_simulate(PyObject *module, PyObject *args)
     }
     int is_done = is_valid && has_memory;
     for (Py_ssize_t place = 0; is_done && place < PyList_Size(replays); place++)
-        is_done = replay_shared(&all, &got[DEVICES], PyList_GetItem(replays, place));
+        is_done = replay_shared(&all, &state, &got[DEVICES], PyList_GetItem(replays, place));
     PyMem_Free(all.first);
     PyMem_Free(all.predecessors);
     PyMem_Free(all.links);
+    PyMem_Free(state.vertices);
+    PyMem_Free(state.ready);
+    PyMem_Free(state.due.items);
     release(got, ALL);
     if (!has_memory)
         return PyErr_NoMemory();
