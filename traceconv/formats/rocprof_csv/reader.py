@@ -6,10 +6,10 @@ Byte offsets are those in the texts of all tables, one after another.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -33,6 +33,8 @@ _START, _END, _CORRELATION = "Start_Timestamp", "End_Timestamp", "Correlation_Id
 _MAX_AGENTS = 10_000
 
 Cells = Mapping[str, Sequence[str]]
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 class _Agent(NamedTuple):
@@ -210,12 +212,12 @@ class RocprofCsvReader(FileReader):
     ) -> TraceBatch:
         """Return kernels."""
         names, queues = cells["Kernel_Name"], cells.get("Queue_Id", [""] * count)
-        devices = [self._device(agent) for agent in cells.get("Agent_Id", [""] * count)]
-        tracks = [self._track(device, f"queue {queue}") for device, queue in zip(devices, queues, strict=True)]
+        devices = _each(self._device, cells.get("Agent_Id", [""] * count))
+        tracks = _each(lambda one: self._track(one[0], f"queue {one[1]}"), list(zip(devices, queues, strict=True)))
         lead: dict[str, Sequence[Any]] = {
             "device": devices,
-            "queue": [_number(queue) for queue in queues],
-            "truncated_name": [_function(name) for name in names],
+            "queue": _each(_number, queues),
+            "truncated_name": _each(_function, names),
         }
         return self._made(cells, names, ["kernel_dispatch"] * count, tracks, 2, lead, (offset, size), counters)
 
@@ -228,13 +230,13 @@ class RocprofCsvReader(FileReader):
             self._device(source if name.endswith("DEVICE_TO_HOST") else target)
             for name, source, target in zip(names, sources, targets, strict=True)
         ]
-        tracks = [self._track(device, "copies") for device in devices]
+        tracks = _each(lambda device: self._track(device, "copies"), devices)
         yield self._made(cells, names, ["memory_copy"] * count, tracks, 2, {"device": devices}, _place(batch))
 
     def _calls(self, batch: RecordBatch) -> Iterator[TraceBatch]:
         cells, count = self._cells(batch), len(batch.rows)
         domains = cells.get("Domain", [""] * count)
-        categories = [_LISTS.get(one.partition("_")[0], one.lower()) for one in domains]
+        categories = _each(lambda one: _LISTS.get(one.partition("_")[0], one.lower()), domains)
         yield self._made(cells, cells["Function"], categories, self._threads(cells, count), 0, {}, _place(batch))
 
     def _others(self, batch: RecordBatch) -> Iterator[TraceBatch]:
@@ -246,8 +248,7 @@ class RocprofCsvReader(FileReader):
         yield self._made(cells, names, categories, self._threads(cells, count), None, {}, _place(batch))
 
     def _threads(self, cells: Cells, count: int) -> list[tuple[Label, Label | NamedTrack]]:
-        pids = [_number(one) for one in cells.get("Process_Id", [""] * count)]
-        tids = [_number(one) for one in cells.get("Thread_Id", [""] * count)]
+        pids, tids = (_each(_number, cells.get(name, [""] * count)) for name in ("Process_Id", "Thread_Id"))
         return [(self._pid if pid is None else pid, tid) for pid, tid in zip(pids, tids, strict=True)]
 
     def _made(
@@ -263,7 +264,7 @@ class RocprofCsvReader(FileReader):
     ) -> TraceBatch:
         """Return a batch. step: of flows from calls (0) to what they launched (2); None: there are none."""
         count = len(names)
-        numbers = [_number(one) for one in cells.get(_CORRELATION, [""] * count)]
+        numbers = _numbers(cells.get(_CORRELATION, [""] * count))
         usable = [at for at, number in enumerate(numbers) if number and step is not None]
         flows = EventFlows(
             np.array(usable, np.int64),
@@ -272,10 +273,9 @@ class RocprofCsvReader(FileReader):
             _FLOWS,
             [str(numbers[at]) for at in usable],
         )
-        starts = integers([_number(one) for one in cells[_START]])
-        ends = [_number(one) for one in cells[_END]]
+        starts, ends = integers(_numbers(cells[_START])), _numbers(cells[_END])
         columns = dict(lead) | {"correlation": numbers}
-        columns |= {name: [_value(one) for one in cells[name]] for name in cells if name not in (_START, _END)}
+        columns |= {name: _each(_value, cells[name]) for name in cells if name not in (_START, _END)}
         args = json_objects(list(columns), list(columns.values()), count).to_pylist()
         if counters is not None:
             args = [one[:-1] + b',"counters":' + sums + b"}" for one, sums in zip(args, counters, strict=True)]
@@ -314,6 +314,20 @@ def _function(name: str) -> str:
     """A kernel's name without namespaces, template arguments and arguments, as a truncated name of rocprofv3."""
     head = re.split(r"[<(]", name.replace("(anonymous namespace)", "").removeprefix("void "), maxsplit=1)[0]
     return head.rpartition("::")[2] or name
+
+
+def _each(function: Callable[[Key], Value], keys: Sequence[Key]) -> list[Value]:
+    """Return what a function returns for each key, of which many are equal."""
+    known = {key: function(key) for key in dict.fromkeys(keys)}
+    return [known[key] for key in keys]
+
+
+def _numbers(texts: Sequence[str]) -> list[int] | list[int | None]:
+    """Return the number of each text."""
+    digits = "".join(texts)
+    if digits.isascii() and digits.isdigit() and all(texts) and max(map(len, texts)) < 20:
+        return list(map(int, texts))
+    return [_number(one) for one in texts]
 
 
 def _number(text: str) -> int | None:
