@@ -163,10 +163,11 @@ class _Read:
                 texts = [len(text) for text in self.reader.keys.values()]
                 target.writer.make_room(min(max(largest, sum(texts)), options.limits.event_bytes))
                 self.passes.end()
-                is_small = self.reader.size_bytes < SMALL_BYTES
-                if not is_small:
-                    trim_heap()
                 _check_usable(recording.path, self.reader, self.accounts, self.log)
+                self.passes.prepare()
+                is_small = self.reader.size_bytes < SMALL_BYTES
+                if not is_small:  # sorting and nesting have used the first pass's free memory
+                    trim_heap()
                 rows_made = ((name, batch) for name, batches in self.passes.tables() for batch in batches)
                 with closing(rows_made if is_small else prefetch(rows_made)) as rows:
                     for name, of_table in groupby(rows, itemgetter(0)):
@@ -211,6 +212,9 @@ class _OwnTrace(OwnExport):
 
     rules = PLAIN
 
+    def prepare(self) -> None:
+        """Do nothing: events have the order of the rows."""
+
     def complete(self, target: RunTarget) -> None:
         """Do nothing: no rows must be derived from those that are stored."""
 
@@ -228,9 +232,14 @@ class _AnyTrace:
         self.take = self._first.take
         self.end = self._first.end
 
+    def prepare(self) -> None:
+        """Do everything that needs the events in another order than the source's."""
+        self._second = SecondPass(self._first, self._reader.keys, keeps_all=self._reader.keeps_all)
+        self._second.prepare()
+
     def tables(self) -> Iterator[TableRows]:
-        self._second = second = SecondPass(self._first, self._reader.keys, keeps_all=self._reader.keeps_all)
-        second.prepare()
+        second = self._second
+        assert second is not None
         for name, batches in second.tables():
             yield name, self._searched(name, batches)
 
