@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from traceconv.base.integers import LARGEST
@@ -77,21 +78,33 @@ def statistics_of(stream: list[Task]) -> dict[str, Any]:
     }
 
 
+def rows_of(connection: duckdb.DuckDBPyConnection) -> tuple[Any, ...]:
+    rows = [
+        (table, str(row)) for table, batch in queue_tables.queue_rows(connection, [1, 2]) for row in batch.to_pylist()
+    ]
+    return tuple(sorted(rows))
+
+
 @pytest.mark.parametrize(
-    ("seed", "chunk_rows"),
+    ("seed", "stretch_rows"),
     [
-        pytest.param(seed, chunk_rows, marks=() if (seed + place) % 3 == 0 else pytest.mark.long)
+        pytest.param(seed, stretch_rows, marks=() if (seed + place) % 3 == 0 else pytest.mark.long)
         for seed in range(6)
-        for place, chunk_rows in enumerate((1, 7, 500_000))
+        for place, stretch_rows in enumerate((1, 7, 500_000))
     ],
 )
-def test_queue_lengths(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int, chunk_rows: int) -> None:
+def test_queue_lengths(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, seed: int, stretch_rows: int) -> None:
     draw = random.Random(seed)
     extreme = [-LARGEST, LARGEST, 0, LARGEST - 1]
     tasks = random_tasks(draw, [draw.randrange(300) for _ in range(60)] + (extreme if seed == 5 else []))
     path = make_store(run=[{"run_id": 1}, {"run_id": 2}], task=tasks)
-    monkeypatch.setattr(queue_tables, "_CHUNK_ROWS", chunk_rows)
+    monkeypatch.setattr(queue_tables, "_STRETCH_ROWS", stretch_rows)
     with open_store(path, read_only=False) as connection:
+        rows = set()
+        for part_rows in (1, 3, 40, stretch_rows):
+            monkeypatch.setattr(queue_tables, "_PART_ROWS", min(part_rows, stretch_rows))
+            rows.add(rows_of(connection))
+        assert len(rows) == 1
         fill_derived_tables(connection)
         streams = by_stream(tasks)
         found = dict(connection.execute("SELECT id, queue_length FROM launch WHERE start_ns IS NOT NULL").fetchall())

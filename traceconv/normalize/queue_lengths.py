@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -41,19 +41,69 @@ class Lengths:
 
 @dataclass(slots=True)
 class _Queue:
+    """A stream's queue so far, and its lengths in the current stretch of time.
+
+    parts        lengths, the number of changes to each, and the time with it
+    until_first  the length before the stretch, and its time until the first change in it
+    """
+
     length: int = 0
     last_ns: int | None = None
     last_submit_ns: int = -LARGEST
+    start_ns: int | None = None
+    parts: list[tuple[Int64, Int64, NDArray[np.uint64]]] = field(default_factory=list)
+    until_first: tuple[int, np.uint64] | None = None
+
+    def add(self, length: Int64, ts_ns: Int64) -> None:
+        """Add changes: the length after each, and its time."""
+        if self.last_ns is not None:
+            lasts = np.diff([self.last_ns, ts_ns[0]]).view(np.uint64)
+            if self.parts:
+                self.parts.append((np.array([self.length]), np.zeros(1, np.int64), lasts))
+            else:
+                self.start_ns, self.until_first = self.last_ns, (self.length, lasts[0])
+        low = int(length.min())
+        number = length - low
+        counts = np.bincount(number)
+        dur_ns = np.zeros(len(counts), np.uint64)
+        np.add.at(dur_ns, number[:-1], np.diff(ts_ns).view(np.uint64))
+        kept = np.flatnonzero(counts)
+        self.parts.append((kept + low, counts[kept], dur_ns[kept]))
+        self.length, self.last_ns = int(length[-1]), int(ts_ns[-1])
+
+    def end_stretch(self) -> Lengths:
+        """Return the lengths in the stretch, and begin the next one."""
+        assert self.last_ns is not None
+        all_lengths, all_counts, all_dur_ns = (np.concatenate(columns) for columns in zip(*self.parts, strict=True))
+        lengths, number = np.unique(all_lengths, return_inverse=True)
+        counts, dur_ns = np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.uint64)
+        np.add.at(counts, number, all_counts)
+        np.add.at(dur_ns, number, all_dur_ns)
+        if self.until_first is not None:
+            length, lasts = self.until_first
+            lengths, counts, dur_ns = np.append(lengths, length), np.append(counts, 0), np.append(dur_ns, lasts)
+        # Durations of 63 bits: a longer one is split.
+        rest = dur_ns - np.minimum(dur_ns, np.uint64(LARGEST))
+        split = np.flatnonzero(rest)
+        found = Lengths(
+            np.concatenate((lengths, lengths[split])),
+            np.concatenate((counts, np.zeros(len(split), np.int64))),
+            np.concatenate((dur_ns - rest, rest[split])).view(np.int64),
+            self.start_ns,
+            self.last_ns,
+        )
+        self.parts, self.until_first = [], None
+        return found
 
 
 class StreamQueues:
-    """Takes the changes of streams, one range of time after another."""
+    """Takes the changes of streams, one range of time after another. A stretch of time has one or more of them."""
 
     def __init__(self) -> None:
         self._queues: dict[int, _Queue] = {}
 
-    def take(self, launches: Changes, starts: Changes) -> tuple[Changes, Int64, list[tuple[int, Lengths]]]:
-        """Return the launches, the lengths after them, and the lengths of each stream.
+    def take(self, launches: Changes, starts: Changes) -> tuple[Changes, Int64]:
+        """Return the launches, and the lengths after them.
 
         At equal times, launches come before starts, those of smaller task IDs first.
         """
@@ -65,16 +115,18 @@ class StreamQueues:
         stream, ts_ns = stream[order], ts_ns[order]
         is_launch = order < len(by_id)
         length = np.cumsum(np.where(is_launch, 1, -1))
-        found = []
         for head, end in _groups(stream):
             queue = self._queues.setdefault(int(stream[head]), _Queue())
             own = length[head:end]
             own += queue.length - (own[0] - (1 if is_launch[head] else -1))
-            found.append((int(stream[head]), _lengths(queue, own, ts_ns[head:end])))
-            queue.length, queue.last_ns = int(own[-1]), int(ts_ns[end - 1])
+            queue.add(own, ts_ns[head:end])
         order = by_id[order[is_launch]]
         submit_ns = ts_ns[is_launch]
-        return Changes(stream[is_launch], launches.ids[order], submit_ns, submit_ns), length[is_launch], found
+        return Changes(stream[is_launch], launches.ids[order], submit_ns, submit_ns), length[is_launch]
+
+    def end_stretch(self) -> list[tuple[int, Lengths]]:
+        """Return the lengths of each stream since the last stretch."""
+        return [(stream, queue.end_stretch()) for stream, queue in sorted(self._queues.items()) if queue.parts]
 
     def reordered(self, starts: Changes) -> Changes:
         """Return the starts, of those that `take` gets, before which a task started that was launched later."""
@@ -94,32 +146,3 @@ def _groups(stream: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
     """Return the first row of each group of equal numbers, and the row after its last."""
     heads = np.flatnonzero(np.concatenate(([True], stream[1:] != stream[:-1]))) if len(stream) else stream
     return pairwise([*heads.tolist(), len(stream)])
-
-
-def _lengths(queue: _Queue, length: Int64, ts_ns: Int64) -> Lengths:
-    """Return the lengths of a queue from its last change before to the last of these."""
-    low = int(length.min())
-    # Doubles are exact for sums of fewer than 2^21 numbers below 2^32.
-    number, lasts = length[:-1] - low, np.diff(ts_ns).view(np.uint64)
-    counts = np.bincount(length - low)
-    halves = (
-        np.bincount(number, (lasts >> np.uint64(shift) & np.uint64(0xFFFFFFFF)).astype(np.float64), len(counts))
-        for shift in (0, 32)
-    )
-    smaller, larger = (half.astype(np.uint64) for half in halves)
-    kept = np.flatnonzero(counts)
-    lengths, counts, dur_ns = kept + low, counts[kept], (smaller + (larger << np.uint64(32)))[kept]
-    if queue.last_ns is not None:
-        until_first = np.diff([queue.last_ns, ts_ns[0]]).view(np.uint64)
-        lengths, counts = np.append(lengths, queue.length), np.append(counts, 0)
-        dur_ns = np.concatenate((dur_ns, until_first))
-    # Durations of 63 bits: a longer one is split.
-    rest = dur_ns - np.minimum(dur_ns, np.uint64(LARGEST))
-    split = np.flatnonzero(rest)
-    return Lengths(
-        np.concatenate((lengths, lengths[split])),
-        np.concatenate((counts, np.zeros(len(split), np.int64))),
-        np.concatenate((dur_ns - rest, rest[split])).view(np.int64),
-        queue.last_ns,
-        int(ts_ns[-1]),
-    )

@@ -12,10 +12,10 @@ import pyarrow as pa
 from traceconv.base.arrays import NDArray
 from traceconv.normalize.queue_lengths import Changes, StreamQueues
 from traceconv.normalize.trace.distinct import distinct_rows
-from traceconv.store.time_chunks import time_chunks
+from traceconv.store.time_chunks import time_parts
 
-#: Launches and starts that are sorted at once.
-_CHUNK_ROWS = 500_000
+#: Launches and starts in a stretch of time, and those that are sorted at once: half of a stretch, cut at a bin.
+_STRETCH_ROWS, _PART_ROWS = 500_000, 260_000
 _TIMES = "SELECT {column} AS ts_ns FROM task WHERE {where}"
 _CHANGES = (
     "SELECT run_id, device_id, stream_id, id, {column} AS ts_ns, submit_ns FROM task "
@@ -34,16 +34,17 @@ def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> It
     times = " UNION ALL ".join(_TIMES.format(column=column, where=where) for column in _COLUMNS)
     streams: dict[_Stream, int] = {}
     queues = StreamQueues()
-    for start, end in time_chunks(connection, times, _CHUNK_ROWS):
+    for start, end, is_last in time_parts(connection, times, _STRETCH_ROWS, _PART_ROWS):
         launches, starts = (
             _changes(connection, _CHANGES.format(column=column, where=where, start=start, last=end - 1), streams)
             for column in _COLUMNS
         )
-        launches, lengths, found = queues.take(launches, starts)
+        launches, lengths = queues.take(launches, starts)
         columns = {"id": pa.array(launches.ids), "queue_length": pa.array(lengths)}
         yield "task_queue", _rows(streams, launches.stream, ("run_id",), columns)
         reordered = queues.reordered(starts)
         yield "reordered_task", _rows(streams, reordered.stream, ("run_id",), {"id": pa.array(reordered.ids)})
+        found = queues.end_stretch() if is_last else []
         if not found:
             continue
         part = np.repeat(np.arange(len(found)), [len(counts.dur_ns) for _, counts in found])
