@@ -14,7 +14,7 @@ from traceconv.normalize.queue_lengths import Changes, StreamQueues
 from traceconv.normalize.trace.distinct import distinct_rows
 from traceconv.store.time_chunks import time_parts
 
-#: Launches and starts in a stretch of time, and those that are sorted at once: half of a stretch, cut at a bin.
+#: Launches and starts in a stretch of time, and in its parts, which are sorted at once: two, as they end at bins.
 _STRETCH_ROWS, _PART_ROWS = 500_000, 260_000
 _TIMES = "SELECT {column} AS ts_ns FROM task WHERE {where}"
 _CHANGES = (

@@ -26,7 +26,7 @@ def time_parts(
 ) -> list[tuple[int, int, bool]]:
     """Return the parts of these ranges, each with whether its range ends.
 
-    A part has up to `part_rows` rows, or 1/4096 of a longer range of time with up to `max_rows`.
+    A part has up to `part_rows` rows, unless a bin has more: up to `max_rows`.
     """
     starts = [*_starts(connection, times, "true", max_rows, part_rows), (LARGEST + 1, True)]
     return [(start, end, is_last) for (start, _), (end, is_last) in pairwise(starts)]
