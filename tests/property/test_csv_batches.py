@@ -13,7 +13,7 @@ from traceconv.formats.vendor_folder.records import CsvRecords
 #: Lines that are no record of their own, records of several lines, and some that only look damaged.
 ODD = (
     b"", b"   ", b"\0\0\0", b"1,2\0,3", b"1,2", b"1,2,3,4", b"1,2,3,,", b'"a,2,3', b'1,"b\nc",3', b'"a"b,"c,2',
-    b"\xff,2,3",    b"1,2\r,3", b'"1""",2,"3"', b"1,2,3\r", b'a"b"c,2,3', b'"a"x"b",2,3', b"\xe2\x80\xa8,\x0b,\x1c",
+    b"\xff,2,3", b"1,2\r,3", b'"1""",2,"3"', b"1,2,3\r", b'a"b"c,2,3', b'"a"x"b",2,3', b"\xe2\x80\xa8,\x0b,\x1c",
 )  # fmt: skip
 
 

@@ -195,7 +195,7 @@ def test_tasks_do_the_same_if_their_ops_do_or_their_names_are_equal() -> None:
     ops = Columns(
         id=np.array([7, 6, 5]), is_untyped=np.array([True, False, False]), bytes=np.zeros(3, np.int64),
         signature=np.array([7, 5, 5]),
-    )  # fmt: skip
+    ).followed_by(contention._NO_OP)  # fmt: skip
     rows = [
         (5, 1, NO_SIZE), (6, 2, NO_SIZE),  # alike, whatever their names
         (5, 1, 64), (6, 2, 64), (5, 1, 65),  # a size of their own
@@ -208,6 +208,5 @@ def test_tasks_do_the_same_if_their_ops_do_or_their_names_are_equal() -> None:
     found = contention._signatures(tasks, ops, find(ops["id"], op)).tolist()
     places = [found.index(one) for one in found]
     assert places == [0, 0, 2, 2, 4, 5, 5, 7, 8, 8, 10, 8]
-    none = Columns((name, column[:0]) for name, column in ops.items())
-    same = contention._signatures(tasks, none, np.full(len(op), -1)).tolist()
+    same = contention._signatures(tasks, contention._NO_OP, np.full(len(op), -1)).tolist()
     assert [same.index(one) for one in same] == [0, 1, 2, 3, 4, 0, 0, 1, 0, 0, 2, 0]

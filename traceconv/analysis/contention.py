@@ -61,12 +61,15 @@ WHERE run_id = {run} AND id BETWEEN {first} AND {last}
 #: Types of cores (`load_slices`) whose blocks occupy these cores, and those of which the other part's blocks do.
 _BLOCKS = {"cube": (0, 1), "vector": (2, 3), "cpu": (4,)}
 _MIX_BLOCKS = {"cube": (2,), "vector": (1,), "cpu": ()}
-_TYPES = 6
+#: The row of Resources.ops of tasks without an op.
+_NO_OP = Columns(id=np.array([-1]), is_untyped=np.array([True]), bytes=np.array([0]), signature=np.array([-1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What the devices of a run have, and what its ops move: columns of _DEVICES and _OPS."""
+    """What the devices of a run have, and what its ops move: columns of _DEVICES and _OPS. The last row of the latter
+    is _NO_OP, to which the place -1 leads.
+    """
 
     devices: Columns
     ops: Columns
@@ -75,17 +78,17 @@ class Resources:
 def resources_of(connection: duckdb.DuckDBPyConnection, run_id: int) -> Resources | None:
     """Return them; None if no device's numbers of cores are known."""
     devices = Columns.read(connection, _DEVICES.format(run=run_id))
-    return Resources(devices, Columns.read(connection, _OPS.format(run=run_id))) if len(devices) else None
+    if not len(devices):
+        return None
+    return Resources(devices, Columns.read(connection, _OPS.format(run=run_id)).followed_by(_NO_OP))
 
 
 def _signatures(tasks: Columns, ops: Columns, at: Int64) -> Int64:
     """Return numbers that tasks share if they do the same: their ops do, or those without a type have the same name,
-    and they move as many bytes. at: [task] its op, -1: none
+    and they move as many bytes. ops: of `Resources`; at: [task] its op there
     """
-    is_untyped, signatures = at < 0, np.full(len(at), -1)
-    if len(ops):
-        is_untyped |= ops["is_untyped"][at]
-        signatures = np.where(at < 0, -1, ops["signature"][at])
+    is_untyped = ops["is_untyped"][at]
+    signatures: Int64 = ops["signature"][at]
     others = np.flatnonzero(is_untyped | (tasks["size_bytes"] != NO_SIZE))
     keys = (
         np.where(is_untyped, tasks["name_key"], np.uint64(0))[others], tasks["size_bytes"][others], signatures[others],
@@ -99,7 +102,12 @@ def _signatures(tasks: Columns, ops: Columns, at: Int64) -> Int64:
 
 
 def _needs(tasks: Columns, devices: Int64, resources: Resources, cycles: Columns, measured: Int64) -> Columns:
-    """Return what tasks need: columns `cube`, `vector`, `cpu`, `memory_ns`, `l2_ns` and `signature`.
+    """Return what tasks need:
+
+    cube, vector, cpu  its cores, in multiples of 1 / _CAPACITY of the device's
+    memory_ns          how long its bytes take at the peak of the memory
+    l2_ns              how long the pipes that read through L2 are busy, on average over the cores
+    signature          equal for tasks that do the same
 
     tasks    rows of `Graph.needs`; devices: [task] its place in `resources`
     cycles   columns of _CYCLES; measured: their tasks
@@ -111,13 +119,11 @@ def _needs(tasks: Columns, devices: Int64, resources: Resources, cycles: Columns
     for core in ("cube", "vector", "cpu"):
         blocks = np.zeros(len(at), np.int64)
         for name, types in (("blocks", _BLOCKS[core]), ("mix_blocks", _MIX_BLOCKS[core])):
-            is_own = np.isin(np.arange(_TYPES), types)[tasks["core_type"]]
-            blocks += np.where(is_own, np.minimum(tasks[name], _MOST_BLOCKS), 0)
+            blocks += np.where(np.isin(tasks["core_type"], types), np.minimum(tasks[name], _MOST_BLOCKS), 0)
         needs[core] = _quotient(blocks * _CAPACITY, own[core][devices])
         if core in cycles:
             busy[measured] += _quotient(np.minimum(cycles[core], _MOST_CYCLES), own[core][devices[measured]])
-    of_ops = np.where(at < 0, 0, ops["bytes"][at]) if len(ops) else np.zeros(len(at), np.int64)
-    bytes_moved = np.where(tasks["size_bytes"] == NO_SIZE, of_ops, tasks["size_bytes"])
+    bytes_moved = np.where(tasks["size_bytes"] == NO_SIZE, ops["bytes"][at], tasks["size_bytes"])
     needs["memory_ns"] = _duration(bytes_moved, own["memory"][devices])
     needs["l2_ns"] = _duration(busy, own["clock"][devices])
     return needs

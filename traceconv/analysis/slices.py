@@ -103,8 +103,9 @@ _KEPT = {
 #: Columns for the names of slices. With texts, and a join with the ops for theirs, reading takes almost three times as
 #: long.
 _HOST_NAMES, _TASK_NAMES = ", {key} AS name_key", ", {key} AS name_key, coalesce(t.op_id, -1) AS op"
-#: Columns for what tasks occupy and move.
+#: The size of a task that moves an unknown number of bytes.
 NO_SIZE = int(np.iinfo(np.int64).min)
+#: Columns for what tasks occupy and move.
 _NEEDS = f""",
        coalesce(t.block_count, 0) AS blocks, coalesce(t.mix_block_count, 0) AS mix_blocks,
        CASE t.core_type WHEN 'AI_CORE' THEN 0 WHEN 'MIX_AIC' THEN 1 WHEN 'MIX_AIV' THEN 2 WHEN 'AI_VECTOR_CORE' THEN 3

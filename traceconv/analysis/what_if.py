@@ -266,7 +266,7 @@ def _are_among(ids: Int64, wanted: Int64) -> Mask:
     found = np.zeros(len(ids), bool)
     if len(ids):
         least, largest = int(ids.min()), int(ids.max())
-        wanted = wanted[slice(*np.searchsorted(wanted, (least, largest + 1)))]
+        wanted = wanted[np.searchsorted(wanted, least) : np.searchsorted(wanted, largest, "right")]
         if len(wanted) and largest - least < _MOST_IDS:
             # IDs of a window's tasks are close to one another, as are those of its host slices.
             table = np.zeros(largest - least + 1, bool)

@@ -17,7 +17,7 @@ from traceconv.sampling.estimated_rows import estimated_rows
 FIRST_TEXT_BYTES = 18 << 20
 #: Each sample has this many times as many blocks, or as much text, as the one before.
 _GROWTH = 4
-#: Another sample may read this share of a file. It takes ten times as long per byte as the ingest: 3 % of its time.
+#: Another sample may read this share of a file: what it takes must not be noticed next to reading all of it (ADR 29).
 _MOST_OF_FILE = 0.003
 #: The exact answer of smaller files comes soon enough: of plain ones, and of compressed ones.
 _LEAST_BYTES, _LEAST_COMPRESSED_BYTES = 2 << 30, 200 << 20
