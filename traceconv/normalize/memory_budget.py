@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
+from pickle import dumps, loads
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -165,13 +166,15 @@ class NumberedRows(Generic[Row]):
 
     def _number_on_disk(self, key: Key) -> int | None:
         assert self._seen is not None
-        one, two = _bits(key)
+        word = hash(key)
+        one, two = _bits(word)
         if not self._seen[one >> 3] >> (one & 7) & self._seen[two >> 3] >> (two & 7) & 1:
             return None
         with spilling_to_database():
-            statement = f"SELECT {self._columns[0]} FROM {self._table} WHERE key = ?"  # noqa: S608 - our own names
-            found = self._budget.database().execute(statement, (repr(key),)).fetchone()
-        return None if found is None else int(found[0])
+            statement = f"SELECT number, key FROM {self._table}_key JOIN {self._table} USING (number) WHERE word = ?"  # noqa: S608 - our own names
+            found = self._budget.database().execute(statement, (word,)).fetchall()
+        text = repr(key)
+        return next((int(number) for number, other in found if other == text), None)
 
     def at(self, number: int) -> Row:
         """Return the row with a number. Do not change it."""
@@ -199,7 +202,7 @@ class NumberedRows(Generic[Row]):
         with self._budget.lock, spilling_to_database():
             self._budget.check()
             missing = sorted(number for number in numbers if number not in self._rows)[: self._budget.limit // 2 + 1]
-            statement = f"SELECT {', '.join(self._columns)} FROM {self._table} WHERE {self._columns[0]} "  # noqa: S608
+            statement = f"SELECT number, fields FROM {self._table} WHERE number "  # noqa: S608
             database = self._budget.database()
             for first in range(0, len(missing), _BATCH_ROWS):
                 some = missing[first : first + _BATCH_ROWS]
@@ -207,53 +210,54 @@ class NumberedRows(Generic[Row]):
                     rows: Iterable[Any] = database.execute(statement + "BETWEEN ? AND ?", (some[0], some[-1]))
                 else:
                     rows = (database.execute(statement + "= ?", (number,)).fetchone() for number in some)
-                for values in rows:
-                    self._rows.setdefault(values[0], self._kind(*values))
+                for number, values in rows:
+                    if number not in self._rows:
+                        self._rows[number] = self._kind(number, *loads(values))
 
     def rows(self) -> Iterator[list[Row]]:
         """Yield all rows in the order of their numbers, in one list or more. Do not change rows meanwhile."""
         # Not under the lock: a generator may be resumed in another thread.
-        if self._seen is None:
-            yield list(self._rows.values())
-            return
         at = 0
-        statement = (
-            f"SELECT {', '.join(self._columns)} FROM {self._table} WHERE {self._columns[0]} > ? "  # noqa: S608
-            f"ORDER BY {self._columns[0]} LIMIT {_BATCH_ROWS}"
-        )
         while True:
-            with self._budget.lock, spilling_to_database():
-                self.spill()
-                found = self._budget.database().execute(statement, (at,)).fetchall()
-            if not found:
-                return
-            at = found[-1][0]
-            yield [self._kind(*values) for values in found]
+            with self._budget.lock:
+                found = self._stored_after(at)
+                if not found:
+                    last = [self._rows[number] for number in self._new]
+                    break
+                at = found[-1][0]
+                some = [self._rows.get(number) or self._kind(number, *loads(values)) for number, values in found]
+            yield some
+        yield last
+
+    def _stored_after(self, number: int) -> list[tuple[int, bytes]]:
+        if self._seen is None:
+            return []
+        statement = f"SELECT number, fields FROM {self._table} WHERE number > ? ORDER BY number LIMIT {_BATCH_ROWS}"  # noqa: S608
+        with spilling_to_database():
+            return self._budget.database().execute(statement, (number,)).fetchall()
 
     def spill(self) -> None:
         with self._budget.lock, spilling_to_database():
             database = self._budget.database()
             if self._seen is None:
                 self._seen = bytearray(_FILTER_BITS >> 3)
-                number, *rest = self._columns
-                columns = ", ".join([f"{number} INTEGER PRIMARY KEY", "key TEXT UNIQUE", *rest])
-                database.execute(f"CREATE TABLE {self._table} ({columns})")
-            marks = ", ".join("?" * (len(self._columns) + 1))
-            names = ", ".join(["key", *self._columns])
-            values = attrgetter(*self._columns)
-            new = ((repr(key), *values(self._rows[number])) for number, key in self._new.items())
-            database.executemany(f"INSERT INTO {self._table} ({names}) VALUES ({marks})", new)  # noqa: S608
-            changes = ", ".join(f"{name} = ?" for name in self._columns)
-            changed = ((*values(self._rows[number]), number) for number in self._changed - self._new.keys())
-            database.executemany(f"UPDATE {self._table} SET {changes} WHERE {self._columns[0]} = ?", changed)  # noqa: S608
-            for key in self._new.values():
-                for bit in _bits(key):
+                database.execute(f"CREATE TABLE {self._table} (number INTEGER PRIMARY KEY, key TEXT, fields BLOB)")
+                columns = "word INTEGER, number INTEGER, PRIMARY KEY (word, number)"
+                database.execute(f"CREATE TABLE {self._table}_key ({columns}) WITHOUT ROWID")
+            values = attrgetter(*self._columns[1:])
+            new = ((number, repr(key), dumps(values(self._rows[number]))) for number, key in self._new.items())
+            database.executemany(f"INSERT INTO {self._table} VALUES (?, ?, ?)", new)  # noqa: S608
+            words = sorted((hash(key), number) for number, key in self._new.items())
+            database.executemany(f"INSERT INTO {self._table}_key VALUES (?, ?)", words)  # noqa: S608
+            changed = ((dumps(values(self._rows[number])), number) for number in self._changed - self._new.keys())
+            database.executemany(f"UPDATE {self._table} SET fields = ? WHERE number = ?", changed)  # noqa: S608
+            for word, _ in words:
+                for bit in _bits(word):
                     self._seen[bit >> 3] |= 1 << (bit & 7)
             for kept in (self._numbers, self._rows, self._new, self._changed):
                 kept.clear()
 
 
-def _bits(key: Key) -> tuple[int, int]:
-    """Return the positions of a key in the filter."""
-    word = hash(key)
+def _bits(word: int) -> tuple[int, int]:
+    """Return the positions of a key's hash in the filter."""
     return word % _FILTER_BITS, (word >> 32) % _FILTER_BITS
