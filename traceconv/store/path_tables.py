@@ -102,13 +102,14 @@ class _Pass:
         self._connection = connection
         # Statements without rows take longer than a small run.
         self._has_ranges = with_ranges != _NO_RUN
+        self._has_tasks = bool(connection.execute(f"SELECT 1 FROM task WHERE run_id IN ({runs}) LIMIT 1").fetchall())  # noqa: S608
         self._within: dict[str, object] = {"runs": runs, "with_ranges": with_ranges}
         kinds = connection.execute(_sql("kinds", **self._within)).fetchall() if self._has_ranges else []
         self._kinds = [kind for (kind,) in kinds]
         cases = " ".join(f"WHEN {quote_text(kind)} THEN {_bits(kind, n)}" for n, kind in enumerate(self._kinds, 1))
         self._within |= {"kinds": cases or "WHEN '' THEN 0", "name": f"hash({PATH_NAME})", "join_names": ""}
         self._has_linked = bool(connection.execute("FROM temp.linked LIMIT 1").fetchall())
-        self._has_executions = "execution" in self._kinds
+        self._has_executions = self._has_tasks and "execution" in self._kinds
         self._within["if_alone"] = " AND r.execution_id IS NULL" if self._has_executions else ""
         self._paths = native.Paths() if native.AVAILABLE else range_paths.Paths()
         self._paths.limit(_MOST_PATHS)
@@ -142,7 +143,7 @@ class _Pass:
             within = {
                 name: f"{column} BETWEEN {start} AND {end - 1}"
                 if number
-                else f"(coalesce({column}, {-LARGEST}) < {end}::HUGEINT)"
+                else f"({column} IS NULL OR {column} <= {end - 1})"
                 for name, column in (("started", "r.start_ns"), ("submitted", "r.submit_ns"))
             }
             self._take(max(start, -LARGEST), self._within | within)
@@ -163,6 +164,8 @@ class _Pass:
             for columns in self._batches(_sql("slices", **within)):
                 self._paths.feed(*columns)
         self._paths.place(start)
+        if not self._has_tasks:
+            return
         if self._has_executions:
             self._keep("range_place", _sql("execution_ranges", **within))
         tasks = f"({_sql('tasks', **within)}) AS r"
