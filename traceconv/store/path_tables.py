@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 
 import duckdb
@@ -12,6 +13,7 @@ import pyarrow as pa
 from traceconv import native
 from traceconv.base.int64 import Int64
 from traceconv.base.integers import LARGEST
+from traceconv.base.prefetch import prefetch
 from traceconv.normalize import range_paths
 from traceconv.normalize.range_paths import (
     CALL,
@@ -40,6 +42,8 @@ _MOST_PATHS = 1 << 16
 _PASS_RANGES = 1 << 20
 #: Numbers of runs are positive.
 _NO_RUN = "0"
+#: The start of a range of time, conditions for its rows, and its slices.
+_Window = tuple[int, dict[str, object], Iterable[list[Int64]]]
 _ALL_TIMES = (-LARGEST, LARGEST + 1)
 
 #: Name of a range `r` in a chain.
@@ -139,30 +143,45 @@ class _Pass:
         if self._has_executions:
             self._connection.execute(_sql("executions", **self._within))
         chunks = [] if at_once else time_chunks(self._connection, _sql("times", **self._within), _CHUNK_ROWS)
-        for number, (start, end) in enumerate(chunks or [_ALL_TIMES]):
-            within = {
-                name: f"{column} BETWEEN {start} AND {end - 1}"
-                if number
-                else f"({column} IS NULL OR {column} <= {end - 1})"
-                for name, column in (("started", "r.start_ns"), ("submitted", "r.submit_ns"))
-            }
-            self._take(max(start, -LARGEST), self._within | within)
-            slices, _, sums, missing = self._paths.counts
-            if not at_once and (slices > _MOST_OPEN + 2 * _CHUNK_ROWS or missing > _MOST_MISSING):
+        windows = self._windows(chunks or [_ALL_TIMES])
+        if chunks and not self._has_tasks:  # slices are all that is read meanwhile
+            windows = prefetch((start, within, list(slices)) for start, within, slices in windows)
+        with closing(windows):
+            if not self._take_all(windows, at_once=at_once):
                 return False
-            if sums > _MOST_SUMS:
-                self._spill()
         for has_some, of in ((self._has_linked, "linked_tasks"), (self._has_executions, "execution_tasks")):
             if has_some:
                 self._take_linked(_sql(of, **self._within))
         self._spill()
         return not self._has_missing()
 
-    def _take(self, start: int, within: dict[str, object]) -> None:
+    def _windows(self, chunks: Iterable[tuple[int, int]]) -> Generator[_Window, None, None]:
+        """Yield the start of each range of time, conditions for its rows, and its slices."""
+        for number, (start, end) in enumerate(chunks):
+            started: dict[str, object] = {
+                name: f"{column} BETWEEN {start} AND {end - 1}"
+                if number
+                else f"({column} IS NULL OR {column} <= {end - 1})"
+                for name, column in (("started", "r.start_ns"), ("submitted", "r.submit_ns"))
+            }
+            within = self._within | started
+            yield max(start, -LARGEST), within, self._batches(_sql("slices", **within)) if self._has_ranges else ()
+
+    def _take_all(self, windows: Iterable[_Window], *, at_once: bool) -> bool:
+        """Take all rows; return False if too many slices wait for others."""
+        for window in windows:
+            self._take(*window)
+            slices, _, sums, missing = self._paths.counts
+            if not at_once and (slices > _MOST_OPEN + 2 * _CHUNK_ROWS or missing > _MOST_MISSING):
+                return False
+            if sums > _MOST_SUMS:
+                self._spill()
+        return True
+
+    def _take(self, start: int, within: dict[str, object], slices: Iterable[list[Int64]]) -> None:
         """Take the slices and tasks of a range of time."""
-        if self._has_ranges:
-            for columns in self._batches(_sql("slices", **within)):
-                self._paths.feed(*columns)
+        for columns in slices:
+            self._paths.feed(*columns)
         self._paths.place(start)
         if not self._has_tasks:
             return
