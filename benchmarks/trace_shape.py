@@ -275,8 +275,10 @@ def shape_of(source: Path) -> dict[str, object]:
     is_object = text.lstrip().startswith("{")
     keys = json.loads(text) if is_object else {}
     empty: dict[type, object] = {list: [], dict: {}}
+    # Other programs refuse a unit that is not one.
+    kept = {key: value for key, value in keys.items() if key == "displayTimeUnit"}
     return {
-        "keys": {key: empty.get(type(value), 0) for key, value in keys.items() if key != "traceEvents"},
+        "keys": {key: empty.get(type(value), 0) for key, value in keys.items() if key != "traceEvents"} | kept,
         "is_object": is_object,
         "between": separator_of(text, first_event),
         "metadata": [shape.metadata(event) for event, _ in every if event.get("ph") == "M"][:_METADATA],
