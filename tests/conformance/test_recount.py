@@ -74,7 +74,7 @@ def test_statistics_of_chrome_traces(chrome: tuple[Path, dict[Path, Tally]]) -> 
     assert {key: total for key, total in found.items() if key[0] in stored} == work
 
 
-#: A parent encloses its child, on the same track and one level up; self time is the duration without children.
+#: A parent encloses its child, on the same track and one level up; self time is the time without a child.
 NOT_NESTED = """
 SELECT count(*) FROM slice AS c JOIN slice AS p ON p.run_id = c.run_id AND p.id = c.parent_id
 WHERE p.track_id <> c.track_id OR p.depth <> c.depth - 1 OR p.start_ns > c.start_ns
@@ -83,7 +83,14 @@ WHERE p.track_id <> c.track_id OR p.depth <> c.depth - 1 OR p.start_ns > c.start
 ROOTS_BELOW = "SELECT count(*) FROM slice WHERE parent_id IS NULL AND depth > 0"
 OTHER_SELF_TIMES = """
 SELECT count(*) FROM slice AS p JOIN (
-  SELECT run_id, parent_id, sum(dur_ns) AS inside FROM slice WHERE dur_ns IS NOT NULL GROUP BY ALL
+  SELECT run_id, parent_id, sum(greatest(0, end_ns - greatest(start_ns, coalesce(covered_ns, start_ns)))) AS inside
+  FROM (
+    SELECT *, start_ns + dur_ns AS end_ns, max(start_ns + dur_ns) OVER (
+      PARTITION BY run_id, parent_id ORDER BY start_ns, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS covered_ns
+    FROM slice WHERE dur_ns IS NOT NULL
+  )
+  GROUP BY ALL
 ) AS c ON c.run_id = p.run_id AND c.parent_id = p.id
 WHERE p.self_ns <> p.dur_ns - c.inside
 """

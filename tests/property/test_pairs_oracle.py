@@ -17,14 +17,18 @@ from traceconv.normalize.trace.complete_nesting import (
 )
 from traceconv.normalize.trace.flows import Flows
 from traceconv.normalize.trace.launch_flows import END, POINT_DTYPE, START, STEP
+from traceconv.schema.dtypes import RecordArray
 
 #: Slices as (start, duration), flow points as timestamps. There are few different times, so that many coincide.
 SLICES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), max_size=9)
 IN_C = [False, *([True] if native.AVAILABLE else [])]
 
 
-def complete(in_c: bool, slices: list[tuple[int, int]], points: list[int], cut: int) -> tuple[set[int], dict[int, int]]:
-    """Return the slices that overlap another, and the slice of each point, as indices. Spans are fed in two windows."""
+def nested(in_c: bool, slices: list[tuple[int, int]], points: list[int], cut: int) -> tuple[list[RecordArray], int]:
+    """Return the rows of slices and points, whose IDs are indices, and the number of overlaps.
+
+    Spans are fed in two windows.
+    """
     rows = [(start, dur, at, -1, 0, SLICE) for at, (start, dur) in enumerate(slices)]
     rows += [(ts, 0, len(slices) + at, -1, 0, POINT) for at, ts in enumerate(points)]
     spans = np.array(sorted(rows), SPAN_DTYPE)
@@ -33,9 +37,7 @@ def complete(in_c: bool, slices: list[tuple[int, int]], points: list[int], cut: 
         patch.setattr(native, "AVAILABLE", in_c)
         nester = CompleteNester()
     parts = [nester.feed(spans[:edge]), nester.feed(spans[edge:]), nester.finish()]
-    overlaps = {int(row["id"]) for nested, _ in parts for row in nested if row["overlap"]}
-    assert nester.overlaps == len(overlaps)
-    return overlaps, {int(row["id"]) - len(slices): int(row["slice_id"]) for _, found in parts for row in found}
+    return [np.concatenate(rows) for rows in zip(*parts, strict=True)], nester.overlaps
 
 
 @given(SLICES, st.integers(0, 12))
@@ -50,7 +52,21 @@ def test_a_slice_that_begins_inside_an_earlier_one_and_ends_after_it_overlaps(
         if any(other < start < other + length < start + dur for other, length in slices)
     }
     for in_c in IN_C:
-        assert complete(in_c, slices, [], cut)[0] == wanted
+        (rows, _), overlaps = nested(in_c, slices, [], cut)
+        assert set(rows["id"][rows["overlap"] == 1].tolist()) == wanted
+        assert overlaps == len(wanted)
+
+
+@given(SLICES, st.integers(0, 12))
+@example([(0, 20), (2, 6), (5, 10), (6, 3), (16, 2)], 6)
+def test_self_time_is_the_time_without_a_child(slices: list[tuple[int, int]], cut: int) -> None:
+    for in_c in IN_C:
+        (rows, _), _ = nested(in_c, slices, [], cut)
+        for id_, own in zip(rows["id"].tolist(), rows["self_ns"].tolist(), strict=True):
+            times = set(range(slices[id_][0], sum(slices[id_])))
+            for child in rows["id"][rows["parent_id"] == id_].tolist():
+                times -= set(range(slices[child][0], sum(slices[child])))
+            assert own == len(times)
 
 
 @given(SLICES, st.lists(st.integers(0, 20), max_size=4), st.integers(0, 12))
@@ -60,7 +76,8 @@ def test_a_point_belongs_to_an_open_slice_or_else_to_one_that_ends_then(
     slices: list[tuple[int, int]], points: list[int], cut: int
 ) -> None:
     for in_c in IN_C:
-        found = complete(in_c, slices, points, cut)[1]
+        (_, rows), _ = nested(in_c, slices, points, cut)
+        found = dict(zip((rows["id"] - len(slices)).tolist(), rows["slice_id"].tolist(), strict=True))
         for at, ts in enumerate(points):
             going_on = {n for n, (start, dur) in enumerate(slices) if start <= ts < start + dur or start == ts}
             ending = {n for n, (start, dur) in enumerate(slices) if start + dur == ts}

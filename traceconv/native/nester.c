@@ -15,7 +15,7 @@
 
 enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
 static const int64_t never = INT64_MAX;
-/* gap_ns after a slice without an end; gap_ns and self_ns that don't fit 64 bits. */
+/* gap_ns after a slice without an end, or that doesn't fit 64 bits. */
 static const int64_t unknown = INT64_MIN;
 
 /* NESTED_DTYPE and ENCLOSING_DTYPE. */
@@ -35,9 +35,9 @@ SIZE(Point, 16);
 AT(Point, id, 0); AT(Point, slice_id, 8);
 
 typedef struct {
-    Nested row; /* self_ns is set when it is complete */
+    Nested row; /* self_ns is complete when it leaves the stack */
     int64_t start_ns, end_ns;
-    uint64_t child_ns; /* time of its children so far, saturated */
+    int64_t covered_ns; /* the latest end of its children so far, or else its start */
 } Open;
 typedef struct {
     Open *open;
@@ -105,9 +105,7 @@ static int add_row(Nester *nester, const Open *open)
 {
     if (!room_for_one(&nester->rows, nester->row_count, &nester->row_room, sizeof open->row, 4096))
         return 0;
-    Nested *row = &nester->rows[nester->row_count++];
-    *row = open->row;
-    row->self_ns = open->child_ns > INT64_MAX ? unknown : row->dur_ns - (int64_t)open->child_ns;
+    nester->rows[nester->row_count++] = open->row;
     return 1;
 }
 
@@ -208,19 +206,21 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
     if (span->kind == UNFINISHED)
         overlap = 0; /* unknown whether it ends after its parent */
     Open *parent = depth > 0 ? &track->open[depth - 1] : NULL;
-    if (parent != NULL && span->kind != UNFINISHED && span->dur_ns > 0)
-        parent->child_ns = parent->child_ns > UINT64_MAX - (uint64_t)span->dur_ns ? UINT64_MAX
-                                                                                 : parent->child_ns + (uint64_t)span->dur_ns;
+    if (parent != NULL && parent->row.kind != UNFINISHED && span->kind != UNFINISHED && end > parent->covered_ns) {
+        parent->row.self_ns -= end - (start > parent->covered_ns ? start : parent->covered_ns);
+        parent->covered_ns = end;
+    }
     Open *open = &track->open[depth];
     if (span->kind == UNFINISHED && parent != NULL && parent->row.kind == UNFINISHED)
         open = &track->open[--depth]; /* it encloses all that follows: its own parents are not needed again */
     open->start_ns = start;
     open->end_ns = end;
-    open->child_ns = 0;
+    open->covered_ns = start;
     open->row = (Nested){
         .id = span->id,
         .parent_id = parent != NULL ? parent->row.id : NO_PARENT,
         .dur_ns = span->dur_ns,
+        .self_ns = span->dur_ns,
         .gap_ns = !track->has_slices ? 0 : track->last_unfinished ? unknown : gap(track->last_end_ns, start),
         .link = span->link,
         .depth = parent != NULL ? parent->row.depth + 1 : 0,

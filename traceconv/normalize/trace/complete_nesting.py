@@ -8,6 +8,7 @@ that does, found with one stack per track: in C (native/nester.c), or in Python 
   event of the first one precedes the second one there.
 - An unfinished slice (its end is unknown) encloses everything after it on its track.
 - Slices that overlap without one enclosing the other are not each other's parents; they are counted.
+- Self time is the time outside of the children; where children overlap each other, it is subtracted once.
 - A flow point is enclosed like a slice of duration 0 that comes last at its time; if nothing encloses it,
   it belongs to the innermost slice that ends at its time.
 """
@@ -46,7 +47,7 @@ NESTED_DTYPE = np.dtype(
 )
 #: The slice that encloses a flow point, NO_PARENT for none.
 ENCLOSING_DTYPE = np.dtype([("id", "<i8"), ("slice_id", "<i8")])
-#: gap_ns after a slice without an end; gap_ns and self_ns that exceed 64 bits.
+#: gap_ns after a slice without an end, or that exceeds 64 bits.
 UNKNOWN = -(2**63)
 
 #: A row of SPAN_DTYPE.
@@ -88,7 +89,8 @@ class _Open:
     gap_ns: int
     depth: int
     overlap: bool
-    child_ns: int = 0
+    own_ns: int
+    covered_ns: int
 
     @property
     def encloses_all(self) -> bool:
@@ -165,13 +167,14 @@ class _PlainNester:
             self._close(one)
         overlap &= kind != UNFINISHED  # whether it ends after the enclosing slice is unknown
         parent = track.open[-1] if track.open else None
-        if parent is not None:
-            parent.child_ns += dur if kind != UNFINISHED else 0
+        if parent is not None and kind != UNFINISHED and end > parent.covered_ns:
+            parent.own_ns -= 0 if parent.encloses_all else end - max(start, parent.covered_ns)
+            parent.covered_ns = end
         gap = 0 if track.last is None else start - track.last.end_ns
         if not is_time(gap) or (track.last is not None and track.last.encloses_all):
             gap = UNKNOWN
         depth = 0 if parent is None else parent.depth + 1
-        one = _Open(span, end, NO_PARENT if parent is None else parent.span[2], gap, depth, overlap)
+        one = _Open(span, end, NO_PARENT if parent is None else parent.span[2], gap, depth, overlap, dur, start)
         if parent is not None and parent.encloses_all and one.encloses_all:
             self._close(track.open.pop())  # later slices are inside of this one
         track.open.append(one)
@@ -181,8 +184,7 @@ class _PlainNester:
 
     def _close(self, one: _Open) -> None:
         _, dur, id_, link, _, kind = one.span
-        own = dur if one.encloses_all else dur - one.child_ns if one.child_ns <= LARGEST else UNKNOWN
-        self._rows.append((id_, one.parent_id, dur, own, one.gap_ns, link, one.depth, kind, one.overlap))
+        self._rows.append((id_, one.parent_id, dur, one.own_ns, one.gap_ns, link, one.depth, kind, one.overlap))
 
 
 def _end_of(span: _Span) -> int:

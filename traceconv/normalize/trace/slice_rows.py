@@ -130,7 +130,7 @@ class SliceRows:
             "name": batch.column("name"),
             "start_ns": start,
             "dur_ns": Nullable(dur_ns, no_dur),
-            "self_ns": Nullable(self_ns, no_dur | (self_ns == UNKNOWN)),
+            "self_ns": Nullable(self_ns, no_dur),
             "args": batch.column("args"),
         }
         if table != "task":

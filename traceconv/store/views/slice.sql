@@ -11,7 +11,7 @@
 -- name = { type = "VARCHAR", unit = "text", doc = "Name; NULL if none." }
 -- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
--- self_ns = { type = "BIGINT", unit = "ns", doc = "Self time: dur_ns minus the durations of its direct children; NULL if dur_ns is NULL." }
+-- self_ns = { type = "BIGINT", unit = "ns", doc = "Self time: the part of dur_ns outside of its direct children; NULL if dur_ns is NULL." }
 SELECT run_id, id, 'task' AS table_name, track_id, parent_id, depth, category, name,
        start_ns, dur_ns, self_ns
 FROM task
