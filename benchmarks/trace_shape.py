@@ -275,7 +275,7 @@ def shape_of(source: Path) -> dict[str, object]:
     is_object = text.lstrip().startswith("{")
     keys = json.loads(text) if is_object else {}
     empty: dict[type, object] = {list: [], dict: {}}
-    # Other programs refuse a unit that is not one.
+    # trace_processor refuses other units than ms and ns.
     kept = {key: value for key, value in keys.items() if key == "displayTimeUnit"}
     return {
         "keys": {key: empty.get(type(value), 0) for key, value in keys.items() if key != "traceEvents"} | kept,

@@ -119,7 +119,8 @@ def spilling_to_database() -> Iterator[None]:
 class NumberedRows(Generic[Row]):
     """Rows of a dataclass, each with a key, numbered from 1 in the order of the first use of their keys.
 
-    The first field of the class is the number.
+    The first field of the class is the number. On disk, a table has the key and the other fields of each number, and
+    another one the numbers by hash of the key: short rows in order, where long keys would be inserted anywhere.
     """
 
     def __init__(self, budget: Budget, table: str, kind: type[Row]) -> None:
@@ -166,13 +167,13 @@ class NumberedRows(Generic[Row]):
 
     def _number_on_disk(self, key: Key) -> int | None:
         assert self._seen is not None
-        word = hash(key)
-        one, two = _bits(word)
+        key_hash = hash(key)
+        one, two = _bits(key_hash)
         if not self._seen[one >> 3] >> (one & 7) & self._seen[two >> 3] >> (two & 7) & 1:
             return None
         with spilling_to_database():
-            statement = f"SELECT number, key FROM {self._table}_key JOIN {self._table} USING (number) WHERE word = ?"  # noqa: S608 - our own names
-            found = self._budget.database().execute(statement, (word,)).fetchall()
+            statement = f"SELECT number, key FROM {self._table}_key JOIN {self._table} USING (number) WHERE hash = ?"  # noqa: S608 - our own names
+            found = self._budget.database().execute(statement, (key_hash,)).fetchall()
         text = repr(key)
         return next((int(number) for number, other in found if other == text), None)
 
@@ -242,22 +243,22 @@ class NumberedRows(Generic[Row]):
             if self._seen is None:
                 self._seen = bytearray(_FILTER_BITS >> 3)
                 database.execute(f"CREATE TABLE {self._table} (number INTEGER PRIMARY KEY, key TEXT, fields BLOB)")
-                columns = "word INTEGER, number INTEGER, PRIMARY KEY (word, number)"
+                columns = "hash INTEGER, number INTEGER, PRIMARY KEY (hash, number)"
                 database.execute(f"CREATE TABLE {self._table}_key ({columns}) WITHOUT ROWID")
             values = attrgetter(*self._columns[1:])
             new = ((number, repr(key), dumps(values(self._rows[number]))) for number, key in self._new.items())
             database.executemany(f"INSERT INTO {self._table} VALUES (?, ?, ?)", new)  # noqa: S608
-            words = sorted((hash(key), number) for number, key in self._new.items())
-            database.executemany(f"INSERT INTO {self._table}_key VALUES (?, ?)", words)  # noqa: S608
+            hashes = sorted((hash(key), number) for number, key in self._new.items())
+            database.executemany(f"INSERT INTO {self._table}_key VALUES (?, ?)", hashes)  # noqa: S608
             changed = ((dumps(values(self._rows[number])), number) for number in self._changed - self._new.keys())
             database.executemany(f"UPDATE {self._table} SET fields = ? WHERE number = ?", changed)  # noqa: S608
-            for word, _ in words:
-                for bit in _bits(word):
+            for key_hash, _ in hashes:
+                for bit in _bits(key_hash):
                     self._seen[bit >> 3] |= 1 << (bit & 7)
             for kept in (self._numbers, self._rows, self._new, self._changed):
                 kept.clear()
 
 
-def _bits(word: int) -> tuple[int, int]:
+def _bits(key_hash: int) -> tuple[int, int]:
     """Return the positions of a key's hash in the filter."""
-    return word % _FILTER_BITS, (word >> 32) % _FILTER_BITS
+    return key_hash % _FILTER_BITS, (key_hash >> 32) % _FILTER_BITS

@@ -158,13 +158,13 @@ class _Pass:
     def _windows(self, chunks: Iterable[tuple[int, int]]) -> Generator[_Window, None, None]:
         """Yield the start of each range of time, conditions for its rows, and its slices."""
         for number, (start, end) in enumerate(chunks):
-            started: dict[str, object] = {
+            times: dict[str, object] = {
                 name: f"{column} BETWEEN {start} AND {end - 1}"
                 if number
                 else f"({column} IS NULL OR {column} <= {end - 1})"
                 for name, column in (("started", "r.start_ns"), ("submitted", "r.submit_ns"))
             }
-            within = self._within | started
+            within = self._within | times
             yield max(start, -LARGEST), within, self._batches(_sql("slices", **within)) if self._has_ranges else ()
 
     def _take_all(self, windows: Iterable[_Window], *, at_once: bool) -> bool:

@@ -89,7 +89,7 @@ class _Open:
     gap_ns: int
     depth: int
     overlap: bool
-    own_ns: int
+    self_ns: int
     covered_ns: int
 
     @property
@@ -167,8 +167,8 @@ class _PlainNester:
             self._close(one)
         overlap &= kind != UNFINISHED  # whether it ends after the enclosing slice is unknown
         parent = track.open[-1] if track.open else None
-        if parent is not None and kind != UNFINISHED and end > parent.covered_ns:
-            parent.own_ns -= 0 if parent.encloses_all else end - max(start, parent.covered_ns)
+        if parent is not None and UNFINISHED not in (parent.span[5], kind) and end > parent.covered_ns:
+            parent.self_ns -= end - max(start, parent.covered_ns)
             parent.covered_ns = end
         gap = 0 if track.last is None else start - track.last.end_ns
         if not is_time(gap) or (track.last is not None and track.last.encloses_all):
@@ -184,7 +184,7 @@ class _PlainNester:
 
     def _close(self, one: _Open) -> None:
         _, dur, id_, link, _, kind = one.span
-        self._rows.append((id_, one.parent_id, dur, one.own_ns, one.gap_ns, link, one.depth, kind, one.overlap))
+        self._rows.append((id_, one.parent_id, dur, one.self_ns, one.gap_ns, link, one.depth, kind, one.overlap))
 
 
 def _end_of(span: _Span) -> int:

@@ -17,7 +17,7 @@
 -- path = { type = "VARCHAR", unit = "text", doc = "Names of the enclosing rows and its own, joined by ' > '." }
 -- count = { type = "BIGINT", unit = "count", doc = "Number of ranges that ended." }
 -- host_total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations." }
--- host_self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their self times: outside of the ranges and calls directly inside." }
+-- host_self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their self times: without the ranges and calls directly inside." }
 -- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that they launched, including those of the rows inside; without waits and events." }
 -- self_task_count = { type = "BIGINT", unit = "count", doc = "Tasks that they launched directly." }
 -- replay_task_count = { type = "BIGINT", unit = "count", doc = "Those of task_count that are part of a graph replay and whose module or operator is that of a reference (graph_replay)." }

@@ -13,7 +13,7 @@
 -- count = { type = "BIGINT", unit = "count", doc = "Ranges that ended; the times refer to these." }
 -- unfinished_count = { type = "BIGINT", unit = "count", doc = "Ranges without an end in the source; not counted in other columns." }
 -- total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their durations, including nested ranges of the same name." }
--- self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their self times: outside of their direct children (ranges and calls) on the same track." }
+-- self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their self times: without their direct children (ranges and calls) on the same track." }
 -- min_ns = { type = "BIGINT", unit = "ns", doc = "Shortest duration; NULL if none ended." }
 -- avg_ns = { type = "DECIMAL(22,3)", unit = "ns", doc = "total_ns / count, rounded half up to 0.001 ns; NULL if none ended." }
 -- max_ns = { type = "BIGINT", unit = "ns", doc = "Longest duration; NULL if none ended." }
