@@ -17,7 +17,9 @@ from ingest_checks import all_rows
 from traceconv.base.errors import OutputError
 from traceconv.normalize import memory_budget
 from traceconv.normalize.memory_budget import Budget, NumberedRows
-from traceconv.normalize.trace import begin_end, classify, spans_by_track
+from traceconv.normalize.sort import numbers_by_key
+from traceconv.normalize.sort.numbers_by_key import NumbersByKey
+from traceconv.normalize.trace import async_tracks, begin_end, classify, spans_by_track
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
 from traceconv.normalize.tracks import Process
 from traceconv.pipeline.ingest import ingest
@@ -47,6 +49,8 @@ def mixed(rng: random.Random) -> Iterator[Event]:
                 },
                 {"ph": "b", "cat": "c", "name": name, "id": rng.randrange(1500), **where},
                 {"ph": "e", "cat": "c", "name": name, "id": rng.randrange(1500), **where},
+                {"ph": "b", "cat": "kernel", "name": name, "id": rng.randrange(900), **where, "args": {"stream": tid}},
+                {"ph": "e", "cat": "kernel", "name": name, "id": rng.randrange(900), **where},
                 {"ph": "C", "name": name, "args": {"value": number}, **where},
                 {"ph": "s", "cat": "f", "name": "flow", "id": number // 20, **where},
                 {"ph": "f", "cat": "f", "name": "flow", "id": number // 20, "bp": rng.choice(["e", ""]), **where},
@@ -68,6 +72,8 @@ def small(monkeypatch: pytest.MonkeyPatch, entries: int) -> list[int]:
 
     monkeypatch.setattr(Budget, "check", noted)
     monkeypatch.setattr(memory_budget, "MEMORY_ENTRIES", entries)
+    monkeypatch.setattr(numbers_by_key, "KEPT_ENTRIES", entries)
+    monkeypatch.setattr(async_tracks, "_MOST_LOADED", 64)
     monkeypatch.setattr(begin_end, "_POINTS_AT_ONCE", 16)
     monkeypatch.setattr(spans_by_track, "TRACKS_AT_ONCE", 50)
     monkeypatch.setattr(classify, "_MOST_CACHED", 64)
@@ -92,7 +98,6 @@ def test_a_small_budget_changes_no_row(seed: int, keys: Event, tmp_path: Path, m
 DISTINCT: dict[str, Callable[[int], Event]] = {
     "threads": lambda n: {"ph": "X", "name": f"name {n}", "pid": n // 9, "tid": n, "ts": n, "dur": 2},
     "thread names": lambda n: {"ph": "M", "name": "thread_name", "pid": 1, "tid": n, "args": {"name": f"thread {n}"}},
-    "async": lambda n: {"ph": "be"[n % 3 == 2], "name": "a", "cat": "c", "id": n // 2, "pid": 1, "tid": 1, "ts": n},
     "begins": lambda n: {"ph": "B", "name": f"b{n % 50}", "pid": 1, "tid": n % 8, "ts": n},
     "counters": lambda n: {"ph": "C", "name": f"counter {n}", "pid": 1, "ts": n, "args": {"v": n}},
     "ops": lambda n: {"ph": "X", "name": f"op {n}", "cat": "kernel", "pid": 0, "tid": 7, "ts": n, "dur": 1},
@@ -111,6 +116,25 @@ def test_what_is_kept_in_memory_does_not_grow(kind: str, tmp_path: Path, monkeyp
         ingest([path], tmp_path / f"{count}.duckdb")
         # Budgets look each time that 64 keys were added; up to half as many rows are read again at once.
         assert 200 < max(held) <= 200 + 2 * 64 + 101
+
+
+def test_keys_are_found_in_memory_and_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers_by_key, "KEPT_ENTRIES", 500)
+    monkeypatch.setattr(numbers_by_key, "_LOOKED_UP", 16)
+    rng = random.Random(3)
+    known: dict[int, int] = {}
+    numbers = NumbersByKey()
+    for _ in range(120):
+        wanted = [rng.choice([rng.randrange(-3000, 9000), rng.getrandbits(64) - (1 << 63)]) for _ in range(40)]
+        keys = np.array(list(dict.fromkeys(wanted)), np.int64)
+        found = numbers.find(keys)
+        assert found.tolist() == [known.get(key, -1) for key in keys.tolist()]
+        new = keys[found < 0]
+        numbers.add(new, np.arange(len(known), len(known) + len(new)))
+        known.update(zip(new.tolist(), range(len(known), len(known) + len(new)), strict=True))
+        assert numbers.entries < 500
+    assert len(known) > 4 * 500
+    numbers.close()
 
 
 def test_nested_begins_that_were_spilled_find_their_ends() -> None:

@@ -152,6 +152,12 @@ class NumberedRows(Generic[Row]):
         found = self._numbers.get(key)
         return self._find(key, values) if found is None else found
 
+    def skip(self, count: int) -> int:
+        """Leave out the next `count` numbers, for rows that are kept elsewhere. Return the first."""
+        with self._budget.lock:
+            self.count += count
+            return self.count - count + 1
+
     def _find(self, key: Key, values: Sequence[object]) -> int:
         with self._budget.lock:
             found = self._number_on_disk(key) if self._seen is not None else None

@@ -72,6 +72,17 @@ def rows_from_tuples(table: str, names: tuple[str, ...], rows: Iterable[tuple[ob
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def plain_batch(table: str, names: tuple[str, ...], columns: Mapping[str, ColumnData], count: int) -> pa.RecordBatch:
+    """Return a batch of `count` rows with the columns `names`, as `rows_from_tuples` does; NULL if not given."""
+    _, kinds, schema = _layout(table, names)
+    arrays = [
+        _array(columns[name], kind) if name in columns else pa.nulls(count, kind)
+        for name, kind in zip(schema.names, kinds, strict=True)
+    ]
+    arrays = [array.dictionary_decode() if pa.types.is_dictionary(array.type) else array for array in arrays]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 @cache
 def _layout(table: str, names: tuple[str, ...]) -> tuple[list[int], list[pa.DataType], pa.Schema]:
     """Return the place in `names` of each column in the table's order, its type without dictionary, and the schema."""

@@ -33,6 +33,10 @@ class Track:
     properties: str | None = None
 
 
+#: Its columns.
+TRACK_COLUMNS = tuple(field.name for field in fields(Track))
+
+
 @dataclass(slots=True)
 class Process:
     """A row of the table process."""

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
-from traceconv.base.integers import parse_int64
 from traceconv.events.trace import Coded, EventFlows
 from traceconv.normalize.names import constant
 from traceconv.normalize.trace import phases
@@ -16,6 +15,7 @@ from traceconv.normalize.trace.batch_markers import markers
 from traceconv.normalize.trace.complete_nesting import BEFORE_NEXT, POINT, SPAN_DTYPE
 from traceconv.normalize.trace.distinct import Places, distinct_rows
 from traceconv.normalize.trace.event_batch import EventBatch, unquoted
+from traceconv.normalize.trace.ids import numbers_of, salt_of
 from traceconv.normalize.trace.spill import FLOW_SCHEMA
 from traceconv.normalize.trace.tracks import DEVICE, FIRST
 
@@ -60,7 +60,7 @@ def _named_flows(events: EventBatch, flows: EventFlows) -> list[pa.Array]:
 
 def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
     """Return the flow points of flow events, and collect them to be bound to slices."""
-    ids = events.plain_ids(at) if events.extra is None else pa.array([text for text, _ in events.id_texts(at)])
+    ids = events.plain_ids(at) if events.extra is None else events.ids_of(at).column()
     ph = events.ph
     steps = np.array([_STEPS.get(str(one)[:1], 0) for one in ph.distinct], np.int32)[ph.codes[at]]
     tracks = events.thread_tracks(at, FIRST)
@@ -90,25 +90,9 @@ def _keys(events: EventBatch, at: Places, ids: pa.Array) -> Int64:
     """Return a number for each flow, i.e. for each category, name, scope and ID; the same in all batches."""
     labels = [column.take(at) for column in (events.categories, events.names, events.batch.columns.label("scope"))]
     firsts, word = distinct_rows(*(column.codes for column in labels))
-    salt = np.array([hash(words) for words in zip(*(column.take(firsts) for column in labels), strict=True)], np.int64)
+    salts = map(salt_of, zip(*(column.take(firsts) for column in labels), strict=True))
     # Consecutive IDs have consecutive keys: sorted by key, flows stay nearly in the order of the source.
-    return _numbers(ids) + salt[word]
-
-
-def _numbers(ids: pa.Array) -> Int64:
-    """Return each ID's own number, or else a hash; for an ID the same in all batches."""
-    try:
-        numbers = ids.cast(pa.int64())
-        if numbers.cast(pa.string()).equals(ids):  # 07 isn't the ID 7
-            return numbers.to_numpy()  # type: ignore[no-any-return]
-    except pa.ArrowInvalid:
-        pass
-    return np.array([_number(text) for text in ids.to_pylist()], np.int64)
-
-
-def _number(text: str) -> int:
-    number = parse_int64(text)
-    return number if number is not None and str(number) == text else hash(text)
+    return numbers_of(ids) + np.fromiter(salts, np.int64, len(firsts))[word]
 
 
 def _flow_markers(events: EventBatch, at: Places, tracks: Int64) -> None:

@@ -94,8 +94,9 @@ def counters(events: EventBatch) -> None:
 
 def _counter_tracks(events: EventBatch, at: Places) -> Int64:
     """Return the tracks of counters: one for each process, name and ID."""
-    key = (events.pids.take(at), events.names.take(at), events.id_texts(at))
+    ids = events.ids_of(at)
+    key = (events.pids.take(at), events.names.take(at), Coded(ids.codes, ids.texts.to_pylist()))
     firsts, number = distinct_rows(*(column.codes for column in key))
     each = zip(*(column.take(firsts) for column in key), strict=True)
     counter_of = events.first.tracks.counter_of
-    return np.array([counter_of(pid, name, text or None) for pid, name, (text, _) in each], np.int64)[number]
+    return np.array([counter_of(pid, name, text or None) for pid, name, text in each], np.int64)[number]

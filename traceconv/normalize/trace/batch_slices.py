@@ -11,11 +11,13 @@ from traceconv.base.diagnostics import Code
 from traceconv.base.int64 import Int64, Mask, differences, sums
 from traceconv.events.trace import TOO_LONG
 from traceconv.normalize.trace import phases
+from traceconv.normalize.trace.async_tracks import AsyncOwner
 from traceconv.normalize.trace.batch_markers import markers, thread_markers
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, TOO_LONG_PAIR
 from traceconv.normalize.trace.complete_nesting import PAIR, SLICE, SPAN_DTYPE, UNFINISHED
 from traceconv.normalize.trace.distinct import Places, distinct_of, distinct_rows
 from traceconv.normalize.trace.event_batch import EventBatch
+from traceconv.normalize.trace.ids import UNIQUE_IN
 from traceconv.schema.dtypes import gather
 
 #: A name that fewer rows have on average is shared by few.
@@ -118,15 +120,16 @@ def _asyncs(events: EventBatch) -> None:
     at = events.places(phases.ASYNC_BEGIN, phases.ASYNC_END, phases.ASYNC_INSTANT)
     if not len(at):
         return
-    labels = (events.pids, events.categories, events.batch.columns.label("scope"))
-    key = [*(label.take(at) for label in labels), events.id_texts(at)]
-    firsts, number = distinct_rows(*(column.codes for column in key))
-    each = zip(*(column.take(firsts) for column in (*key, events.names.take(at))), strict=True)
-    tracks = [
-        events.first.tracks.async_of(None if unique_in == "global" else pid, category, id_text, scope, name)
-        for pid, category, scope, (id_text, unique_in), name in each
+    ids = events.ids_of(at)
+    labels = [label.take(at) for label in (events.pids, events.categories, events.batch.columns.label("scope"))]
+    is_global = ids.unique_in == UNIQUE_IN.index("global")
+    firsts, owner_of = distinct_rows(*(label.codes for label in labels), is_global.astype(np.int8))
+    tracks = events.first.tracks
+    owners = [
+        AsyncOwner(None if is_global[row] else tracks.process_of(pid), category, scope)
+        for row, pid, category, scope in zip(firsts.tolist(), *(label.take(firsts) for label in labels), strict=True)
     ]
-    events.track[at] = np.array(tracks, np.int64)[number]
+    events.track[at] = tracks.asyncs.numbers(owners, owner_of, ids, events.names.take(at))
     _points(events, events.places(phases.ASYNC_BEGIN), events.places(phases.ASYNC_END))
     instants = events.places(phases.ASYNC_INSTANT)
     if len(instants):

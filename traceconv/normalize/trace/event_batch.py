@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.int64 import Int64, Mask
-from traceconv.events.trace import Coded, Extras, TraceBatch
+from traceconv.events.trace import Extras, TraceBatch
 from traceconv.normalize.trace import phases
 from traceconv.normalize.trace.args import Members, args_column, members_of, with_members
 from traceconv.normalize.trace.binary import as_text, offsets_of
 from traceconv.normalize.trace.distinct import Places, distinct_rows
+from traceconv.normalize.trace.ids import UNIQUE_IN, Ids
 from traceconv.normalize.trace.metadata import id2_parts
 from traceconv.normalize.trace.times import Times, exact_ns
 
@@ -229,22 +230,24 @@ class EventBatch:
         ends = pa.array(np.append(firsts, len(own)).astype(np.int32))
         return Members(rows, pc.binary_join(pa.ListArray.from_arrays(ends, members), ","))
 
-    def id_texts(self, places: Places) -> Coded:
-        """Return each event's ID as text, and where it is unique: `global`, `local`, or `` if not specified."""
+    def ids_of(self, places: Places) -> Ids:
+        """Return the IDs of some events."""
         plain = self.plain_ids(places).dictionary_encode()
-        codes = plain.indices.to_numpy().astype(np.int32)
-        found = [(text, "") for text in plain.dictionary.to_pylist()]
-        if self.extra is not None and "id2" in self.extra.keys:
-            without = found.index(("", "")) if ("", "") in found else -1
-            events, texts = self.extra.column("id2")
-            row_of = self._row_of(places)[events]
-            own = np.flatnonzero((row_of >= 0) & (codes[row_of] == without))
-            id2 = texts.take(pa.array(own)).dictionary_encode()
-            codes[row_of[own]] = len(found) + id2.indices.to_numpy()
-            found += [id2_parts(text) for text in id2.dictionary.to_pylist()]
-            number = {one: place for place, one in enumerate(dict.fromkeys(found))}  # an ID may be written in two ways
-            codes, found = np.array([number[one] for one in found], np.int32)[codes], list(number)
-        return Coded(codes, found)
+        codes, texts = plain.indices.to_numpy().astype(np.int32), plain.dictionary
+        unique_in = np.zeros(len(codes), np.int8)
+        if self.extra is None or "id2" not in self.extra.keys:
+            return Ids(codes, texts, unique_in)
+        events, own_texts = self.extra.column("id2")
+        row_of = self._row_of(places)[events]
+        own = np.flatnonzero((row_of >= 0) & (codes[row_of] == texts.index("").as_py()))
+        id2 = own_texts.take(pa.array(own)).dictionary_encode()
+        parts = [id2_parts(text) for text in id2.dictionary.to_pylist()]
+        number = {text: code for code, text in enumerate(texts.to_pylist())}
+        numbers = np.array([number.setdefault(text, len(number)) for text, _ in parts], np.int32)
+        scopes = np.array([UNIQUE_IN.index(scope) for _, scope in parts], np.int8)
+        rows, which = row_of[own], id2.indices.to_numpy()
+        codes[rows], unique_in[rows] = numbers[which], scopes[which]
+        return Ids(codes, pa.array(list(number), pa.string()), unique_in)
 
     def plain_ids(self, places: Places) -> pa.Array:
         """Return each event's `id` as text without quotes, empty for none."""

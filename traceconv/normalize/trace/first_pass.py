@@ -46,9 +46,9 @@ class FirstPass(TimeBounds):
         self.sides = {category: side for rules in rule_sets for category, side in rules.sides.items()}
         #: Bounds the state that both passes carry from batch to batch.
         self.budget = Budget()
-        self.tracks = TraceTracks(self.budget)
         #: Writes what is spilled, a seventh of the work of this pass.
         self._writer = Workers(1, "traceconv-spill")
+        self.tracks = TraceTracks(self.budget, self._writer)
         self.slices = SpilledRows(spill.SLICE_SCHEMA, self._writer)
         self.slice_numbers = SliceNumbers()
         self.ends = SpilledRows(spill.END_SCHEMA, self._writer)
@@ -114,6 +114,7 @@ class FirstPass(TimeBounds):
         for rows in self._spilled:
             rows.end()
         self.slice_numbers.end()
+        self.tracks.asyncs.end()
 
     def group_of(self, category: str | None) -> int:
         """Return the number of the group in which slices of a category are spilled."""

@@ -285,12 +285,10 @@ class SliceRows:
         track = batch.column("track_id").to_numpy().astype(np.int64)
         self._tracks.load(track)
         device, stream = (_known(filled.get(name), count) for name in ("device_id", "stream_id"))
-        for row in distinct_rows(track, *device, *stream)[0].tolist():
-            device_id = int(device[0][row]) if device[1][row] else None
-            stream_id = int(stream[0][row]) if stream[1][row] else None
-            self._tracks.make_stream(int(track[row]), device_id, stream_id)
-            if device_id is not None:
-                self._devices.add(device_id)
+        rows = distinct_rows(track, *device, *stream)[0]
+        found = ((values[rows], known[rows]) for values, known in (device, stream))
+        self._tracks.make_streams(track[rows], *found)
+        self._devices.update(device[0][rows[device[1][rows] > 0]].tolist())
         step = _known(steps, count)
         for row in distinct_rows(*step, *device)[0].tolist():
             if step[1][row]:

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64
+from traceconv.base.workers import Workers
 from traceconv.events.trace import Label, NamedTrack, ReusedId, TrackName
 from traceconv.normalize.memory_budget import Budget
+from traceconv.normalize.trace.async_tracks import AsyncTrack, AsyncTracks
 from traceconv.normalize.tracks import Track, Tracks
 
 #: Sides of a pid and tid: those of a thread, or the numbers of a device and a stream. _BOTH: the first track with them
@@ -22,8 +26,10 @@ FIRST = 4
 class TraceTracks(Tracks):
     """Tracks by names and numbers of the source. `1` and `"1"` are the same."""
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, budget: Budget | None = None, writer: Workers | None = None) -> None:
+        """`budget`: see Tracks. `writer`: of the rows of async tracks."""
         super().__init__(budget)
+        self.asyncs = AsyncTracks(self._tracks.skip, writer)
         #: By track number: the side that it was first used for.
         self._sides = bytearray()
         #: Pairs of tracks with one pid and tid, by the number of the first: the host's, the device's.
@@ -87,21 +93,28 @@ class TraceTracks(Tracks):
         elif values:
             self.change_thread(track.pid, track.tid, **values)
 
-    def async_of(self, pid: Label, category: str | None, id_text: str, scope: str | None, name: str | None) -> int:
-        """Return the track of an async sequence. `pid` None: its ID is global. `name`: of its first event."""
-        process_id = self.process_of(pid)
-        unique_in = scope or ("global" if pid is None else "process")
-        key = ("async", process_id, category, id_text, scope)
-        return self._tracks.number(key, "async", process_id, None, id_text, None, name, None, None, unique_in)
-
     def counter_of(self, pid: Label, name: str | None, id_text: str | None) -> int:
         """Return the track of a counter."""
         process_id = self.process_of(pid)
         key = ("counter", process_id, name, id_text)
         return self._tracks.number(key, "counter", process_id, None, None, None, name, None, None, id_text)
 
-    def make_stream(self, track_id: int, device_id: int | None, stream_id: int | None) -> None:
-        """Mark a track as one on which a device runs tasks."""
+    def make_streams(self, tracks: Int64, device: tuple[Int64, Int64], stream: tuple[Int64, Int64]) -> None:
+        """Mark tracks as ones on which a device runs tasks.
+
+        device, stream  the numbers, and whether each is known (1); the first known ones of a track are kept
+        """
+        is_async = self.asyncs.among(tracks)
+        rows = np.flatnonzero(is_async)
+        if len(rows):
+            found = {"device_id": device, "stream_id": stream}
+            own = {column: (values[rows], known[rows]) for column, (values, known) in found.items()}
+            self.asyncs.make_streams(tracks[rows], **own)
+        for row in np.flatnonzero(~is_async).tolist():
+            device_id, stream_id = (int(values[row]) if known[row] else None for values, known in (device, stream))
+            self._make_stream(int(tracks[row]), device_id, stream_id)
+
+    def _make_stream(self, track_id: int, device_id: int | None, stream_id: int | None) -> None:
         track = self._tracks.at(track_id)
         was = track.kind, track.device_id, track.stream_id
         kind = "stream" if track.kind == "thread" else track.kind
@@ -112,18 +125,24 @@ class TraceTracks(Tracks):
 
     def load(self, track_ids: NDArray[np.signedinteger[Any]]) -> None:
         """Read the rows of these tracks together, before they are needed one by one. Track IDs may repeat."""
+        distinct = np.unique(track_ids).astype(np.int64)
+        is_async = self.asyncs.among(distinct)
+        self.asyncs.load(distinct[is_async])
         if self._tracks.spilled:
-            self._tracks.load(np.unique(track_ids).tolist())
+            self._tracks.load(distinct[~is_async].tolist())
+
+    def _row(self, track_id: int) -> Track | AsyncTrack:
+        return self.asyncs.at(track_id) if track_id in self.asyncs else self._tracks.at(track_id)
 
     def names_of(self, track_id: int) -> tuple[str | None, str | None]:
         """Return the names of a track's process and of the track (see `_name`)."""
-        track = self._tracks.at(track_id)
+        track = self._row(track_id)
         process = None if track.process_id is None else self._processes.at(track.process_id).name
         return process, _name(track)
 
     def process_id_of(self, track_id: int) -> int | None:
         """Return the process of a track."""
-        return self._tracks.at(track_id).process_id
+        return self._row(track_id).process_id
 
     def pid_of(self, process_id: int) -> str:
         """Return the source's pid of a process."""
@@ -135,9 +154,20 @@ class TraceTracks(Tracks):
 
     def thread_names(self) -> Iterator[str]:
         """Yield the names of tracks that have one (see `_name`)."""
-        return (name for rows in self._tracks.rows() for row in rows if (name := _name(row)))
+        yield from (name for rows in self._tracks.rows() for row in rows if (name := _name(row)))
+        yield from filter(None, self.asyncs.names())
+
+    def track_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of table track."""
+        yield from super().track_rows()
+        yield from self.asyncs.rows()
+
+    def close(self) -> None:
+        """Free the disk space."""
+        super().close()
+        self.asyncs.close()
 
 
-def _name(track: Track) -> str | None:
+def _name(track: Track | AsyncTrack) -> str | None:
     """Return a track's name, or else the source's tid. The ID of an async track is not used: it describes nothing."""
-    return track.name or (track.tid_text if track.kind != "async" else None)
+    return track.name or (track.tid_text if isinstance(track, Track) and track.kind != "async" else None)

@@ -1,0 +1,59 @@
+"""IDs of async events, flows and counters: their texts, and a number for each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from traceconv.base.arrays import NDArray
+from traceconv.base.int64 import Int64
+from traceconv.base.integers import parse_int64
+
+#: Where an ID is unique, as `id2` specifies it; `` if it does not.
+UNIQUE_IN = ("", "global", "local")
+
+
+class Ids(NamedTuple):
+    """IDs of events.
+
+    codes      int32: the place of each event's ID in `texts`
+    texts      the distinct IDs without quotes, empty for none
+    unique_in  int8: the place in UNIQUE_IN of where each event's ID is unique
+    """
+
+    codes: NDArray[np.int32]
+    texts: pa.Array
+    unique_in: NDArray[np.int8]
+
+    def column(self) -> pa.Array:
+        """Return each event's ID."""
+        return self.texts.take(pa.array(self.codes))
+
+
+def numbers_of(texts: pa.Array) -> Int64:
+    """Return each ID's own number, or else a hash; for an ID the same in all batches."""
+    if len(texts) and _is_decimal(texts[0].as_py()):
+        try:
+            numbers = texts.cast(pa.int64())
+            if numbers.cast(pa.string()).equals(texts):  # 07 isn't the ID 7
+                return numbers.to_numpy()  # type: ignore[no-any-return]
+        except pa.ArrowInvalid:
+            pass
+    return np.array([_number_of(text) for text in texts.to_pylist()], np.int64)
+
+
+def _number_of(text: str) -> int:
+    number = parse_int64(text) if _is_decimal(text) else None
+    return number if number is not None and str(number) == text else hash(text)
+
+
+def _is_decimal(text: str) -> bool:
+    """Whether a text may be a number as it is usually written; most IDs that are not are like 0x7f31."""
+    return not text.startswith("0") or text == "0"
+
+
+def salt_of(words: tuple[object, ...]) -> int:
+    """Return what to add to the numbers of the IDs that have `words` in common, so that others' are different."""
+    return hash(repr(words))  # -1 and -2 have the same hash
