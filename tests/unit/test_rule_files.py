@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from traceconv.base.errors import InputError
-from traceconv.normalize.trace.classify import Classifier, rules_of
+from traceconv.normalize.trace.classify import Classifier, identifying_words, rules_of
 from traceconv.normalize.trace.rule_files import built_in, parse_rules
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.inspect import inspect_trace
@@ -207,3 +207,11 @@ def test_common_thread_names_identify_no_writer() -> None:
     assert rules_of(words, built_in()).title == "Perfetto"
     assert rules_of({**words, "keys": ["perfetto", "traceconv"]}, built_in()).title == "traceconv"
     assert rules_of({**words, "categories": ["TensorLink"]}, built_in()).title == "MegEngine"
+
+
+def test_of_many_words_those_that_choose_rules_are_kept() -> None:
+    words = [f"word {number}" for number in range(10_000)]
+    chosen = ["cpu_op", "node.fs", "MsTx"]  # a word, a match of a pattern, the category that a rule requires
+    found = identifying_words([*words[:9000], *chosen, *words[9000:]], "categories", built_in())
+    assert found == set(chosen)
+    assert identifying_words(words[:50], "categories", built_in()) == set(words[:50])

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ from traceconv.normalize.trace.distinct import distinct_of
 TABLES = ("task", "api", "range")
 #: More words than this are reduced to those that patterns match.
 _MANY_WORDS = 1 << 12
+#: What makes a pattern match other words than itself.
+_SPECIAL = frozenset(".^$*+?{}[]\\|()")
 #: Tracks and categories whose rules are cached.
 _MOST_CACHED = 1 << 15
 #: Names whose rule is cached, for each combination of rules. A batch may add more.
@@ -267,13 +270,29 @@ def rules_of(words: Mapping[str, Iterable[str]], rule_sets: Iterable[RuleSet]) -
 
 def identifying_words(words: Iterable[str], what: str, rule_sets: Iterable[RuleSet]) -> set[str]:
     """Return the words of a kind that choose a rule set: all of them or, of many, one match for each pattern."""
-    patterns = {pattern for rules in rule_sets for pattern in rules.detect.get(what, ())}
     found: set[str] = set()
+    words = iter(words)
     for word in words:
         found.add(word)
         if len(found) > _MANY_WORDS:
-            matching = (next((one for one in found if _matches(pattern, one)), None) for pattern in patterns)
-            found = {one for one in matching if one is not None}
+            return _chosen(chain(found, words), what, tuple(rule_sets))
+    return found
+
+
+def _chosen(words: Iterable[str], what: str, rule_sets: Sequence[RuleSet]) -> set[str]:
+    """Return, of all words of a kind, one match for each pattern, and the categories that rules require."""
+    patterns = {pattern for rules in rule_sets for pattern in rules.detect.get(what, ())}
+    exact = {pattern for pattern in patterns if _SPECIAL.isdisjoint(pattern)}
+    matchers = {pattern: re.compile(pattern).fullmatch for pattern in patterns - exact}
+    if what == "categories":
+        exact.update(rule.with_category for rules in rule_sets for rule in rules.rules if rule.with_category)
+    found = set()
+    for word in words:
+        matched = [pattern for pattern, fullmatch in matchers.items() if fullmatch(word)]
+        if matched or word in exact:
+            found.add(word)
+            for pattern in matched:
+                del matchers[pattern]
     return found
 
 
