@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,32 @@ class End:
     others: dict[Slice, Row]
 
 
+def _matched(possible: Sequence[Iterable[Pair]], there: Counter[Pair]) -> tuple[list[Pair | None], Counter[Pair]]:
+    """Match as many of our flows as can be with possible ones of Perfetto's; return also those that are left."""
+    matched: list[Pair | None] = [None] * len(possible)
+    users: dict[Pair, list[int]] = defaultdict(list)
+
+    def place(flow: int, tried: set[Pair]) -> bool:
+        for pair in possible[flow]:
+            if pair in tried:
+                continue
+            tried.add(pair)
+            if len(users[pair]) < there[pair]:
+                users[pair].append(flow)
+            else:
+                moved = next((one for one in users[pair] if place(one, tried)), None)
+                if moved is None:
+                    continue
+                users[pair][users[pair].index(moved)] = flow
+            matched[flow] = pair
+            return True
+        return False
+
+    for flow in range(len(possible)):
+        place(flow, set())
+    return matched, there - Counter({pair: len(flows) for pair, flows in users.items()})
+
+
 class Flows:
     """pairs  our slices, each with Perfetto's; `crossed`: IDs of slices that overlap others without nesting
 
@@ -66,34 +92,26 @@ class Flows:
 
     def differences(self, ours: Iterable[Row], theirs: Iterable[Answer]) -> tuple[Counter[str], list[object]]:
         """Number of our flows that differ, by reason, and the unexplained ones."""
-        left = Counter(in_time((row[0], row[1]), (row[2], row[3])) for row in theirs)
-        alone = []
-        ours = list(ours)
+        there = Counter(in_time((row[0], row[1]), (row[2], row[3])) for row in theirs)
+        ends = [(flow, self._end(flow, "src"), self._end(flow, "dst")) for flow in ours]
         ids: dict[str, list[int]] = defaultdict(list)
-        for flow in ours:
+        for flow, _, _ in ends:
             ids[flow["external_id"]].append(flow["src_ns"])
         self._first = {external_id: min(starts) for external_id, starts in ids.items()}
         used_again: dict[str, set[Slice]] = {one: set() for one, starts in ids.items() if len(starts) > 1}
-        for flow in ours:
+        for flow, src, dst in ends:
             if flow["external_id"] in used_again:
-                ends = self._end(flow, "src"), self._end(flow, "dst")
-                used_again[flow["external_id"]].update(*((end.there, *end.others) for end in ends))
-            key = in_time(self._there(flow["src"]), self._there(flow["dst"]))
-            if left[key] and flow["src_ns"] <= flow["dst_ns"] + self._slack:
-                left[key] -= 1
-            else:
-                alone.append((flow, self._end(flow, "src"), self._end(flow, "dst")))
+                used_again[flow["external_id"]].update((src.there, *src.others, dst.there, *dst.others))
+        possible = [self._possible(src, dst, there) for _, src, dst in ends]
+        matched, left = _matched(possible, there)
         counts: Counter[str] = Counter()
         unexplained: list[object] = []
-        # Flows with few candidates choose first.
-        for flow, src, dst in sorted(alone, key=lambda one: len(one[1].others) * len(one[2].others)):
-            moved = src.at <= dst.at + self._slack and self._moved(src, dst, left)
-            reasons = moved or self._dropped(flow, src, dst)
-            counts.update(reasons)
-            if not reasons:
+        for (flow, src, dst), reasons, pair in zip(ends, possible, matched, strict=True):
+            found = self._dropped(flow, src, dst) if pair is None else reasons[pair]
+            counts.update(found)
+            if pair is None and not found:
                 unexplained.append((flow, src, dst))
         # A reused ID: from an end of the earlier flow to one of this flow.
-        left = +left
         rest = [pair for pair in left if not any(set(pair) <= slices for slices in used_again.values())]
         return counts, unexplained + [("only there", *pair) for pair in rest]
 
@@ -143,11 +161,15 @@ class Flows:
             row = self._rows[row["parent_id"]]
             yield row
 
-    def _moved(self, src: End, dst: End, left: Counter[Pair]) -> set[str]:
-        """Reasons for ends bound to other slices; none if no unmatched flow of Perfetto can be this one."""
+    def _possible(self, src: End, dst: End, there: Counter[Pair]) -> dict[Pair, set[str]]:
+        """Perfetto's flows that may be this one, the equal one first; each with the reasons for other slices."""
+        found: dict[Pair, set[str]] = {}
+        if src.at > dst.at + self._slack:
+            return found
         for one in (src.there, *src.others):
             for other in (dst.there, *dst.others):
-                if not left[in_time(one, other)]:
+                pair = in_time(one, other)
+                if pair in found or not there[pair]:
                     continue
                 reasons = {
                     self._reason(end, end.others[slice_])
@@ -155,9 +177,8 @@ class Flows:
                     if slice_ != end.there
                 }
                 if None not in reasons:
-                    left[in_time(one, other)] -= 1
-                    return {reason for reason in reasons if reason}
-        return set()
+                    found[pair] = {reason for reason in reasons if reason}
+        return found
 
     def _reason(self, end: End, other: Row) -> str | None:
         mine, at, slack = end.slice, end.at, self._slack
