@@ -42,6 +42,15 @@ OTHER_TEXTS = [
 ]  # fmt: skip
 NUMBERS = [0, 1, 2, 127, 128, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 
+#: Lists of interned data.
+LISTS = [
+    "event_names",
+    "event_categories",
+    "debug_annotation_names",
+    "debug_annotation_string_values",
+    "source_locations",
+    "log_message_body",
+]
 #: 21 has a multiplier, 22 and 23 have differences, 23 and 24 are a thread's time and instructions.
 COUNTERS = range(20, 25)
 
@@ -101,8 +110,8 @@ def tell(rng: random.Random, event: Any) -> None:
             event.name_iid = rng.randrange(1, 6)
         elif name < 0.9:
             event.name = rng.choice(WORDS)
-        for _ in range(rng.choice([0, 1, 1, 2])):
-            if rng.random() < 0.5:
+        for _ in range(rng.choice([0, 1, 1, 2, 3])):
+            if rng.random() < 0.7:
                 event.category_iids.append(rng.randrange(4))
             else:
                 event.categories.append(rng.choice(WORDS))
@@ -113,6 +122,8 @@ def tell(rng: random.Random, event: Any) -> None:
         event.terminating_flow_ids.extend(rng.choices(NUMBERS, k=rng.randrange(2)))
     if rng.random() < 0.05:
         event.flow_ids_old.append(number(rng))
+    if rng.random() < 0.3:
+        add_typed(rng, event)
     more = rng.randrange(40)
     if more == 0:
         event.timestamp_delta_us = rng.randrange(50)
@@ -135,16 +146,41 @@ def tell(rng: random.Random, event: Any) -> None:
         event.correlation_id = number(rng)
 
 
+def add_typed(rng: random.Random, event: Any) -> None:
+    """Fields that only become args, few of them different; some refer to what may be interned later, or again."""
+    what = rng.randrange(7)
+    if what == 0:
+        event.chrome_histogram_sample.name_hash, event.chrome_histogram_sample.sample = 7, rng.randrange(3)
+    elif what == 1:
+        event.source_location_iid = rng.randrange(1, 4)
+    elif what == 2:
+        event.task_execution.posted_from_iid = rng.randrange(1, 4)
+    elif what == 3:
+        event.chrome_mojo_event_info.mojo_interface_method_iid = rng.randrange(1, 3)
+        event.chrome_mojo_event_info.payload_size = rng.randrange(3)
+    elif what == 4:
+        event.log_message.body_iid, event.log_message.source_location_iid = rng.randrange(1, 3), rng.randrange(1, 4)
+    elif what == 5:
+        event.chrome_latency_info.trace_id = rng.randrange(3)
+        event.chrome_latency_info.component_info.add().time_us = rng.randrange(2)
+    else:
+        event.callstack_iid = 1
+    if rng.random() < 0.1:
+        event.callstack.frames.add().function_name = "f"
+
+
 def intern(rng: random.Random, interned: Any) -> None:
     for _ in range(rng.randrange(1, 4)):
-        listed = rng.choice(
-            ["event_names", "event_categories", "debug_annotation_names", "debug_annotation_string_values"]
-        )
+        listed = rng.choice(LISTS)
         entry = getattr(interned, listed).add()
         entry.iid = rng.randrange(1, 5)
         text = rng.choice(WORDS)
         if listed.endswith("values"):
             entry.str = text.encode() if rng.random() < 0.8 else b"\xff"
+        elif listed == "log_message_body":
+            entry.body = text
+        elif listed == "source_locations":
+            entry.file_name, entry.line_number = text, rng.randrange(2)
         else:
             entry.name = text
 
@@ -268,15 +304,59 @@ def test_annotations_with_json_are_taken_in_c(tmp_path: Path, monkeypatch: pytes
         note = packet.track_event.debug_annotations.add()
         note.name, note.legacy_json_value = "args", text
     path.write_bytes(trace.SerializeToString())
-    left: list[int] = []
-    take = TrackEvents.take
+    left: list[bytes] = []
+    args_of = TrackEvents.args_of
 
-    def noted(self: TrackEvents, rows: Any, data: bytes, start: int, end: int, sequence: Any, ns: int | None) -> None:
-        left.append(-1 if ns is None else ns)
-        take(self, rows, data, start, end, sequence, ns)
+    def noted(self: TrackEvents, sequence: Any, data: bytes) -> str | None:
+        left.append(data)
+        return args_of(self, sequence, data)
 
-    monkeypatch.setattr(TrackEvents, "take", noted)
+    monkeypatch.setattr(TrackEvents, "args_of", noted)
     in_c = list(read(path))
-    assert left == list(range(len(JSON_TEXTS), len(JSON_TEXTS) + len(OTHER_TEXTS)))
+    assert len(left) == len(OTHER_TEXTS)
+    assert all(text.encode("utf-8", "surrogateescape") in data for text, data in zip(OTHER_TEXTS, left, strict=True))
     monkeypatch.setattr(translate, "IN_C", False)
     assert in_c == list(read(path))
+
+
+@pytest.mark.skipif(not native.AVAILABLE, reason="without C, Python takes all events")
+def test_args_are_made_again_when_what_they_refer_to_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, path = perfetto_trace_pb2.Trace(), tmp_path / "typed.pftrace"
+    describe(trace)
+
+    def add(*, name: str | None = None, is_cleared: bool = False) -> None:
+        for number in range(3):
+            packet = trace.packet.add()
+            packet.trusted_packet_sequence_id, packet.timestamp = 1, len(trace.packet)
+            packet.sequence_flags = int(is_cleared and number == 0)
+            if name is not None and number == 0:
+                for listed in (packet.interned_data.source_locations, packet.interned_data.log_message_body):
+                    listed.add().iid = 1
+                packet.interned_data.source_locations[0].file_name = name
+                packet.interned_data.log_message_body[0].body = name
+            event = packet.track_event
+            event.type, event.track_uuid = 3, 10
+            if number == 0:
+                event.log_message.body_iid = 1
+            elif number == 1:
+                event.task_execution.posted_from_iid = 1
+            else:
+                event.chrome_message_pump.io_handler_location_iid = 1
+
+    add(is_cleared=True)
+    add(name="one")
+    add(name="two")
+    add(name="two")
+    add(is_cleared=True)
+    path.write_bytes(trace.SerializeToString())
+    batches = []
+    for in_c in (True, False):
+        monkeypatch.setattr(translate, "IN_C", in_c)
+        batches.append(list(read(path)))
+    assert batches[0] == batches[1]
+    texts = [
+        args.decode() for batch in batches[0] if isinstance(batch, dict) and "args" in batch for args in batch["args"]
+    ]
+    assert [("one" in text, "two" in text) for text in texts] == (
+        [(False, False)] * 3 + [(True, False)] * 3 + [(False, True)] * 6 + [(False, False)] * 3
+    )

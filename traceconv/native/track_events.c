@@ -1,6 +1,7 @@
 /* Track events of a Perfetto trace → rows, up to one with uncommon fields.
 
    That one is left to Python (formats/perfetto_proto/events.py), which gives the same rows for the events taken here.
+   Of fields that only become args, Python makes the args; what it keeps is looked up here.
    Interned texts are looked up in Python's dictionaries, so the interpreter lock is held. */
 
 #define PY_SSIZE_T_CLEAN
@@ -48,9 +49,9 @@ enum { NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, JSON = 9, NO
 enum { BEGIN = 1, END, INSTANT, COUNTER };
 enum { GOES_ON = 3, ENDS };
 /* Limits of an event; one with more is left. */
-enum { MOST_NOTES = 64, MOST_FLOWS = 64, MOST_EXTRAS = 8 };
+enum { MOST_NOTES = 64, MOST_FLOWS = 64, MOST_EXTRAS = 8, MOST_CATEGORIES = 8 };
 /* Numbers that are remembered during a call, by their last bits; the largest text, and all texts, that are. */
-enum { RECENT_CODES = 512, RECENT_TEXTS = 64, LARGEST_TEXT = 256, TEXTS_ROOM = 1 << 16 };
+enum { RECENT_CODES = 512, RECENT_JOINED = 64, RECENT_TEXTS = 64, LARGEST_TEXT = 256, TEXTS_ROOM = 1 << 16 };
 /* The numbers of a counter's track (_count_codes of translate.py). */
 enum { PID, TITLE, ID, IS_PLAIN, MULTIPLIER, IS_INCREMENTAL, OF_THREAD, NUMBERS };
 /* Values of OF_THREAD. */
@@ -68,9 +69,10 @@ typedef struct {
 
 typedef struct {
     uint64_t type, track, value;
-    int has_track, values, is_double, categories, note_count, flow_count, flow_order, extra_count;
+    int has_track, values, is_double, categories, note_count, flow_count, flow_order, extra_count, category_count, has_others;
     Name name, category;
     Field notes[MOST_NOTES];
+    uint64_t category_iids[MOST_CATEGORIES];
     Flow flows[MOST_FLOWS];
     int64_t extras[MOST_EXTRAS];
 } Event;
@@ -106,14 +108,22 @@ typedef struct {
     Quoted recent[RECENT_TEXTS];
 } Texts;
 
+/* Several categories of an event, and the code of their joined names. */
 typedef struct {
-    PyObject *names, *categories, *places, *counters, *sums;
+    int count;
+    uint64_t iids[MOST_CATEGORIES];
+    int32_t code;
+} Joined;
+
+typedef struct {
+    PyObject *names, *categories, *places, *counters, *sums, *made, *make;
     Texts note_names, note_values;
     unsigned long long default_track;
     int here_pid, here_tid;
     Coder name, cat;
+    Joined joined[RECENT_JOINED];
     Py_ssize_t most_args, first_args, first_row, events;
-    Buffer rows, args, flows, thread_times;
+    Buffer rows, args, flows, thread_times, others;
     /* Of the sequence; -1: such events are left. */
     Py_ssize_t extra_count;
     Extra extras[MOST_EXTRAS];
@@ -305,6 +315,87 @@ static Result code_of_name(Taker *taker, Coder *coder, PyObject *known, const Na
     return *code < 0 ? FAILED : DONE;
 }
 
+/* The code of several categories; one that is unknown is left. */
+static Result code_of_joined(Taker *taker, const Event *event, int32_t *code)
+{
+    uint64_t hash = 0;
+    for (int place = 0; place < event->category_count; place++)
+        hash = hash * 31 + event->category_iids[place];
+    Joined *joined = &taker->joined[hash % RECENT_JOINED];
+    size_t size = (size_t)event->category_count * sizeof event->category_iids[0];
+    if (joined->count == event->category_count && memcmp(joined->iids, event->category_iids, size) == 0) {
+        *code = joined->code;
+        return DONE;
+    }
+    PyObject *words = PyList_New(event->category_count), *comma = PyUnicode_FromString(","), *text = NULL;
+    Result result = words == NULL || comma == NULL ? FAILED : DONE;
+    for (int place = 0; result == DONE && place < event->category_count; place++) {
+        PyObject *word = numbered(taker->categories, event->category_iids[place]);
+        if (word == NULL)
+            result = PyErr_Occurred() ? FAILED : LEFT;
+        else if (PyList_SetItem(words, place, Py_NewRef(word)) < 0)
+            result = FAILED;
+    }
+    if (result == DONE && (text = PyUnicode_Join(comma, words)) == NULL)
+        result = FAILED;
+    if (result == DONE && PyUnicode_GetLength(text) == 0)
+        result = LEFT;
+    if (result == DONE && (*code = code_of_value(&taker->cat, text)) < 0)
+        result = FAILED;
+    if (result == DONE) {
+        joined->count = event->category_count;
+        joined->code = *code;
+        memcpy(joined->iids, event->category_iids, size);
+    }
+    Py_XDECREF(words);
+    Py_XDECREF(comma);
+    Py_XDECREF(text);
+    return result;
+}
+
+/* Whether a field of an event is read here. */
+static int is_plain(uint32_t number)
+{
+    switch (number) {
+    case CATEGORY_IIDS: case ANNOTATIONS: case TYPE: case NAME_IID: case TRACK_UUID: case EXTRA_VALUES: case CATEGORIES:
+    case NAME: case COUNTER_VALUE: case FLOWS_OLD: case FLOW_ENDS_OLD: case DOUBLE_VALUE: case FLOWS: case FLOW_ENDS:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* The args that Python makes of the annotations and the other fields of an event; left if they have other effects. */
+static Result put_made(Taker *taker, const uint8_t *at, const uint8_t *end)
+{
+    Buffer *others = &taker->others;
+    others->size = 0;
+    while (at < end) {
+        Field field;
+        const uint8_t *past = past_field(at, end, &field);
+        if (past == NULL)
+            return LEFT;
+        if ((field.number == ANNOTATIONS || !is_plain(field.number)) && !put(others, at, (size_t)(past - at)))
+            return FAILED;
+        at = past;
+    }
+    PyObject *fields = PyBytes_FromStringAndSize((const char *)others->data, (Py_ssize_t)others->size);
+    PyObject *made = fields == NULL ? NULL : PyDict_GetItemWithError(taker->made, fields);
+    if (made != NULL)
+        Py_INCREF(made);
+    else if (fields != NULL && !PyErr_Occurred())
+        made = PyObject_CallFunctionObjArgs(taker->make, fields, NULL);
+    Py_XDECREF(fields);
+    Result result = made == NULL ? FAILED : made == Py_None ? LEFT : DONE;
+    if (result == DONE) {
+        Py_ssize_t size;
+        const char *utf8 = PyUnicode_AsUTF8AndSize(made, &size);
+        result = utf8 != NULL && put(&taker->args, utf8, (size_t)size) ? DONE : FAILED;
+    }
+    Py_XDECREF(made);
+    return result;
+}
+
 /* The codes of a track from a dictionary, which finds them on first use. */
 static Result numbers_of(PyObject *places, uint64_t track, int *numbers, int count)
 {
@@ -347,8 +438,15 @@ static Result read_event(const uint8_t *at, const uint8_t *end, Event *event)
             event->name.size = (size_t)field.value;
             break;
         case CATEGORY_IIDS << 3 | VARINT:
-            event->category.iid = field.value;
-            event->categories++;
+            if (event->category_count == MOST_CATEGORIES)
+                return LEFT;
+            event->category_iids[event->category_count++] = field.value;
+            break;
+        case CATEGORY_IIDS << 3 | LEN:
+            for (const uint8_t *one = field.at; one < at;)
+                if (event->category_count == MOST_CATEGORIES
+                    || (one = past_varint(one, at, &event->category_iids[event->category_count++])) == NULL)
+                    return LEFT;
             break;
         case CATEGORIES << 3 | LEN:
             event->category.at = field.value ? field.at : NULL;
@@ -392,7 +490,9 @@ static Result read_event(const uint8_t *at, const uint8_t *end, Event *event)
             }
             break;
         default:
-            return LEFT;
+            if (is_plain(field.number))
+                return LEFT;
+            event->has_others = 1;
         }
     }
     return DONE;
@@ -498,7 +598,8 @@ static Result fill_counter(Taker *taker, const Event *event, uint64_t track, Row
 {
     int numbers[NUMBERS];
     Buffer *args = &taker->args;
-    if (event->values != 1 || event->note_count || event->flow_count || event->extra_count || event->name.iid || event->name.at != NULL)
+    if (event->values != 1 || event->note_count || event->has_others || event->flow_count || event->extra_count
+        || event->name.iid || event->name.at != NULL)
         return LEFT;
     Result result = numbers_of(taker->counters, track, numbers, NUMBERS);
     if (result != DONE || !numbers[IS_PLAIN])
@@ -514,11 +615,15 @@ static Result fill_counter(Taker *taker, const Event *event, uint64_t track, Row
 
 static Result fill_slice(Taker *taker, Event *event, uint64_t track, Row *row)
 {
-    if (event->values || event->categories > 1 || (event->flow_count && event->type == END))
+    if (event->values || event->categories + (event->category_count > 0) > 1 || (event->flow_count && event->type == END))
         return LEFT;
     Result result = code_of_name(taker, &taker->name, taker->names, &event->name, &row->name);
-    if (result == DONE)
+    if (result == DONE && event->category_count > 1)
+        result = code_of_joined(taker, event, &row->cat);
+    else if (result == DONE) {
+        event->category.iid = event->category_count ? event->category_iids[0] : 0;
         result = code_of_name(taker, &taker->cat, taker->categories, &event->category, &row->cat);
+    }
     if (result == DONE && track && !(taker->track_known && track == taker->track)) {
         int numbers[2] = {0, 0};
         result = numbers_of(taker->places, track, numbers, 2);
@@ -529,7 +634,18 @@ static Result fill_slice(Taker *taker, Event *event, uint64_t track, Row *row)
     }
     row->pid = track ? taker->pid : taker->here_pid;
     row->tid = track ? taker->tid : taker->here_tid;
-    return result == DONE ? put_notes(taker, event) : result;
+    return result;
+}
+
+/* Python makes the args of all annotations if one of them is left. */
+static Result put_args(Taker *taker, const uint8_t *at, const uint8_t *end, const Event *event)
+{
+    size_t before = taker->args.size;
+    Result result = event->has_others ? LEFT : put_notes(taker, event);
+    if (result != LEFT)
+        return result;
+    taker->args.size = before;
+    return put_made(taker, at, end);
 }
 
 static Result take_event(Taker *taker, const uint8_t *data, const Packet *packet, Event *event)
@@ -552,6 +668,9 @@ static Result take_event(Taker *taker, const uint8_t *data, const Packet *packet
     if (result == DONE && event->extra_count) {
         extras = event->extra_count < taker->extra_count ? event->extra_count : taker->extra_count;
         result = taker->extra_count < 0 ? LEFT : add_extras(taker, event, extras);
+    }
+    if (result == DONE && event->type != COUNTER) {
+        result = put_args(taker, data + packet->start, data + packet->end, event);
         if (taker->first_args + (Py_ssize_t)taker->args.size + MOST_EXTRAS * 40 > taker->most_args)
             result = result == DONE ? LEFT : result;
     }
@@ -592,10 +711,10 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     Event event;
     Result result = DONE;
     (void)module;
-    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!)(O!O!O!O!OO)(O!O!O!O!)n:track_events", &data, &packets, &at,
+    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!O!O)(O!O!O!O!OO)(O!O!O!O!)n:track_events", &data, &packets, &at,
             &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names.known,
             &PyDict_Type, &taker.note_values.known, &taker.default_track, &taker.here_pid, &taker.here_tid,
-            &PyList_Type, &extra_tracks, &PyDict_Type, &taker.sums,
+            &PyList_Type, &extra_tracks, &PyDict_Type, &taker.sums, &PyDict_Type, &taker.made, &taker.make,
             &PyDict_Type, &taker.name.known, &PyList_Type, &taker.name.distinct,
             &PyDict_Type, &taker.cat.known, &PyList_Type, &taker.cat.distinct, &taker.places, &taker.counters,
             &PyByteArray_Type, &rows, &PyByteArray_Type, &texts, &PyByteArray_Type, &flows,
@@ -617,6 +736,7 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     PyBuffer_Release(&packets);
     free(taker.note_names.quoted.data);
     free(taker.note_values.quoted.data);
+    free(taker.others.data);
     int is_sound = append(rows, &taker.rows, result != FAILED);
     is_sound = append(texts, &taker.args, is_sound);
     is_sound = append(flows, &taker.flows, is_sound);

@@ -22,7 +22,7 @@ from traceconv.formats.perfetto_proto.rows import LAUNCH, PH, WAIT, Rows
 from traceconv.formats.perfetto_proto.sequences import Sequence, location
 from traceconv.formats.perfetto_proto.state import TraceState
 from traceconv.formats.perfetto_proto.tracks import THREAD_INSTRUCTIONS, THREAD_TIME, Place
-from traceconv.formats.perfetto_proto.typed_fields import TypedFields
+from traceconv.formats.perfetto_proto.typed_fields import EVENT, TypedFields
 from traceconv.wire.protobuf import WireError, signed
 
 _COUNTER, _STATE = 4, 5
@@ -42,6 +42,10 @@ _PACKED = (pb.CATEGORY_IIDS, pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_T
            pb.FLOW_ENDS_OLD)  # fmt: skip
 #: Phases of legacy asynchronous events except ends, and those of events with steps.
 _ASYNC_STARTS, _STEPPED = frozenset("bnSTp"), frozenset("STp")
+#: Fields that have other effects than args.
+_WITH_EFFECTS = _TIMES | _OF_THREAD | _EXTRA | {pb.LEGACY, pb.GPU_CORRELATION, pb.GPU_API, pb.CALLSTACK_IID}
+#: Limits of the args that are kept of all sequences, and of the fields that they are made of.
+_MOST_KEPT, _LARGEST_KEPT = 1 << 14, 1 << 9
 #: Key in args for the typed fields of an event, which are apart from its annotations.
 TYPED_KEY = "track_event"
 
@@ -82,6 +86,11 @@ class TrackEvents:
         self._counts = trace.losses.counts
         self.annotations = Annotations(trace.texts, trace.losses)
         self._typed_fields = TypedFields(trace.schema, trace.translations, self.annotations, trace.losses)
+        of_event = trace.schema.messages[EVENT]
+        callstacks = {number for number, one in of_event.items() if one.name.startswith("callstack")}
+        self._with_effects = _WITH_EFFECTS | callstacks  # ends name the args of callstacks differently
+        #: Args that sequences keep.
+        self._kept = 0
         #: Tracks with a state that has not ended.
         self._open_states: set[int] = set()
 
@@ -104,8 +113,7 @@ class TrackEvents:
         if track is None:
             track = sequence.default_track or 0
         name = self._name(event, sequence)
-        self.annotations.pointers.clear()
-        members = [self.annotations.member(data, *span, sequence) for span in event.spans(pb.ANNOTATIONS)]
+        members = self._annotated(event, sequence)
         one = _Event(rows, event, sequence, ns, track, by_writer and not track, name, members)
         if kind == _COUNTER:
             self._counter(one)
@@ -113,6 +121,35 @@ class TrackEvents:
             self._state(one)
         else:
             self._slice(one, PH.get(kind, f"?{kind}"))
+
+    def args_of(self, sequence: Sequence, data: bytes) -> str | None:
+        """Return the args of an event with these annotations and other fields; None if these have more effects.
+
+        The same fields often occur again: what was made of them is kept while it would be made again.
+        """
+        before = self._counts.total(), sequence.misses
+        try:
+            event = Message(data, 0, len(data))
+        except WireError:
+            return None
+        text = None
+        if not event.has_any(self._with_effects):
+            members = self._annotated(event, sequence)
+            typed = self._pointers() + self._typed(event, sequence)
+            text = object_of([*members, (TYPED_KEY, object_of(typed))] if typed else members)
+        if (self._counts.total(), sequence.misses) == before and len(data) <= _LARGEST_KEPT:
+            if self._kept >= _MOST_KEPT:
+                for other in self._trace.sequences:
+                    other.args.clear()
+                self._kept = 0
+            self._kept += 1
+            sequence.args[data] = text
+        return text
+
+    def _annotated(self, event: Message, sequence: Sequence) -> list[Member]:
+        """The annotations of an event."""
+        self.annotations.pointers.clear()
+        return [self.annotations.member(event.data, *span, sequence) for span in event.spans(pb.ANNOTATIONS)]
 
     def writer(self, sequence: Sequence, position: int) -> tuple[Label, Label | NamedTrack]:
         """Process and thread that write a sequence at a position of the trace; the trace's own track if unknown."""
@@ -320,6 +357,7 @@ class TrackEvents:
         """Source locations, tasks, log messages and correlation IDs."""
 
         def numbered(known: str, iid: int) -> str:
+            sequence.misses += iid not in sequence.texts[known]
             return quoted(sequence.texts[known].get(iid, f"text {iid}"))
 
         found: list[Member] = []

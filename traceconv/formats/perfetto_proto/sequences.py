@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -72,6 +72,10 @@ class Sequence:
     instructions: int = 0
     #: Sums of incremental counters, by track.
     sums: dict[int, int | float] = field(default_factory=dict)
+    #: Args by the fields of events that they were made of, None for those that can't be made of these alone.
+    args: dict[bytes, str | None] = field(default_factory=dict)
+    #: References to what was not interned, and may be later; those that are losses are counted there.
+    misses: int = 0
 
     def clear(self) -> None:
         """Drop everything that later packets could refer to."""
@@ -86,6 +90,7 @@ class Sequence:
             self.callstacks,
             self.messages,
             self.made,
+            self.args,
         ):
             native.clear()
         self.text_bytes = 0
@@ -137,9 +142,15 @@ class Sequence:
             if self.text_bytes > MAX_TEXT_BYTES:
                 continue
             if listed is not None:
-                self.texts[listed][iid] = texts.text(file or b"")
+                self._set(self.texts[listed], iid, texts.text(file or b""))
             else:
-                self.locations[iid] = location(file, function, line, texts)
+                self._set(self.locations, iid, location(file, function, line, texts))
+
+    def _set(self, known: dict[int, _T], iid: int, value: _T) -> None:
+        """Set what an IID refers to. Args that were made of something else are forgotten."""
+        if known.setdefault(iid, value) != value:
+            known[iid] = value
+            self.args.clear()
 
     def described(self, listed: int, iid: int, parse: Callable[[Message], _T]) -> _T | None:
         """Return what an interned message describes, None if there is none. Raises WireError."""
@@ -158,15 +169,15 @@ class Sequence:
     def _take_native(self, number: int, message: Message) -> None:
         iid = message.number(1) or 0
         if number == pb.BUILD_IDS:
-            self.build_ids[iid] = message.text(2) or b""
+            self._set(self.build_ids, iid, message.text(2) or b"")
         elif number == pb.MAPPINGS:
-            self.mappings[iid] = message.number(2) or 0
+            self._set(self.mappings, iid, message.number(2) or 0)
         elif number == pb.FRAMES:
             self.frames[iid] = tuple(message.number(part) for part in (2, 5, 6, 4))
         elif number == pb.CALLSTACKS:
             self.callstacks[iid] = message.numbers(2)
         else:
-            self.addresses[iid] = message.number(2) or 0, message.number(3) or 0
+            self._set(self.addresses, iid, (message.number(2) or 0, message.number(3) or 0))
 
     def take_thread(self, data: bytes, start: int, end: int) -> None:
         """Set the writing thread, and where differences begin, from a legacy ThreadDescriptor. Raises WireError."""
@@ -203,6 +214,9 @@ class Sequences:
         if found is None:
             found = self._known[number] = Sequence(SequenceClocks(self._clocks))
         return found
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._known.values())
 
     def doubt(self) -> None:
         """Mark the sequences whose timestamps are differences as doubtful: packets were lost."""

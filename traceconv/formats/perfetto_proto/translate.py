@@ -204,6 +204,8 @@ class Translator:
             (rows.pid.code(pid), rows.tid.code(tid)),
             sequence.default_extra,
             sequence.sums,
+            sequence.args,
+            partial(self._events.args_of, sequence),
         )
         codes = rows.name.known, rows.name.distinct, rows.cat.known, rows.cat.distinct, *places
         out = rows.rows, rows.args, rows.flows, rows.times["tts"]

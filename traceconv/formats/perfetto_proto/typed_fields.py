@@ -171,12 +171,15 @@ class TypedFields:
                 texts = self._texts_of(data, one, kind, value, at, sequence, depth)
             if one.name == "mojo_interface_method_iid":
                 method = self._translations.mojo_method(sequence, value)
+                sequence.misses += method is None
                 if method is not None:
                     inline += zip(("mojo_interface_tag", "mojo_method_name"), map(quoted, method), strict=True)
                     continue
-            if one.name.endswith("location_iid") and value in sequence.locations:
-                inline += sequence.locations[value]
-                continue
+            if one.name.endswith("location_iid"):
+                if value in sequence.locations:
+                    inline += sequence.locations[value]
+                    continue
+                sequence.misses += 1
             found.setdefault(one.name, (one, []))[1].extend(texts)
         members = [
             (name, f"[{','.join(texts)}]" if one.is_repeated or (not one.type and len(texts) > 1) else texts[-1])
