@@ -171,7 +171,7 @@ class TypedFields:
                 texts = self._texts_of(data, one, kind, value, at, sequence, depth)
             if one.name == "mojo_interface_method_iid":
                 method = self._translations.mojo_method(sequence, value)
-                sequence.misses += method is None
+                sequence.misses += method is None and bool(self._translations.symbols)
                 if method is not None:
                     inline += zip(("mojo_interface_tag", "mojo_method_name"), map(quoted, method), strict=True)
                     continue
