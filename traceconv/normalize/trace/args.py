@@ -86,11 +86,15 @@ def with_members(args: pa.Array, added: Sequence[Members]) -> pa.Array:
         has_any[one.rows] = True
     rows = np.flatnonzero(has_any)
     members = added[0].texts if len(added) == 1 else _joined(added, rows)
-    # The existing objects without their closing brace.
-    bodies = pc.ascii_rtrim(pc.fill_null(args.take(pa.array(rows)), "{}"), " \t\r\n")
-    bodies = pc.ascii_rtrim(pc.utf8_slice_codeunits(bodies, 0, -1), " \t\r\n")
-    commas = pc.if_else(pc.equal(bodies, "{"), "", ",")
-    extended = pc.binary_join_element_wise(bodies, commas, f'"{EXTRA_KEY}":{{', members, "}}", "")
+    existing = args if len(rows) == len(args) else args.take(pa.array(rows))
+    if existing.null_count == len(rows):
+        extended = pc.binary_join_element_wise(f'{{"{EXTRA_KEY}":{{', members, "}}", "")
+    else:
+        # The existing objects without their closing brace.
+        bodies = pc.ascii_rtrim(pc.fill_null(existing, "{}"), " \t\r\n")
+        bodies = pc.ascii_rtrim(pc.utf8_slice_codeunits(bodies, 0, -1), " \t\r\n")
+        commas = pc.if_else(pc.equal(bodies, "{"), "", ",")
+        extended = pc.binary_join_element_wise(bodies, commas, f'"{EXTRA_KEY}":{{', members, "}}", "")
     return extended if len(rows) == len(args) else pc.replace_with_mask(args, pa.array(has_any), extended)
 
 

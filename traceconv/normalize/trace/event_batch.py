@@ -226,6 +226,8 @@ class EventBatch:
         leads = pa.array([f"{json.dumps(key)}:" for key in extra.keys], pa.string())
         texts = as_text(extra.texts.take(pa.array(own)))
         members = pc.binary_join_element_wise(leads.take(pa.array(extra.codes[own])), texts, "")
+        if np.all(np.diff(row[own]) > 0):  # one of each event
+            return Members(row[own], members)
         rows, firsts = np.unique(row[own], return_index=True)
         ends = pa.array(np.append(firsts, len(own)).astype(np.int32))
         return Members(rows, pc.binary_join(pa.ListArray.from_arrays(ends, members), ","))
