@@ -127,21 +127,22 @@ class AsyncTracks:
 
     def load(self, tracks: Int64) -> None:
         """Read the rows of these tracks together, before they are needed one by one."""
-        if len(self._loaded) + len(tracks) > _MOST_LOADED:
-            self._loaded.clear()
-        for _, rows in self._rows.find(tracks[self.among(tracks)]):
+        if not len(tracks):
+            return
+        found = self._read(tracks)
+        # Replaced as a whole, since another thread may do the same.
+        self._loaded = found if len(self._loaded) + len(found) > _MOST_LOADED else {**self._loaded, **found}
+
+    def _read(self, tracks: Int64) -> dict[int, AsyncTrack]:
+        found: dict[int, AsyncTrack] = {}
+        for _, rows in self._rows.find(tracks):
             columns = (rows.column(name).to_pylist() for name in ("track_id", "process_id", "name"))
-            self._loaded.update(
-                (track, AsyncTrack(process, name)) for track, process, name in zip(*columns, strict=True)
-            )
+            found.update((track, AsyncTrack(process, name)) for track, process, name in zip(*columns, strict=True))
+        return found
 
     def at(self, track_id: int) -> AsyncTrack:
         """Return the row of a track."""
-        found = self._loaded.get(track_id)
-        if found is None:
-            self.load(np.array([track_id]))
-            found = self._loaded[track_id]
-        return found
+        return self._loaded.get(track_id) or self._read(np.array([track_id]))[track_id]
 
     def names(self) -> Iterator[str]:
         """Yield the names of tracks, some of them several times."""
