@@ -54,7 +54,7 @@ class NumbersByKey:
         return found
 
     def add(self, keys: Int64, numbers: Int64) -> None:
-        """Add distinct keys that are not known yet."""
+        """Add distinct keys that are new."""
         if not len(keys):
             return
         order = np.argsort(keys)

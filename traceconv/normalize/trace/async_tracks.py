@@ -150,7 +150,7 @@ class AsyncTracks:
             yield from batch.column(0).unique().drop_null().to_pylist()
 
     def make_streams(self, tracks: Int64, **found: tuple[Int64, Int64]) -> None:
-        """Note what the devices and streams of these tracks are called, as far as it is not known yet.
+        """Note what the devices and streams of these tracks are called, as far as it is still unknown.
 
         found  `device_id` and `stream_id`: numbers, and whether each is known (1)
         """
