@@ -44,8 +44,8 @@ _PACKED = (pb.CATEGORY_IIDS, pb.EXTRA_TRACKS, pb.EXTRA_VALUES, pb.EXTRA_DOUBLE_T
 _ASYNC_STARTS, _STEPPED = frozenset("bnSTp"), frozenset("STp")
 #: Fields that have other effects than args.
 _WITH_EFFECTS = _TIMES | _OF_THREAD | _EXTRA | {pb.LEGACY, pb.GPU_CORRELATION, pb.GPU_API, pb.CALLSTACK_IID}
-#: Limits of the args that are kept of all sequences, and of the fields that they are made of.
-_MOST_KEPT, _LARGEST_KEPT = 1 << 14, 1 << 9
+#: Limits of the args that are kept of all sequences, and of the fields that they are made of and their text.
+_MOST_KEPT, _LARGEST_KEPT = 1 << 14, 1 << 10
 #: Key in args for the typed fields of an event, which are apart from its annotations.
 TYPED_KEY = "track_event"
 
@@ -137,7 +137,8 @@ class TrackEvents:
             members = self._annotated(event, sequence)
             typed = self._pointers() + self._typed(event, sequence)
             text = object_of([*members, (TYPED_KEY, object_of(typed))] if typed else members)
-        if (self._counts.total(), sequence.misses) == before and len(data) <= _LARGEST_KEPT:
+        is_small = len(data) + len(text or "") <= _LARGEST_KEPT
+        if is_small and (self._counts.total(), sequence.misses) == before:
             if self._kept >= _MOST_KEPT:
                 for other in self._trace.sequences:
                     other.args.clear()

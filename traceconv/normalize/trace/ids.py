@@ -56,4 +56,4 @@ def _is_decimal(text: str) -> bool:
 
 def salt_of(words: tuple[object, ...]) -> int:
     """Return what to add to the numbers of the IDs that have `words` in common, so that others' are different."""
-    return hash(repr(words))  # -1 and -2 have the same hash
+    return hash(repr(words))  # hashes of texts have a secret, those of numbers and None do not
