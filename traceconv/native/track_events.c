@@ -1,7 +1,7 @@
 /* Track events of a Perfetto trace → rows, up to one with uncommon fields.
 
    That one is left to Python (formats/perfetto_proto/events.py), which gives the same rows for the events taken here.
-   Of fields that only become args, Python makes the args; what it keeps is looked up here.
+   Python makes the args of other fields without other effects; the args that it keeps are looked up here.
    Interned texts are looked up in Python's dictionaries, so the interpreter lock is held. */
 
 #define PY_SSIZE_T_CLEAN
@@ -69,7 +69,8 @@ typedef struct {
 
 typedef struct {
     uint64_t type, track, value;
-    int has_track, values, is_double, categories, note_count, flow_count, flow_order, extra_count, category_count, has_others;
+    int has_track, values, is_double, category_text_count, category_iid_count, note_count, flow_count, flow_order;
+    int extra_count, has_others;
     Name name, category;
     Field notes[MOST_NOTES];
     uint64_t category_iids[MOST_CATEGORIES];
@@ -319,17 +320,17 @@ static Result code_of_name(Taker *taker, Coder *coder, PyObject *known, const Na
 static Result code_of_joined(Taker *taker, const Event *event, int32_t *code)
 {
     uint64_t hash = 0;
-    for (int place = 0; place < event->category_count; place++)
+    for (int place = 0; place < event->category_iid_count; place++)
         hash = hash * 31 + event->category_iids[place];
     Joined *joined = &taker->joined[hash % RECENT_JOINED];
-    size_t size = (size_t)event->category_count * sizeof event->category_iids[0];
-    if (joined->count == event->category_count && memcmp(joined->iids, event->category_iids, size) == 0) {
+    size_t size = (size_t)event->category_iid_count * sizeof event->category_iids[0];
+    if (joined->count == event->category_iid_count && memcmp(joined->iids, event->category_iids, size) == 0) {
         *code = joined->code;
         return DONE;
     }
-    PyObject *words = PyList_New(event->category_count), *comma = PyUnicode_FromString(","), *text = NULL;
+    PyObject *words = PyList_New(event->category_iid_count), *comma = PyUnicode_FromString(","), *text = NULL;
     Result result = words == NULL || comma == NULL ? FAILED : DONE;
-    for (int place = 0; result == DONE && place < event->category_count; place++) {
+    for (int place = 0; result == DONE && place < event->category_iid_count; place++) {
         PyObject *word = numbered(taker->categories, event->category_iids[place]);
         if (word == NULL)
             result = PyErr_Occurred() ? FAILED : LEFT;
@@ -343,7 +344,7 @@ static Result code_of_joined(Taker *taker, const Event *event, int32_t *code)
     if (result == DONE && (*code = code_of_value(&taker->cat, text)) < 0)
         result = FAILED;
     if (result == DONE) {
-        joined->count = event->category_count;
+        joined->count = event->category_iid_count;
         joined->code = *code;
         memcpy(joined->iids, event->category_iids, size);
     }
@@ -438,20 +439,20 @@ static Result read_event(const uint8_t *at, const uint8_t *end, Event *event)
             event->name.size = (size_t)field.value;
             break;
         case CATEGORY_IIDS << 3 | VARINT:
-            if (event->category_count == MOST_CATEGORIES)
+            if (event->category_iid_count == MOST_CATEGORIES)
                 return LEFT;
-            event->category_iids[event->category_count++] = field.value;
+            event->category_iids[event->category_iid_count++] = field.value;
             break;
         case CATEGORY_IIDS << 3 | LEN:
             for (const uint8_t *one = field.at; one < at;)
-                if (event->category_count == MOST_CATEGORIES
-                    || (one = past_varint(one, at, &event->category_iids[event->category_count++])) == NULL)
+                if (event->category_iid_count == MOST_CATEGORIES
+                    || (one = past_varint(one, at, &event->category_iids[event->category_iid_count++])) == NULL)
                     return LEFT;
             break;
         case CATEGORIES << 3 | LEN:
             event->category.at = field.value ? field.at : NULL;
             event->category.size = (size_t)field.value;
-            event->categories++;
+            event->category_text_count++;
             break;
         case COUNTER_VALUE << 3 | VARINT:
         case DOUBLE_VALUE << 3 | FIXED64:
@@ -615,13 +616,14 @@ static Result fill_counter(Taker *taker, const Event *event, uint64_t track, Row
 
 static Result fill_slice(Taker *taker, Event *event, uint64_t track, Row *row)
 {
-    if (event->values || event->categories + (event->category_count > 0) > 1 || (event->flow_count && event->type == END))
+    if (event->values || event->category_text_count + (event->category_iid_count > 0) > 1
+        || (event->flow_count && event->type == END))
         return LEFT;
     Result result = code_of_name(taker, &taker->name, taker->names, &event->name, &row->name);
-    if (result == DONE && event->category_count > 1)
+    if (result == DONE && event->category_iid_count > 1)
         result = code_of_joined(taker, event, &row->cat);
     else if (result == DONE) {
-        event->category.iid = event->category_count ? event->category_iids[0] : 0;
+        event->category.iid = event->category_iid_count ? event->category_iids[0] : 0;
         result = code_of_name(taker, &taker->cat, taker->categories, &event->category, &row->cat);
     }
     if (result == DONE && track && !(taker->track_known && track == taker->track)) {

@@ -75,11 +75,10 @@ def rows_from_tuples(table: str, names: tuple[str, ...], rows: Iterable[tuple[ob
 def plain_batch(table: str, names: tuple[str, ...], columns: Mapping[str, ColumnData], count: int) -> pa.RecordBatch:
     """Return a batch of `count` rows with the columns `names`, as `rows_from_tuples` does; NULL if not given."""
     _, kinds, schema = _layout(table, names)
-    arrays = [
-        _array(columns[name], kind) if name in columns else pa.nulls(count, kind)
-        for name, kind in zip(schema.names, kinds, strict=True)
-    ]
-    arrays = [array.dictionary_decode() if pa.types.is_dictionary(array.type) else array for array in arrays]
+    arrays = []
+    for name, kind in zip(schema.names, kinds, strict=True):
+        array = _array(columns[name], kind) if name in columns else pa.nulls(count, kind)
+        arrays.append(array.dictionary_decode() if pa.types.is_dictionary(array.type) else array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -113,7 +113,7 @@ class TrackEvents:
         if track is None:
             track = sequence.default_track or 0
         name = self._name(event, sequence)
-        members = self._annotated(event, sequence)
+        members = self._annotation_members(event, sequence)
         one = _Event(rows, event, sequence, ns, track, by_writer and not track, name, members)
         if kind == _COUNTER:
             self._counter(one)
@@ -123,9 +123,10 @@ class TrackEvents:
             self._slice(one, PH.get(kind, f"?{kind}"))
 
     def args_of(self, sequence: Sequence, data: bytes) -> str | None:
-        """Return the args of an event with these annotations and other fields; None if these have more effects.
+        """Return the args of an event with these annotations and other fields; None if these have other effects.
 
-        The same fields often occur again: what was made of them is kept while it would be made again.
+        The same fields often occur again, so the sequence keeps the result, unless a loss was counted, which must be
+        counted for each event, or a reference may be interned later.
         """
         before = self._counts.total(), sequence.misses
         try:
@@ -134,7 +135,7 @@ class TrackEvents:
             return None
         text = None
         if not event.has_any(self._with_effects):
-            members = self._annotated(event, sequence)
+            members = self._annotation_members(event, sequence)
             typed = self._pointers() + self._typed(event, sequence)
             text = object_of([*members, (TYPED_KEY, object_of(typed))] if typed else members)
         is_small = len(data) + len(text or "") <= _LARGEST_KEPT
@@ -147,7 +148,7 @@ class TrackEvents:
             sequence.args[data] = text
         return text
 
-    def _annotated(self, event: Message, sequence: Sequence) -> list[Member]:
+    def _annotation_members(self, event: Message, sequence: Sequence) -> list[Member]:
         """The annotations of an event."""
         self.annotations.pointers.clear()
         return [self.annotations.member(event.data, *span, sequence) for span in event.spans(pb.ANNOTATIONS)]

@@ -72,9 +72,9 @@ class Sequence:
     instructions: int = 0
     #: Sums of incremental counters, by track.
     sums: dict[int, int | float] = field(default_factory=dict)
-    #: Args by the fields of events that they were made of, None for those that can't be made of these alone.
+    #: Annotations and other fields of events → their args; None if these fields have other effects.
     args: dict[bytes, str | None] = field(default_factory=dict)
-    #: References to what was not interned, and may be later; those that are losses are counted there.
+    #: References to entries that may be interned later, other than those that are counted as losses.
     misses: int = 0
 
     def clear(self) -> None:

@@ -31,7 +31,7 @@ _SCHEMA = pa.schema(
         ("scope", SHARED),
     ]
 )
-#: By track: what a device that runs tasks there is called, if it is known (1).
+#: By track: the device and stream whose tasks are on it, and whether each is known (1).
 _STREAM_DTYPE = np.dtype([("device_id", "<i8"), ("stream_id", "<i8"), ("has_device_id", "i1"), ("has_stream_id", "i1")])
 #: Tracks whose rows are kept in memory.
 _MOST_LOADED = 1 << 16
@@ -48,8 +48,8 @@ class AsyncOwner(NamedTuple):
     scope: Label
 
     @property
-    def unique_in(self) -> str:
-        """The scope of a track: as the source names it, or where its ID is unique."""
+    def track_scope(self) -> str:
+        """The scope of their tracks: as the source names it, or where its ID is unique."""
         named = "global" if self.process_id is None else "process"
         return str(self.scope) if self.scope else named
 
@@ -64,9 +64,9 @@ class AsyncTrack(NamedTuple):
 class AsyncTracks:
     """Tracks by owner and ID. An ID is known by a 64-bit hash, which no source can choose."""
 
-    def __init__(self, numbered: Callable[[int], int], writer: Workers | None = None) -> None:
-        """`numbered`: takes the next track IDs for this many tracks; returns the first. `writer`: writes rows."""
-        self._numbered = numbered
+    def __init__(self, take_ids: Callable[[int], int], writer: Workers | None = None) -> None:
+        """`take_ids`: takes the next track IDs for this many tracks; returns the first. `writer`: writes rows."""
+        self._take_ids = take_ids
         self._by_key = NumbersByKey()
         self._rows = SpilledRows(_SCHEMA, writer)
         self._streams = Spool(_STREAM_DTYPE)
@@ -80,7 +80,7 @@ class AsyncTracks:
         for part in (self._by_key, self._rows, self._streams):
             part.close()
 
-    def numbers(self, owners: Sequence[AsyncOwner], owner_of: Places, ids: Ids, names: Coded) -> Int64:
+    def tracks_of(self, owners: Sequence[AsyncOwner], owner_of: Places, ids: Ids, names: Coded) -> Int64:
         """Return the track of each event. A new track gets the name of its first event.
 
         owner_of  the place of each event's owner; owners may be equal
@@ -93,7 +93,7 @@ class AsyncTracks:
         tracks = self._by_key.find(keys)
         new = np.flatnonzero(tracks < 0)
         if len(new):
-            first = self._numbered(len(new))
+            first = self._take_ids(len(new))
             tracks[new] = np.arange(first, first + len(new))
             self._by_key.add(keys[new], tracks[new])
             texts = ids.texts.take(pa.array(code[new]))
@@ -102,7 +102,7 @@ class AsyncTracks:
 
     def _append(self, tracks: Int64, owners: Sequence[AsyncOwner], names: pa.Array, texts: pa.Array) -> None:
         processes = pa.array([owner.process_id for owner in owners], pa.int64())
-        scopes = pa.array([owner.unique_in for owner in owners], pa.string()).dictionary_encode()
+        scopes = pa.array([owner.track_scope for owner in owners], pa.string()).dictionary_encode()
         self._rows.append((pa.array(tracks), processes, names, texts, scopes))
         first, end = int(tracks[0]), int(tracks[-1]) + 1
         if self._ends and self._ends[-1] == first:
@@ -150,7 +150,7 @@ class AsyncTracks:
             yield from batch.column(0).unique().drop_null().to_pylist()
 
     def make_streams(self, tracks: Int64, **found: tuple[Int64, Int64]) -> None:
-        """Note what the devices and streams of these tracks are called, as far as it is still unknown.
+        """Set the devices and streams of these tracks where they are unknown.
 
         found  `device_id` and `stream_id`: numbers, and whether each is known (1)
         """

@@ -129,7 +129,7 @@ def _asyncs(events: EventBatch) -> None:
         AsyncOwner(None if is_global[row] else tracks.process_of(pid), category, scope)
         for row, pid, category, scope in zip(firsts.tolist(), *(label.take(firsts) for label in labels), strict=True)
     ]
-    events.track[at] = tracks.asyncs.numbers(owners, owner_of, ids, events.names.take(at))
+    events.track[at] = tracks.asyncs.tracks_of(owners, owner_of, ids, events.names.take(at))
     _points(events, events.places(phases.ASYNC_BEGIN), events.places(phases.ASYNC_END))
     instants = events.places(phases.ASYNC_INSTANT)
     if len(instants):

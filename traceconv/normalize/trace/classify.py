@@ -280,7 +280,7 @@ def identifying_words(words: Iterable[str], what: str, rule_sets: Iterable[RuleS
 
 
 def _chosen(words: Iterable[str], what: str, rule_sets: Sequence[RuleSet]) -> set[str]:
-    """Return, of all words of a kind, one match for each pattern, and the categories that rules require."""
+    """Return one match for each pattern of a kind, and the categories that rules require."""
     patterns = {pattern for rules in rule_sets for pattern in rules.detect.get(what, ())}
     exact = {pattern for pattern in patterns if _SPECIAL.isdisjoint(pattern)}
     matchers = {pattern: re.compile(pattern).fullmatch for pattern in patterns - exact}
