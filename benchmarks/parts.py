@@ -38,26 +38,31 @@ def insert(store: str, target: str) -> dict[str, Any]:
     """
     import pyarrow as pa
 
-    from traceconv.schema import tables
+    from traceconv.schema import table, tables
     from traceconv.schema.arrow import arrow_schema
+    from traceconv.schema.ddl import create_table
+    from traceconv.store.catalogue import generated_columns
     from traceconv.store.database import create_store, open_store
     from traceconv.store.load_memory import prepare_to_load
     from traceconv.store.statements import store_statements
 
     loaded: dict[str, pa.Table] = {}
     with open_store(Path(store)) as connection:
+        empty = generated_columns(connection)
         for name in tables():
             rows: pa.Table = connection.execute(f'FROM "{name}"').to_arrow_table()
-            loaded[name] = rows.cast(arrow_schema(name))
+            loaded[name] = rows.cast(arrow_schema(name)).drop_columns(sorted(empty.get(name, ())))
     Path(target).unlink(missing_ok=True)
     begin, cpu_begin = time.perf_counter(), time.process_time()
     connection = create_store(Path(target))
     prepare_to_load(connection)
     connection.execute("BEGIN")
     connection.execute(";\n".join(store_statements()))
-    for name, table in loaded.items():
-        connection.register("incoming", table)
-        connection.execute(f'INSERT INTO "{name}" SELECT * FROM incoming')  # noqa: S608 - names of our schemas
+    for name, columns in empty.items():
+        connection.execute(f'DROP TABLE "{name}"; {create_table(table(name), columns)}')
+    for name, rows in loaded.items():
+        connection.register("incoming", rows)
+        connection.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM incoming')  # noqa: S608 - names of our schemas
         connection.unregister("incoming")
     connection.execute("COMMIT")
     connection.execute("CHECKPOINT")
@@ -123,11 +128,13 @@ def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
     """
     import shutil
 
+    from traceconv.store.catalogue import generated_columns
     from traceconv.store.database import open_store
     from traceconv.store.derived_tables import fill_derived_tables
 
     shutil.copyfile(store, target)
     with open_store(Path(target), read_only=False) as connection:
+        empty = generated_columns(connection)
         span, steps, last, correlations, count = connection.execute(
             "SELECT max(start_ns + dur_ns) - min(start_ns) + 1000000, max(step_id), max(source_task_id), "
             "max(correlation_id) + 1, count(*) FROM task"
@@ -159,10 +166,14 @@ def multiply(store: str, target: str, tasks: str) -> dict[str, Any]:
                 "start_ns": span,
             },
         }.items():
-            shifted = ", ".join(f"{column} + {shift} * turn AS {column}" for column, shift in columns.items())
+            generated = empty.get(table, set())
+            left_out = ", ".join(["turn", *sorted(generated)])
+            shifted = ", ".join(
+                f"{column} + {shift} * turn AS {column}" for column, shift in columns.items() if column not in generated
+            )
             condition = "alloc_ns + free_ns IS NOT NULL" if table == "memory" else "true"
             connection.execute(
-                f"INSERT INTO {table} SELECT * EXCLUDE (turn) REPLACE ({shifted}) "  # noqa: S608 - names above
+                f"INSERT INTO {table} BY NAME SELECT * EXCLUDE ({left_out}) REPLACE ({shifted}) "  # noqa: S608 - names above
                 f"FROM {table}, (SELECT unnest(range(1, {times})) AS turn) WHERE {condition} "
                 f"ORDER BY turn, {list(columns)[-1]}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from traceconv.schema.model import Column, TableSchema
 
@@ -32,12 +32,16 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def create_table(schema: TableSchema) -> str:
-    """Return the CREATE TABLE statement. No keys and no indexes: they slow down loading and reopening."""
+def create_table(schema: TableSchema, empty: Collection[str] = ()) -> str:
+    """Return the CREATE TABLE statement. No keys and no indexes: they slow down loading and reopening.
+
+    empty  columns that have no values: they are generated instead of stored
+    """
     columns = []
     for column in schema.columns:
-        compression = " USING COMPRESSION zstd" if column.type == "json" else ""
-        columns.append(f"  {quote_identifier(column.name)} {sql_type(column)}{compression}")
+        stored = " USING COMPRESSION zstd" if column.type == "json" else ""
+        how = " GENERATED ALWAYS AS (NULL) VIRTUAL" if column.name in empty else stored
+        columns.append(f"  {quote_identifier(column.name)} {sql_type(column)}{how}")
     return f"CREATE TABLE {quote_identifier(schema.name)} (\n" + ",\n".join(columns) + "\n)"
 
 

@@ -30,9 +30,12 @@ _WORD = re.compile(r"[a-z_]+")
 #: DuckDB's functions, and the macros of a database (?): grouping them by name in SQL takes a third longer.
 _FUNCTIONS = "SELECT function_name, internal FROM duckdb_functions() WHERE internal OR database_name = ?"
 
+#: What is generated in a column without values (`store.empty_columns`), in the catalogue and as a default expression.
+_NULL = r"(?:NULL|CAST\((?:NULL|CAST\(NULL AS [A-Z]+\)) AS [A-Z]+\))"
+_GENERATED = " GENERATED ALWAYS AS"
 #: A column in the CREATE TABLE statement of a catalogue, without a default. Quotes are a pair or missing: a name with
 #: other characters doesn't match.
-_PLAIN_COLUMN = r'(?:"[a-z0-9_]+"|[a-z0-9_]+) [A-Z]+(?: USING COMPRESSION [A-Z]+)?'
+_PLAIN_COLUMN = rf'(?:"[a-z0-9_]+"|[a-z0-9_]+) [A-Z]+(?: USING COMPRESSION [A-Z]+|{_GENERATED} ?\({_NULL}\))?'
 _PLAIN_TABLE = re.compile(rf'CREATE TABLE (?:"[a-z0-9_]+"|[a-z0-9_]+)\(({_PLAIN_COLUMN}(?:, {_PLAIN_COLUMN})*)\);')
 
 #: Table → column → (type, default expression).
@@ -94,7 +97,20 @@ def columns_of_tables(connection: duckdb.DuckDBPyConnection, store: str) -> Tabl
         [store],
     ).fetchall():
         if table in found:
-            found[table][column] = (kind, default)
+            is_null = default is not None and re.fullmatch(_NULL, default)
+            found[table][column] = (kind, None if is_null else default)
+    return found
+
+
+def generated_columns(connection: duckdb.DuckDBPyConnection) -> dict[str, Set[str]]:
+    """Return the columns of the tables of a valid store, its current database, that are generated as NULL."""
+    found: dict[str, Set[str]] = {}
+    for name, sql in connection.execute(
+        "SELECT table_name, sql FROM duckdb_tables() WHERE database_name = current_database() AND sql LIKE ?",
+        [f"%{_GENERATED}%"],
+    ).fetchall():
+        if name in tables():
+            found[name] = set(re.findall(rf'"?(\w+)"? [A-Z]+{_GENERATED} ?\({_NULL}\)', sql))
     return found
 
 

@@ -31,6 +31,7 @@ from traceconv.store.database import (
     raise_interrupt,
 )
 from traceconv.store.derived_tables import derived_rows
+from traceconv.store.empty_columns import EmptyColumns
 from traceconv.store.file_lock import FileLock
 from traceconv.store.files import is_empty, remove_database, remove_temporary, rename_new, sync
 from traceconv.store.load_memory import (
@@ -120,6 +121,7 @@ class StoreWriter:
                 with contextlib.suppress(duckdb.CatalogException):  # unknown to DuckDB 1
                     self._connection.execute("SET fsync_mode = 'NONE'")
             self._connection.execute("BEGIN TRANSACTION")
+            self._empty = EmptyColumns(self._connection, self._fetch_at_once, is_new=self._partial is not None)
             if not has_tables:
                 from traceconv.store.statements import store_statements
 
@@ -237,35 +239,42 @@ class StoreWriter:
             if self._small.full:
                 self._insert_small()
             return taken
-        first = next(taken)
         count = 0
         failure: list[BaseException] = []
 
-        def counted() -> Iterator[pa.RecordBatch]:
+        def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # DuckDB would replace an exception from here: it is kept and raised below.
             nonlocal count
             try:
-                for batch in chain([first], taken):
+                for batch in batches:
                     count += batch.num_rows
                     yield batch
+            except GeneratorExit:
+                raise
             except BaseException as error:
                 failure.append(error)
                 raise
 
-        reader = pa.RecordBatchReader.from_batches(first.schema, counted())
-        threads = threads_to_load(table, first)
         try:
-            if threads != LOAD_THREADS:
-                self._execute_at_once(f"SET threads = {threads}", [])
-            self._insert_into(quote_identifier(table), reader, run_id)
-            if threads != LOAD_THREADS:
-                self._execute_at_once(f"SET threads = {LOAD_THREADS}", [])
+            for stretch in self._empty.stretches(table, taken):
+                self._insert_stretch(table, run_id, counted(stretch))
         except (StoreError, KeyboardInterrupt):
             if failure:
                 raise failure[0] from None
             raise
         self._row_count += count
         return count
+
+    def _insert_stretch(self, table: str, run_id: int | None, batches: Iterator[pa.RecordBatch]) -> None:
+        """Insert batches with the same columns."""
+        first = next(batches)
+        reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+        threads = threads_to_load(table, first)
+        if threads != LOAD_THREADS:
+            self._execute_at_once(f"SET threads = {threads}", [])
+        self._insert_into(quote_identifier(table), reader, run_id)
+        if threads != LOAD_THREADS:
+            self._execute_at_once(f"SET threads = {LOAD_THREADS}", [])
 
     def insert_of_runs(
         self, table: str, run_ids: Sequence[int], counts: Sequence[int], batches: Sequence[pa.RecordBatch]
@@ -320,7 +329,9 @@ class StoreWriter:
     def run_sql(self, statement: str, parameters: Mapping[str, object] | None = None) -> None:
         """Execute a statement with named parameters in the transaction."""
         self.changed = True
-        self._execute(statement, dict(parameters or {}))
+        self._insert_small()
+        self._empty.before(statement)
+        self._execute_at_once(statement, dict(parameters or {}))
 
     def work_on(self, work: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
         """Call `work` with the connection, in the transaction."""
@@ -442,7 +453,7 @@ class StoreWriter:
         # Without preserved order, DuckDB 1.5 keeps a block in memory per column and insert until the commit.
         self._execute_at_once("SET preserve_insertion_order = true", [])
         for name, rows in stored:
-            self._insert_into(quote_identifier(name), rows)
+            self._insert_into(quote_identifier(name), self._empty.fit(name, rows))
         self._execute_at_once("SET preserve_insertion_order = false", [])
 
     def _fetch(self, statement: str, parameters: list[object] | dict[str, object]) -> list[Any]:
@@ -457,6 +468,10 @@ class StoreWriter:
     def _execute_at_once(self, statement: str, parameters: list[object] | dict[str, object]) -> None:
         with self._refusing():
             self._connection.execute(statement, parameters)
+
+    def _fetch_at_once(self, statement: str) -> list[Any]:
+        with self._refusing():
+            return self._connection.execute(statement).fetchall()
 
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:
