@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from pathlib import Path
 from typing import Any
 
+import perfetto_builder as pb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,6 +43,12 @@ OTHER_TEXTS = [
 ]  # fmt: skip
 NUMBERS = [0, 1, 2, 127, 128, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 
+#: Fields of events that are messages, with fields of all types.
+TYPED = [
+    field.name
+    for field in perfetto_trace_pb2.TrackEvent.DESCRIPTOR.fields
+    if field.message_type is not None and field.name not in ("debug_annotations", "legacy_event")
+]
 #: Lists of interned data.
 LISTS = [
     "event_names",
@@ -148,8 +155,11 @@ def tell(rng: random.Random, event: Any) -> None:
 
 def add_typed(rng: random.Random, event: Any) -> None:
     """Fields that only become args, few of them different; some refer to what may be interned later, or again."""
-    what = rng.randrange(7)
-    if what == 0:
+    what = rng.randrange(10)
+    if what >= 7:
+        field = event.DESCRIPTOR.fields_by_name[rng.choice(TYPED)]
+        fill(rng, getattr(event, field.name))
+    elif what == 0:
         event.chrome_histogram_sample.name_hash, event.chrome_histogram_sample.sample = 7, rng.randrange(3)
     elif what == 1:
         event.source_location_iid = rng.randrange(1, 4)
@@ -167,6 +177,42 @@ def add_typed(rng: random.Random, event: Any) -> None:
         event.callstack_iid = 1
     if rng.random() < 0.1:
         event.callstack.frames.add().function_name = "f"
+
+
+def fill(rng: random.Random, message: Any, depth: int = 0) -> None:
+    """Random fields of a message, and some that it doesn't have."""
+    fields = list(message.DESCRIPTOR.fields)
+    for field in rng.sample(fields, min(len(fields), rng.randrange(5))):
+        is_list = isinstance(getattr(message, field.name), MutableSequence)
+        for _ in range(rng.randrange(1, 4) if is_list else 1):
+            if field.message_type is not None:
+                if depth < 3:
+                    inner = getattr(message, field.name)
+                    fill(rng, inner.add() if is_list else inner, depth + 1)
+                continue
+            value = value_of(rng, field)
+            if is_list:
+                getattr(message, field.name).append(value)
+            else:
+                setattr(message, field.name, value)
+    message.SetInParent()
+    for _ in range(rng.choice([0, 0, 0, 1, 2])):
+        message.MergeFromString(rng.choice([b"\xf8\x7f\x05", b"\xfa\x7f\x02\xff\x00", b"\xf1\x7f" + b"\xff" * 8]))
+
+
+def value_of(rng: random.Random, field: Any) -> Any:
+    kind = field.cpp_type
+    if kind == field.CPPTYPE_ENUM:
+        return rng.choice(list(field.enum_type.values_by_number))
+    if kind == field.CPPTYPE_STRING:
+        return rng.choice(WORDS) if field.type == field.TYPE_STRING else rng.choice([b"", b"\xff\x00a"])
+    if kind in (field.CPPTYPE_DOUBLE, field.CPPTYPE_FLOAT):
+        return rng.choice([0.5, -0.0, 1.1, 3e38, float("nan"), float("inf")])
+    if kind == field.CPPTYPE_BOOL:
+        return rng.random() < 0.5
+    sizes = {field.CPPTYPE_INT32: 31, field.CPPTYPE_UINT32: 32, field.CPPTYPE_INT64: 63, field.CPPTYPE_UINT64: 64}
+    value = rng.choice([0, 1, 127, 300, 2 ** sizes[kind] - 1])
+    return -value if kind in (field.CPPTYPE_INT32, field.CPPTYPE_INT64) and rng.random() < 0.3 else value
 
 
 def intern(rng: random.Random, interned: Any) -> None:
@@ -288,6 +334,7 @@ def test_in_c_or_in_python(tmp_path_factory: pytest.TempPathFactory, seed: int) 
         batches = []
         for in_c in (native.AVAILABLE, False):
             patch.setattr(translate, "IN_C", in_c)
+            patch.setattr(native, "AVAILABLE", in_c)
             batches.append(list(read(path)))
     assert batches[0] == batches[1]
 
@@ -317,6 +364,36 @@ def test_annotations_with_json_are_taken_in_c(tmp_path: Path, monkeypatch: pytes
     assert all(text.encode("utf-8", "surrogateescape") in data for text, data in zip(OTHER_TEXTS, left, strict=True))
     monkeypatch.setattr(translate, "IN_C", False)
     assert in_c == list(read(path))
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_what_the_library_does_not_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_c: bool) -> None:
+    if in_c and not native.AVAILABLE:
+        pytest.skip("without the C extension")
+    monkeypatch.setattr(translate, "IN_C", in_c)
+    monkeypatch.setattr(native, "AVAILABLE", in_c)
+    sample, latency = (28, pb.message((2, "a"))), (29, pb.message((1, 5)))
+    one, two = pb.message((10, "k"), (4, 1)), pb.message((4, 2))
+    notes = [
+        (sample, latency),
+        (latency, sample),  # args are in the order of the numbers
+        ((4, pb.message((10, "track_event"), (4, 3))), sample),
+        ((4, pb.message((10, "both"), (11, one), (12, two))),),
+        ((4, pb.message((10, "both"), (12, two), (11, one))),),
+        ((4, pb.message((10, "list"), (12, two), (12, pb.message((12, two))), (12, pb.message((7, 16))))),),
+    ]
+    path = tmp_path / "odd.pftrace"
+    path.write_bytes(b"".join(pb.event(ts, (9, 3), (11, 1), *fields) for ts, fields in enumerate(notes, 1)))
+    batch = next(batch for batch in read(path) if isinstance(batch, dict) and "args" in batch)
+    typed = '{"chrome_histogram_sample":{"name":"a"},"chrome_latency_info":{"trace_id":5}}'
+    assert [args.decode() for args in batch["args"]] == [
+        f'{{"track_event":{typed}}}',
+        f'{{"track_event":{typed}}}',
+        '{"track_event":[3,{"chrome_histogram_sample":{"name":"a"}}]}',
+        '{"both":{"k":1}}',
+        '{"both":{"k":1}}',
+        '{"list":[2,[2],"0x10"]}',
+    ]
 
 
 @pytest.mark.skipif(not native.AVAILABLE, reason="without C, Python takes all events")

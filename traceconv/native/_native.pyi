@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
@@ -147,6 +147,9 @@ def track_events(
     most_args: int,
     /,
 ) -> tuple[int, int, int]: ...
+def typed_fields(
+    data: bytes, start: int, end: int, fields: Mapping[int, object], locations: object, depth: int, /
+) -> str | None: ...
 def walk(data: bytes, bounds: Int64, /) -> tuple[bytes, bytes]: ...
 def work(
     tasks: Int64,

@@ -54,6 +54,8 @@ static PyMethodDef methods[] = {
     {"times", native_times, METH_VARARGS, "times(offsets, data, places): numbers as nanoseconds, their status, and how many were rounded."},
     {"track_events", native_track_events, METH_VARARGS,
         "track_events(data, packets, at, state, codes, out, most_args): rows of Perfetto's track events."},
+    {"typed_fields", native_typed_fields, METH_VARARGS,
+        "typed_fields(data, start, end, fields, locations, depth): a protobuf message as a JSON object, or None."},
     {"walk", native_walk, METH_VARARGS, "walk(data, bounds): the fields of messages, and which messages are sound."},
     {"work", native_work, METH_VARARGS,
         "work(tasks, times, devices, busy_ns, demands, work, rounds, exact): what tasks that shared "

@@ -48,6 +48,7 @@ PyObject *native_sqlite_rows(PyObject *module, PyObject *args);
 PyObject *native_simulate(PyObject *module, PyObject *args);
 PyObject *native_times(PyObject *module, PyObject *args);
 PyObject *native_track_events(PyObject *module, PyObject *args);
+PyObject *native_typed_fields(PyObject *module, PyObject *args);
 PyObject *native_walk(PyObject *module, PyObject *args);
 PyObject *native_work(PyObject *module, PyObject *args);
 

@@ -1,7 +1,7 @@
 /* Track events of a Perfetto trace → rows, up to one with uncommon fields.
 
    That one is left to Python (formats/perfetto_proto/events.py), which gives the same rows for the events taken here.
-   Python makes the args of other fields without other effects; the args that it keeps are looked up here.
+   Python also makes args of uncommon fields without other effects; the args that it keeps are looked up here.
    Interned texts are looked up in Python's dictionaries, so the interpreter lock is held. */
 
 #define PY_SSIZE_T_CLEAN
@@ -10,6 +10,7 @@
 #include "json.h"
 #include "json_buffer.h"
 #include "protobuf.h"
+#include "typed_fields.h"
 
 /* _PACKET of translate.py, _ROW, _FLOW and _TIME of rows.py. */
 typedef struct {
@@ -45,11 +46,13 @@ enum {
     CATEGORY_IIDS = 3, ANNOTATIONS = 4, TYPE = 9, NAME_IID = 10, TRACK_UUID = 11, EXTRA_VALUES = 12, CATEGORIES = 22,
     NAME = 23, COUNTER_VALUE = 30, FLOWS_OLD = 36, FLOW_ENDS_OLD = 42, DOUBLE_VALUE = 44, FLOWS = 47, FLOW_ENDS = 48
 };
-enum { NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, JSON = 9, NOTE_NAME = 10, STRING_IID = 17 };
+enum {
+    NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, JSON = 9, NOTE_NAME = 10, DICT, ARRAY, STRING_IID = 17
+};
 enum { BEGIN = 1, END, INSTANT, COUNTER };
 enum { GOES_ON = 3, ENDS };
 /* Limits of an event; one with more is left. */
-enum { MOST_NOTES = 64, MOST_FLOWS = 64, MOST_EXTRAS = 8, MOST_CATEGORIES = 8 };
+enum { MOST_NOTES = 64, DEEPEST_NOTE = 16, MOST_FLOWS = 64, MOST_EXTRAS = 8, MOST_CATEGORIES = 8 };
 /* Numbers that are remembered during a call, by their last bits; the largest text, and all texts, that are. */
 enum { RECENT_CODES = 512, RECENT_JOINED = 64, RECENT_TEXTS = 64, LARGEST_TEXT = 256, TEXTS_ROOM = 1 << 16 };
 /* The numbers of a counter's track (_count_codes of translate.py). */
@@ -61,11 +64,21 @@ enum { THREAD_TIME = 1, THREAD_INSTRUCTIONS };
 #define MOST_MULTIPLIER (1 << 20)
 #define MOST_SUM ((int64_t)1 << 61)
 
+/* The key of an event's fields without columns, in its args. */
+#define TYPED_KEY "\"track_event\""
+
 typedef struct {
     uint64_t iid;
     const uint8_t *at;
     size_t size;
 } Name;
+
+/* An annotation. `inner`: those of a dictionary or an array. */
+typedef struct {
+    Name name;
+    int is_named, inner_count;
+    Field value, inner[MOST_NOTES];
+} Note;
 
 typedef struct {
     uint64_t type, track, value;
@@ -125,6 +138,7 @@ typedef struct {
     Joined joined[RECENT_JOINED];
     Py_ssize_t most_args, first_args, first_row, events;
     Buffer rows, args, flows, thread_times, others;
+    Typed typed;
     /* Of the sequence; -1: such events are left. */
     Py_ssize_t extra_count;
     Extra extras[MOST_EXTRAS];
@@ -195,76 +209,124 @@ static Result put_json(Buffer *buffer, const uint8_t *at, size_t size)
     return put(buffer, at, size) ? DONE : FAILED;
 }
 
-/* `"name":value` of an annotation that has one plain value. */
-static Result put_note(Taker *taker, const Field *note, size_t *name_size)
+/* An annotation that has one value; another is left. */
+static Result read_note(const Field *note, Note *read)
 {
     const uint8_t *at = note->at, *end = at + note->value;
-    Buffer *args = &taker->args;
-    Name name = {0, NULL, 0};
-    Field field, value = {0, 0, 0, NULL};
-    size_t start = args->size;
-    Result result;
+    Field field;
+    memset(read, 0, offsetof(Note, inner));
     while (at < end) {
         if ((at = past_field(at, end, &field)) == NULL)
             return LEFT;
+        int is_inner = (field.number == DICT || field.number == ARRAY) && field.kind == LEN;
         if (field.number == NOTE_NAME_IID && field.kind == VARINT)
-            name.iid = field.value;
+            read->name.iid = field.value;
         else if (field.number == NOTE_NAME && field.kind == LEN)
-            name = (Name){name.iid, field.at, (size_t)field.value};
-        else if (value.number || field.number == NOTE_NAME_IID || field.number == NOTE_NAME)
+            read->name = (Name){read->name.iid, field.at, (size_t)field.value};
+        else if (field.number == NOTE_NAME_IID || field.number == NOTE_NAME
+            || (read->value.number && !(is_inner && field.number == read->value.number)))
             return LEFT;
         else
-            value = field;
+            read->value = field;
+        if (is_inner && read->inner_count == MOST_NOTES)
+            return LEFT;
+        if (is_inner)
+            read->inner[read->inner_count++] = field;
     }
-    if (name.iid)
-        result = name.at == NULL ? put_numbered(args, &taker->note_names, name.iid) : LEFT;
-    else
-        result = put_text(args, name.at == NULL ? note->at : name.at, name.size);
-    *name_size = args->size - start;
-    if (result != DONE)
-        return result;
-    if (!put(args, ":", 1))
-        return FAILED;
-    switch (value.number << 3 | (unsigned)value.kind) {
+    read->is_named = read->name.iid || read->name.at != NULL;
+    return read->name.iid && read->name.at != NULL ? LEFT : DONE;
+}
+
+static Result put_notes(Taker *taker, const Field *notes, int count, int depth);
+
+static Result put_array(Taker *taker, const Note *array, int depth);
+
+static Result put_note_value(Taker *taker, const Note *note, int depth)
+{
+    Buffer *args = &taker->args;
+    const Field *value = &note->value;
+    switch (value->number << 3 | (unsigned)value->kind) {
     case BOOL << 3 | VARINT:
-        return put(args, value.value ? "true" : "false", value.value ? 4 : 5) ? DONE : FAILED;
+        return put(args, value->value ? "true" : "false", value->value ? 4 : 5) ? DONE : FAILED;
     case UINT << 3 | VARINT:
-        return put_unsigned(args, value.value);
+        return put_unsigned(args, value->value);
     case INT << 3 | VARINT:
-        return put_integer(args, (int64_t)value.value);
+        return put_integer(args, (int64_t)value->value);
     case STRING_IID << 3 | VARINT:
-        return put_numbered(args, &taker->note_values, value.value);
+        return put_numbered(args, &taker->note_values, value->value);
     case DOUBLE << 3 | FIXED64:
-        return put_double(args, value.value);
+        return put_double(args, value->value);
     case STRING << 3 | LEN:
-        return put_text(args, value.at, (size_t)value.value);
+        return put_text(args, value->at, (size_t)value->value);
     case JSON << 3 | LEN:
-        return put_json(args, value.at, (size_t)value.value);
+        return put_json(args, value->at, (size_t)value->value);
+    case POINTER << 3 | VARINT: {
+        char text[24];
+        int size = snprintf(text, sizeof text, "\"0x%llx\"", (unsigned long long)value->value);
+        /* The names of those outside of others are noted. */
+        return depth == 0 ? LEFT : put(args, text, (size_t)size) ? DONE : FAILED;
+    }
+    case DICT << 3 | LEN:
+        return put_notes(taker, note->inner, note->inner_count, depth + 1);
+    case ARRAY << 3 | LEN:
+        return put_array(taker, note, depth + 1);
     default:
         return LEFT;
     }
 }
 
-/* All annotations as one object; duplicate names are left. */
-static Result put_notes(Taker *taker, const Event *event)
+static Result put_array(Taker *taker, const Note *array, int depth)
+{
+    if (depth > DEEPEST_NOTE)
+        return LEFT;
+    for (int place = 0; place < array->inner_count; place++) {
+        Note element;
+        if (!put(&taker->args, place ? "," : "[", 1))
+            return FAILED;
+        Result result = read_note(&array->inner[place], &element);
+        if (result == DONE)
+            result = element.is_named ? LEFT : put_note_value(taker, &element, depth);
+        if (result != DONE)
+            return result;
+    }
+    return put(&taker->args, "]", 1) ? DONE : FAILED;
+}
+
+/* Annotations as one object; duplicate names, and the key of typed fields, are left. */
+static Result put_notes(Taker *taker, const Field *notes, int count, int depth)
 {
     size_t starts[MOST_NOTES], sizes[MOST_NOTES];
     Buffer *args = &taker->args;
-    for (int note = 0; note < event->note_count; note++) {
-        if (!put(args, note ? "," : "{", 1))
+    if (depth > DEEPEST_NOTE)
+        return LEFT;
+    for (int place = 0; place < count; place++) {
+        Note note;
+        if (!put(args, place ? "," : "{", 1))
             return FAILED;
-        starts[note] = args->size;
-        Result result = put_note(taker, &event->notes[note], &sizes[note]);
+        starts[place] = args->size;
+        Result result = read_note(&notes[place], &note);
+        if (result == DONE && note.name.iid)
+            result = put_numbered(args, &taker->note_names, note.name.iid);
+        else if (result == DONE)
+            result = put_text(args, note.name.at == NULL ? notes[place].at : note.name.at, note.name.size);
+        sizes[place] = args->size - starts[place];
+        if (result == DONE && !put(args, ":", 1))
+            return FAILED;
+        if (result == DONE)
+            result = put_note_value(taker, &note, depth);
         if (result != DONE)
             return result;
         if (taker->first_args + (Py_ssize_t)args->size > taker->most_args)
             return LEFT;
-        for (int other = 0; other < note; other++)
-            if (sizes[other] == sizes[note]
-                && memcmp(args->data + starts[other], args->data + starts[note], sizes[note]) == 0)
+        if (depth == 0 && sizes[place] == sizeof TYPED_KEY - 1
+            && memcmp(args->data + starts[place], TYPED_KEY, sizes[place]) == 0)
+            return LEFT;
+        for (int other = 0; other < place; other++)
+            if (sizes[other] == sizes[place]
+                && memcmp(args->data + starts[other], args->data + starts[place], sizes[place]) == 0)
                 return LEFT;
     }
-    return event->note_count == 0 || put(args, "}", 1) ? DONE : FAILED;
+    return count == 0 || put(args, "}", 1) ? DONE : FAILED;
 }
 
 /* -1 with an exception set. */
@@ -366,20 +428,46 @@ static int is_plain(uint32_t number)
     }
 }
 
-/* The args that Python makes of the annotations and the other fields of an event; left if they have other effects. */
-static Result put_made(Taker *taker, const uint8_t *at, const uint8_t *end)
+/* Collect the fields of an event that are not read here, and its annotations. */
+static Result collect(Buffer *others, const uint8_t *at, const uint8_t *end, int with_notes)
 {
-    Buffer *others = &taker->others;
     others->size = 0;
     while (at < end) {
         Field field;
         const uint8_t *past = past_field(at, end, &field);
         if (past == NULL)
             return LEFT;
-        if ((field.number == ANNOTATIONS || !is_plain(field.number)) && !put(others, at, (size_t)(past - at)))
+        if ((field.number == ANNOTATIONS ? with_notes : !is_plain(field.number)) && !put(others, at, (size_t)(past - at)))
             return FAILED;
         at = past;
     }
+    return DONE;
+}
+
+/* The fields of an event that are not read here, as one more member of its args. */
+static Result put_others(Taker *taker, const uint8_t *at, const uint8_t *end, int note_count)
+{
+    Buffer *args = &taker->args, *others = &taker->others;
+    Result result = collect(others, at, end, 0);
+    if (result != DONE)
+        return result;
+    args->size -= note_count > 0; /* the brace */
+    if (!put(args, note_count ? "," : "{", 1) || !put(args, TYPED_KEY ":", sizeof TYPED_KEY))
+        return FAILED;
+    size_t before = args->size;
+    result = put_message(args, &taker->typed, others->data, others->data + others->size, 1, 0);
+    if (result == DONE && args->size == before + 2) /* no members */
+        result = LEFT;
+    return result == DONE && !put(args, "}", 1) ? FAILED : result;
+}
+
+/* The args that Python makes of the annotations and the other fields of an event; left if they have other effects. */
+static Result put_made(Taker *taker, const uint8_t *at, const uint8_t *end)
+{
+    Buffer *others = &taker->others;
+    Result collected = collect(others, at, end, 1);
+    if (collected != DONE)
+        return collected;
     PyObject *fields = PyBytes_FromStringAndSize((const char *)others->data, (Py_ssize_t)others->size);
     PyObject *made = fields == NULL ? NULL : PyDict_GetItemWithError(taker->made, fields);
     if (made != NULL)
@@ -639,11 +727,13 @@ static Result fill_slice(Taker *taker, Event *event, uint64_t track, Row *row)
     return result;
 }
 
-/* Python makes the args of all annotations if one of them is left. */
+/* Python makes all args if one of them is left. */
 static Result put_args(Taker *taker, const uint8_t *at, const uint8_t *end, const Event *event)
 {
     size_t before = taker->args.size;
-    Result result = event->has_others ? LEFT : put_notes(taker, event);
+    Result result = put_notes(taker, event->notes, event->note_count, 0);
+    if (result == DONE && event->has_others)
+        result = put_others(taker, at, end, event->note_count);
     if (result != LEFT)
         return result;
     taker->args.size = before;
@@ -713,10 +803,11 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     Event event;
     Result result = DONE;
     (void)module;
-    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!O!O)(O!O!O!O!OO)(O!O!O!O!)n:track_events", &data, &packets, &at,
+    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!O!OO!O!)(O!O!O!O!OO)(O!O!O!O!)n:track_events", &data, &packets, &at,
             &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names.known,
             &PyDict_Type, &taker.note_values.known, &taker.default_track, &taker.here_pid, &taker.here_tid,
             &PyList_Type, &extra_tracks, &PyDict_Type, &taker.sums, &PyDict_Type, &taker.made, &taker.make,
+            &PyDict_Type, &taker.typed.fields, &PyDict_Type, &taker.typed.locations,
             &PyDict_Type, &taker.name.known, &PyList_Type, &taker.name.distinct,
             &PyDict_Type, &taker.cat.known, &PyList_Type, &taker.cat.distinct, &taker.places, &taker.counters,
             &PyByteArray_Type, &rows, &PyByteArray_Type, &texts, &PyByteArray_Type, &flows,

@@ -85,10 +85,12 @@ class TrackEvents:
         self._trace = trace
         self._counts = trace.losses.counts
         self.annotations = Annotations(trace.texts, trace.losses)
-        self._typed_fields = TypedFields(trace.schema, trace.translations, self.annotations, trace.losses)
+        self.typed_fields = TypedFields(trace.schema, trace.translations, self.annotations, trace.losses)
         of_event = trace.schema.messages[EVENT]
         callstacks = {number for number, one in of_event.items() if one.name.startswith("callstack")}
         self._with_effects = _WITH_EFFECTS | callstacks  # ends name the args of callstacks differently
+        #: The fields whose args C makes.
+        self.typed_in_c = self.typed_fields.of_events(self._with_effects | _DESCRIBED)
         #: Args that sequences keep.
         self._kept = 0
         #: Tracks with a state that has not ended.
@@ -137,7 +139,8 @@ class TrackEvents:
         if not event.has_any(self._with_effects):
             members = self._annotation_members(event, sequence)
             typed = self._pointers() + self._typed(event, sequence)
-            text = object_of([*members, (TYPED_KEY, object_of(typed))] if typed else members)
+            members += [(TYPED_KEY, object_of(typed))] if typed else []
+            text = object_of(members) if members else ""
         is_small = len(data) + len(text or "") <= _LARGEST_KEPT
         if is_small and (self._counts.total(), sequence.misses) == before:
             if self._kept >= _MOST_KEPT:
@@ -351,7 +354,7 @@ class TrackEvents:
     def _typed(self, event: Message, sequence: Sequence) -> list[Member]:
         """What the event has beyond its columns and annotations, with Perfetto's keys of args."""
         found = self._described(event, sequence) if event.has_any(_DESCRIBED) else []
-        found += self._typed_fields.members(event, sequence)
+        found += self.typed_fields.members(event, sequence)
         found += [("callstack", self._callstack(sequence, iid)) for iid in event.values(pb.CALLSTACK_IID)]
         return found + _rest(event)
 

@@ -12,6 +12,7 @@ PROCESS_TREE: Final = 2
 CHROME_EVENTS: Final = 5
 CLOCK_SNAPSHOT: Final = 6
 TIMESTAMP: Final = 8
+PROCESS_STATS: Final = 9
 SEQUENCE: Final = 10
 TRACK_EVENT: Final = 11
 INTERNED: Final = 12
@@ -30,8 +31,10 @@ TRACK_DESCRIPTOR: Final = 60
 MODULE_SYMBOLS: Final = 61
 GPU_LOG: Final = 63
 VULKAN_CALL: Final = 65
+SMAPS: Final = 68
 GPU_MEMORY: Final = 71
 EXTENSIONS: Final = 72
+MEMORY_SNAPSHOT: Final = 73
 TRANSLATIONS: Final = 82
 FIRST_ON_SEQUENCE: Final = 87
 GPU_INFO: Final = 128
@@ -42,6 +45,8 @@ OWN: Final = 1109
 
 #: Packets of GPU producers with events (gpu.py).
 GPU_PACKETS = (GPU_COUNTERS, GPU_STAGE, GPU_LOG, VULKAN_CALL, GPU_MEMORY, GPU_FREQUENCY)
+#: Packets with events that are not track events: those, and those about the memory of processes (memory_packets.py).
+EVENT_PACKETS = (*GPU_PACKETS, PROCESS_STATS, SMAPS, MEMORY_SNAPSHOT)
 
 FLAG_CLEARED: Final = 1
 FLAG_NEEDS_STATE: Final = 2
@@ -98,7 +103,6 @@ OTHER_DATA = {
     4: "inode file maps",
     5: "chrome events",
     7: "sys stats",
-    9: "process stats",
     37: "profile packets",
     38: "battery counters",
     39: "android log",
@@ -109,9 +113,7 @@ OTHER_DATA = {
     57: "graphics frame events",
     62: "vulkan memory events",
     66: "perf samples",
-    68: "smaps",
     70: "initial display state",
-    73: "memory tracker snapshots",
     74: "streaming allocations",
     75: "streaming frees",
     77: "energy estimations",

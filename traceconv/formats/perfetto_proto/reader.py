@@ -253,7 +253,7 @@ class PerfettoReader(FileReader):
         kept = np.isin(found.number, list(pb.BOOKKEEPING), invert=True)
         numbers = np.minimum(found.number[kept], 1 << 16)
         for number, count in enumerate(np.bincount(numbers).tolist()):
-            if not count or number == pb.TRACK_EVENT or number in pb.GPU_PACKETS:
+            if not count or number == pb.TRACK_EVENT or number in pb.EVENT_PACKETS:
                 continue
             if number == pb.OWN and self._trace.is_own:
                 self._accounts["rows of traceconv"].add(used=count)

@@ -22,6 +22,7 @@ from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, parse_snaps
 from traceconv.formats.perfetto_proto.events import TrackEvents
 from traceconv.formats.perfetto_proto.framing import Packets, Window
 from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES
+from traceconv.formats.perfetto_proto.memory_packets import MemoryPackets
 from traceconv.formats.perfetto_proto.message import Message
 from traceconv.formats.perfetto_proto.own_export import ROWS, TABLE, columns_text
 from traceconv.formats.perfetto_proto.rows import Rows, TrackCodes
@@ -55,7 +56,7 @@ class Table:
     columns        what all packets have
     is_change      packets that change their sequence's state; `is_boundary`: by more than interned texts
     changes        packet → fields that change the state: number, value, byte position
-    gpu            packets of GPU producers: packet → field number, start, end
+    others         packets with other events (EVENT_PACKETS): packet → field number, start, end
     own            packets of our own exports: packet, start, end
     position       packets of the trace before these
     """
@@ -65,7 +66,7 @@ class Table:
     is_change: Mask
     is_boundary: Mask
     changes: dict[int, list[tuple[int, int, int]]]
-    gpu: dict[int, tuple[int, int, int]]
+    others: dict[int, tuple[int, int, int]]
     own: list[tuple[int, int, int]]
     position: int
 
@@ -77,6 +78,7 @@ class Translator:
         self._trace = trace
         self._counts = trace.losses.counts
         self._events = TrackEvents(trace)
+        self._memory = MemoryPackets(trace, self._events.typed_fields)
 
     def open(self, window: Window, position: int) -> Table:
         """Return the packets of a window, with what they change. `position`: packets of the trace before them."""
@@ -96,7 +98,7 @@ class Translator:
             is_change,
             is_boundary,
             changes,
-            _of_gpus(window),
+            _with_other_events(window),
             self._own(window),
             position,
         )
@@ -158,8 +160,8 @@ class Translator:
             is_change[0] = False
         ns, timed = self._times(sequence, table, packets)
         has_event = table.columns.start[packets] >= 0
-        of_gpu = np.isin(packets, list(table.gpu)) if table.gpu else np.zeros(len(packets), np.bool_)
-        has_event |= of_gpu
+        is_other = np.isin(packets, list(table.others)) if table.others else np.zeros(len(packets), np.bool_)
+        has_event |= is_other
         if not sequence.is_valid:
             stateless = has_event & ((table.columns.flags[packets] & np.uint64(pb.FLAG_NEEDS_STATE)) != 0)
             self._counts["stateless"] += int(stateless.sum())
@@ -167,18 +169,19 @@ class Translator:
         work = np.empty(len(packets), _PACKET)
         work["start"], work["end"], work["ts"] = table.columns.start[packets], table.columns.end[packets], ns
         work["packet"] = packets
-        work["what"] = np.where(has_event & (~timed | of_gpu), _LEAVE, has_event)
+        work["what"] = np.where(has_event & (~timed | is_other), _LEAVE, has_event)
         for at in self._left(rows, table, sequence, work, is_change, places):
             packet = int(packets[at])
             if has_event[at]:
                 rows.packet, rows.position = packet, table.position + packet
-                if packet in table.gpu:
-                    self._trace.gpu.take(
-                        rows, *table.gpu[packet], table.data, sequence, int(ns[at]) if timed[at] else None
-                    )
+                packet_ns = int(ns[at]) if timed[at] else None
+                if packet in table.others:
+                    number, start, end = table.others[packet]
+                    taker = self._trace.gpu if number in pb.GPU_PACKETS else self._memory
+                    taker.take(rows, number, start, end, table.data, sequence, packet_ns)
                     continue
                 start, end = int(table.columns.start[packet]), int(table.columns.end[packet])
-                self._events.take(rows, table.data, start, end, sequence, int(ns[at]) if timed[at] else None)
+                self._events.take(rows, table.data, start, end, sequence, packet_ns)
 
     def _left(
         self,
@@ -206,6 +209,8 @@ class Translator:
             sequence.sums,
             sequence.args,
             partial(self._events.args_of, sequence),
+            self._events.typed_in_c,
+            sequence.locations,
         )
         codes = rows.name.known, rows.name.distinct, rows.cat.known, rows.cat.distinct, *places
         out = rows.rows, rows.args, rows.flows, rows.times["tts"]
@@ -289,10 +294,10 @@ class Translator:
             self._counts["state"] += 1
 
 
-def _of_gpus(window: Window) -> dict[int, tuple[int, int, int]]:
-    """Return the packets of GPU producers: packet → field number, start, end."""
+def _with_other_events(window: Window) -> dict[int, tuple[int, int, int]]:
+    """Return the packets with events that are not track events: packet → field number, start, end."""
     found = window.fields
-    of = np.flatnonzero(np.isin(found.number, pb.GPU_PACKETS) & (found.kind == LEN))
+    of = np.flatnonzero(np.isin(found.number, pb.EVENT_PACKETS) & (found.kind == LEN))
     ends = found.at[of] + found.value[of].astype(np.int64)
     places = zip(found.number[of].tolist(), found.at[of].tolist(), ends.tolist(), strict=True)
     return dict(zip(found.row[of].tolist(), places, strict=True))

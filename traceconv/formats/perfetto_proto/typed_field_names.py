@@ -1,7 +1,8 @@
-"""Names and types of typed fields of track events: those of Perfetto, and the simple ones of Chrome's extensions.
+"""Names and types of fields: of track events (Perfetto's, and simple ones of Chrome) and of memory packets.
 
-Source: Perfetto's published protos/perfetto/trace/track_event/*.proto and Chrome's chrome_track_event.proto. A message
-(`:`) lists the number, name and type of its fields (`*`: repeated), an enum (`=`) the number and name of its values.
+Source: Perfetto's published protos/perfetto/trace/track_event/*.proto, ps/process_stats.proto, profiling/smaps.proto
+and memory_graph.proto, and Chrome's chrome_track_event.proto. A message (`:`) lists the number, name and type of its
+fields (`*`: repeated), an enum (`=`) the number and name of its values.
 """
 
 from __future__ import annotations
@@ -202,4 +203,23 @@ FrameDeleteIntention = 0 FRAME_DELETE_INTENTION_NOT_MAIN_FRAME,
     2 FRAME_DELETE_INTENTION_SPECULATIVE_MAIN_FRAME_FOR_NAVIGATION_CANCELLED
 ChildProcessLauncherPriority.Importance = 1 IMPORTANCE_NORMAL, 2 IMPORTANCE_MODERATE, 3 IMPORTANCE_IMPORTANT,
     4 IMPORTANCE_PERCEPTIBLE, 5 IMPORTANCE_NOT_PERCEPTIBLE
+ProcessStats.Process: 1 pid int, 11 threads ProcessStats.Thread*, 12 is_peak_rss_resettable bool,
+    15 fds ProcessStats.FDInfo*
+ProcessStats.Thread: 1 tid int
+ProcessStats.FDInfo: 1 fd uint, 2 path string
+SmapsPacket: 1 pid uint, 2 entries SmapsEntry*, 3 packed_entries PackedSmaps
+SmapsEntry: 1 path string, 2 size_kb uint, 3 private_dirty_kb uint, 4 swap_kb uint, 5 file_name string,
+    6 start_address uint, 7 module_timestamp uint, 8 module_debugid string, 9 module_debug_path string,
+    10 protection_flags uint, 11 private_clean_resident_kb uint, 12 shared_dirty_resident_kb uint,
+    13 shared_clean_resident_kb uint, 14 locked_kb uint, 15 proportional_resident_kb uint
+PackedSmaps: 1 string_table string*, 2 name_id uint*, 3 aggregate_count uint*, 4 size_kb uint*, 5 rss_kb uint*,
+    6 anonymous_kb uint*, 7 swap_kb uint*, 8 shared_clean_kb uint*, 9 shared_dirty_kb uint*, 10 private_clean_kb uint*,
+    11 private_dirty_kb uint*, 12 locked_kb uint*, 13 pss_kb uint*, 14 pss_dirty_kb uint*, 15 swap_pss_kb uint*
+MemoryTrackerSnapshot: 1 global_dump_id uint, 2 level_of_detail MemoryTrackerSnapshot.LevelOfDetail
+MemoryTrackerSnapshot.LevelOfDetail = 0 DETAIL_FULL, 1 DETAIL_LIGHT, 2 DETAIL_BACKGROUND
+MemoryTrackerSnapshot.ProcessSnapshot: 1 pid int, 2 allocator_dumps MemoryNode*, 3 memory_edges MemoryEdge*
+MemoryNode: 1 id uint, 2 absolute_name string, 3 weak bool, 4 size_bytes uint, 5 entries MemoryNodeEntry*
+MemoryNodeEntry: 1 name string, 2 units MemoryNodeEntry.Units, 3 value_uint64 uint, 4 value_string string
+MemoryNodeEntry.Units = 0 UNSPECIFIED, 1 BYTES, 2 COUNT
+MemoryEdge: 1 source_id uint, 2 target_id uint, 3 importance uint, 4 overridable bool
 """

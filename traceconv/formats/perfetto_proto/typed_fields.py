@@ -1,4 +1,4 @@
-"""Typed fields of track events → members of a JSON object, by descriptors: known ones, and those in the trace.
+"""Typed fields of track events and other messages → members of a JSON object, by descriptors, known or in the trace.
 
 The keys are those of Perfetto's args: names of fields, with elements of repeated fields in arrays.
 """
@@ -6,12 +6,15 @@ The keys are those of Perfetto's args: names of fields, with elements of repeate
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from traceconv import native
+from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Annotations, Member, double, object_of, quoted
 from traceconv.formats.perfetto_proto.losses import Losses
 from traceconv.formats.perfetto_proto.message import Message, varints
@@ -42,6 +45,18 @@ _PLAIN: dict[str, Callable[[int], str]] = {
     "double": lambda value: _decimal(double(value)),
     "float": lambda value: _decimal(struct.unpack("<f", value.to_bytes(4, "little"))[0]),
 }
+#: The kinds of native/typed_fields.c, which leaves kind 0 to Python.
+_KINDS = {
+    name: number
+    for number, name in enumerate(
+        ["", "int", "uint", "sint", "bool", "fixed32", "sfixed32", "fixed64", "sfixed64", "double", "float", "enum",
+         "string", "bytes", "message", "location"]
+    )
+}  # fmt: skip
+#: Names of fields that refer to what is interned.
+_REFERENCES = ("mojo_interface_method_iid", "location_iid")
+#: A number in a message for C, whose unknown fields it leaves then.
+_LEAVES_UNKNOWN = 0
 _SIZES = {"fixed32": 4, "sfixed32": 4, "float": 4, "fixed64": 8, "sfixed64": 8, "double": 8}
 
 
@@ -122,6 +137,10 @@ def known_schema() -> Schema:
     return Schema({name: dict(one) for name, one in known.messages.items()}, dict(known.enums))
 
 
+#: A message as C needs it: number → kind, whether it is repeated, key, and names of an enum or fields of a message.
+Compiled: TypeAlias = "dict[int, tuple[int, bool, bytes, object] | None]"
+
+
 class TypedFields:
     """Turns typed fields into members."""
 
@@ -131,13 +150,54 @@ class TypedFields:
         self._annotations = annotations
         self._texts = translations.texts
         self._counts = losses.counts
+        self._compiled: dict[str, Compiled] = {}
+
+    def of_events(self, left: Collection[int]) -> Compiled:
+        """Return the fields of events for native/track_events.c, which leaves those of `left` and unknown ones."""
+        posted_from = (_KINDS["location"], False, b'"posted_from":', None)
+        task = {_LEAVES_UNKNOWN: None, 1: posted_from}
+        return {
+            **self._compile(EVENT),
+            **dict.fromkeys(left, (_KINDS[""], False, b"", None)),
+            _LEAVES_UNKNOWN: None,
+            pb.TASK_EXECUTION: (_KINDS["message"], False, b'"task":', task),
+        }
+
+    def _compile(self, name: str) -> Compiled:
+        """Return the fields of a message, and all messages inside it, for C."""
+        compiled, waiting = self._compiled, [] if name in self._compiled else [name]
+        compiled.setdefault(name, {})
+        while waiting:
+            message = waiting.pop()
+            known = self._schema.messages.get(message, {})
+            names = Counter(one.name for one in known.values())
+            for number, one in known.items():
+                kind = one.type
+                target: object = None
+                if kind in self._schema.enums:
+                    names_of = self._schema.enums[kind].items()
+                    kind, target = "enum", {value: quoted(text).encode() for value, text in names_of}
+                elif kind not in _KINDS:
+                    if kind not in compiled:
+                        waiting.append(kind)
+                    kind, target = "message", compiled.setdefault(kind, {})
+                is_plain = names[one.name] == 1 and (message, one.name) not in self._translations.hashes
+                if not is_plain or one.type == _ANNOTATION or one.name.endswith(_REFERENCES):
+                    kind = ""
+                compiled[message][number] = (_KINDS[kind], one.is_repeated, f"{quoted(one.name)}:".encode(), target)
+        return compiled[name]
 
     def members(self, event: Message, sequence: Sequence) -> list[Member]:
         """Take the known typed fields of an event."""
-        known = self._schema.messages[EVENT]
-        numbers = sorted(event.numbers_left & known.keys())
-        values = [(number, *one) for number in numbers for one in event.take(number)]
-        return self._members(event.data, values, EVENT, sequence, 0)
+        return self._taken(event, event.numbers_left & self._schema.messages[EVENT].keys(), EVENT, sequence)
+
+    def rest(self, message: Message, name: str, sequence: Sequence) -> list[Member]:
+        """Take all fields of a message with this name that were not taken, also unknown ones."""
+        return self._taken(message, message.numbers_left, name, sequence)
+
+    def _taken(self, message: Message, numbers: Set[int], name: str, sequence: Sequence) -> list[Member]:
+        values = [(number, *one) for number in sorted(numbers) for one in message.take(number)]
+        return self._members(message.data, values, name, sequence, 0)
 
     def _message(self, data: bytes, start: int, end: int, name: str, sequence: Sequence, depth: int) -> list[Member]:
         if depth > _MAX_DEPTH:
@@ -218,6 +278,11 @@ class TypedFields:
             return [quoted(self._texts.text(data[at : at + value]))]
         if one.type == "bytes":
             return [quoted(data[at : at + value].hex())]
+        if native.AVAILABLE and one.type != _ANNOTATION:
+            fields_of = self._compile(one.type)
+            text = native.typed_fields(data, at, at + value, fields_of, sequence.locations, depth + 1)
+            if text is not None:
+                return [text]
         return [object_of(self._message(data, at, at + value, one.type, sequence, depth + 1))]
 
 
