@@ -118,3 +118,17 @@ def test_deeply_nested_messages_and_bad_bounds() -> None:
         assert native.typed_fields(data, start, end, compiled, {}, 0) is None
     assert native.typed_fields(b"", 0, 0, compiled, {}, 32) == "{}"
     assert native.typed_fields(b"", 0, 0, compiled, {}, 33) is None
+
+
+@pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")
+def test_a_trace_can_name_its_messages_like_our_kinds() -> None:
+    losses = Losses()
+    texts = Texts(losses)
+    names = ("location", "message", "enum", "")
+    schema = Schema({"Odd": {number: Field(f"f{number}", kind, False) for number, kind in enumerate(names, 1)}})
+    typed = TypedFields(schema, Translations(texts), Annotations(texts, losses), losses)
+    sequence = Sequences(TraceState().clocks)[1]
+    for number in range(1, len(names) + 1):
+        for value in (varint(number << 3) + varint(7), varint(number << 3 | 2) + b"\x02\x08\x05"):
+            in_python = object_of(typed._message(value, 0, len(value), "Odd", sequence, 0))
+            assert native.typed_fields(value, 0, len(value), typed._compile("Odd"), {7: []}, 0) in (None, in_python)

@@ -38,7 +38,7 @@ class EmptyColumns:
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, execute: Callable[[str], list[Any]], *, is_new: bool
     ) -> None:
-        """Read no store yet.
+        """Take a store that nobody else writes.
 
         execute  execute a statement and return its rows
         is_new   the store has only empty tables, with all columns

@@ -150,7 +150,9 @@ class TypedFields:
         self._annotations = annotations
         self._texts = translations.texts
         self._counts = losses.counts
+        #: Messages and enums for C.
         self._compiled: dict[str, Compiled] = {}
+        self._names: dict[str, dict[int, bytes]] = {}
 
     def of_events(self, left: Collection[int]) -> Compiled:
         """Return the fields of events for native/track_events.c, which leaves those of `left` and unknown ones."""
@@ -172,20 +174,25 @@ class TypedFields:
             known = self._schema.messages.get(message, {})
             names = Counter(one.name for one in known.values())
             for number, one in known.items():
-                kind = one.type
-                target: object = None
-                if kind in self._schema.enums:
-                    names_of = self._schema.enums[kind].items()
-                    kind, target = "enum", {value: quoted(text).encode() for value, text in names_of}
-                elif kind not in _KINDS:
-                    if kind not in compiled:
-                        waiting.append(kind)
-                    kind, target = "message", compiled.setdefault(kind, {})
+                kind, target = self._kind(one.type, waiting)
                 is_plain = names[one.name] == 1 and (message, one.name) not in self._translations.hashes
                 if not is_plain or one.type == _ANNOTATION or one.name.endswith(_REFERENCES):
                     kind = ""
                 compiled[message][number] = (_KINDS[kind], one.is_repeated, f"{quoted(one.name)}:".encode(), target)
         return compiled[name]
+
+    def _kind(self, name: str, waiting: list[str]) -> tuple[str, object]:
+        """Return the kind of a type, and its enum or message, which is put into `waiting` if it is to be compiled."""
+        if name in _PLAIN or name in ("string", "bytes"):
+            return name, None
+        if name in self._schema.enums:
+            if name not in self._names:
+                texts = self._schema.enums[name].items()
+                self._names[name] = {value: quoted(text).encode() for value, text in texts}
+            return "enum", self._names[name]
+        if name not in self._compiled:
+            waiting.append(name)
+        return "message", self._compiled.setdefault(name, {})
 
     def members(self, event: Message, sequence: Sequence) -> list[Member]:
         """Take the known typed fields of an event."""
