@@ -17,7 +17,7 @@ from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.runs import delete_runs, find_runs
 from traceconv.schema import table
 from traceconv.schema.arrow import arrow_schema
-from traceconv.store import empty_columns, small_inserts
+from traceconv.store import small_inserts
 from traceconv.store.writer import StoreWriter
 
 #: Columns of calls that are inserted: numbers, texts and JSON.
@@ -30,18 +30,17 @@ def generated_columns(store: Path, of: str) -> set[str]:
     return {name for (name,) in query(store, listed)}
 
 
-def batch_of(valued: list[str], ids: Iterator[int]) -> pa.RecordBatch:
-    """Three rows with values in the column `id`, and in these columns except in some rows."""
+def batch_of(given: list[str], valued: list[str], ids: Iterator[int]) -> pa.RecordBatch:
+    """Three rows with the columns `given`, with values in the column `id` and, except in some rows, in `valued`."""
     rows: list[dict[str, object]] = []
     for row in itertools.islice(ids, 3):
         values = {name: row if name.endswith("_id") else f'{{"n": {row}}}' for name in valued if row % 4}
         rows.append({"id": row, **values})
-    return pa.RecordBatch.from_pylist(rows, pa.schema(FIELDS))
+    return pa.RecordBatch.from_pylist(rows, pa.schema([one for one in FIELDS if one.name in ("id", *given)]))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_are_those_inserted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(empty_columns, "FIRST_ROWS", 1)
     monkeypatch.setattr(small_inserts, "SMALL_ROWS", 0)
     choice = random.Random(seed)
     expected: list[dict[str, Any]] = []
@@ -63,25 +62,27 @@ def test_rows_are_those_inserted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                     if row["id"] % 2 == 0:
                         row[column] = row["id"]
             else:
-                chosen = [choice.sample(NAMES[1:], choice.choice([0, 0, 1, 2])) for _ in range(choice.choice([1, 3]))]
-                batches = [batch_of(valued, ids) for valued in chosen]
+                given = choice.sample(NAMES[1:], choice.randrange(3))
+                valued = choice.sample(given, choice.randrange(len(given) + 1))
+                batches = [batch_of(given, valued, ids) for _ in range(choice.choice([1, 3]))]
                 if action == "insert":
                     writer.insert("api", 1, iter(batches))
                 else:
                     writer.insert_of_runs("api", [1] * len(batches), [3] * len(batches), batches)
-                expected += pa.Table.from_batches(batches).to_pylist()
+                rows = pa.Table.from_batches(batches).to_pylist()
+                expected += [dict.fromkeys(NAMES) | row for row in rows]
         writer.commit()
     finally:
         writer.__exit__()
-    rows = query(store, f"SELECT run_id, {', '.join(NAMES)} FROM api ORDER BY id")
-    assert rows == [(1, *row.values()) for row in expected]
+    stored = query(store, f"SELECT run_id, {', '.join(NAMES)} FROM api ORDER BY id")
+    assert stored == [(1, *row.values()) for row in expected]
     described = "SELECT column_name, comment IS NOT NULL FROM duckdb_columns() WHERE table_name = 'api' ORDER BY {}"
     assert query(store, described.format("column_index")) == [(column.name, True) for column in table("api").columns]
 
 
 def test_columns_that_have_values_only_late_or_in_another_run(tmp_path: Path) -> None:
     store, count, late = tmp_path / "s.duckdb", 100_000, 90_000
-    begin = '{"ph": "X", "pid": 1, "tid": 1, "name": "a", "ts": %d, "dur": 1'
+    begin = '{"ph": "X", "pid": 1, "tid": 1, "name": "a", "ts": %d, "dur": 1'  # and args only in the last events
     lines = [begin % ts + (', "cat": "c", "args": {"n": 1}}' if ts >= late else "}") for ts in range(count)]
     (tmp_path / "late.json").write_text(f"[{','.join(lines)}]")
     ingest([tmp_path / "late.json"], store)

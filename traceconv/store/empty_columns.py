@@ -1,15 +1,14 @@
 """Columns of large tables that have no values in any run: they are generated (as NULL) instead of stored.
 
-A NULL takes DuckDB as long to store as a number, and up to half of a trace's columns have no values. Which ones is seen
-in the first rows of a table. If a column gets a value later, the table is rewritten with that column; so is one of an
-existing store.
+A NULL takes DuckDB as long to store as a number, and up to half of a trace's columns have no values. They are those
+that the first rows of a table don't have. If a later run has such a column, or a statement writes to it, the table is
+rewritten with it; so is one of an existing store.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Set
-from itertools import chain
+from collections.abc import Callable, Collection, Set
 from typing import Any
 
 import duckdb
@@ -19,8 +18,6 @@ from traceconv.schema import tables
 from traceconv.schema.ddl import comments, create_table, quote_identifier
 from traceconv.store.catalogue import generated_columns
 
-#: Rows in which a column must have no value. Fewer rows are stored as fast with all columns.
-FIRST_ROWS = 8192
 #: Name of a table while it is rewritten.
 _OLD = "traceconv_rewritten"
 #: Columns that statements fill after the rows of many traces were inserted.
@@ -49,25 +46,22 @@ class EmptyColumns:
         #: By table; None: not read yet.
         self._generated: dict[str, Set[str]] | None = {} if is_new else None
 
-    def stretches(self, table: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Yield rows for a table in stretches, without generated columns: each is to be inserted before the next one.
-
-        All batches have the same columns; those of the table that they don't have are NULL.
-        """
-        first = _first_rows(batches)
-        if self._may_choose(table):
-            self._choose(table, first)
-        waiting = chain(first, batches)
-        while (batch := next(waiting, None)) is not None:
-            self._make_fit(table, batch)
-            unfit: list[pa.RecordBatch] = []
-            yield self._fitting(table, chain([batch], waiting), unfit)
-            waiting = chain(unfit, waiting)
+    def prepare(self, table: str, names: Collection[str]) -> None:
+        """Prepare a table for many rows that have these columns; its others are NULL."""
+        if self._is_new and table not in self._known and not self._has_rows(table):
+            empty = _names(table) - set(names) - _FILLED_LATER.get(table, set()) - {"run_id"}
+            if empty:
+                self._execute(f"DROP TABLE {quote_identifier(table)}")
+                self._create(table, empty)
+        else:
+            self._store(table, self._known.get(table, set()) & set(names))
 
     def fit(self, table: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-        """Return rows without generated columns, for a table that can then store them."""
-        self._make_fit(table, rows)
-        return _without(rows, self._in(table, rows))
+        """Return few rows without generated columns: the table can then store them."""
+        generated = self._known.get(table, set()) & set(rows.schema.names)
+        self._store(table, {name for name in generated if rows.column(name).null_count < rows.num_rows})
+        left_out = self._known.get(table, set())
+        return rows.select([name for name in rows.schema.names if name not in left_out]) if generated else rows
 
     def before(self, statement: str) -> None:
         """Prepare for a statement: if it may write to generated columns, all columns of its table are stored."""
@@ -83,41 +77,12 @@ class EmptyColumns:
             self._generated = generated_columns(self._connection)
         return self._generated
 
-    def _in(self, table: str, rows: pa.RecordBatch | pa.Table) -> list[str]:
-        """Return the generated columns among those of `rows`."""
-        generated = self._known.get(table)
-        return [name for name in rows.schema.names if name in generated] if generated else []
-
-    def _make_fit(self, table: str, rows: pa.RecordBatch | pa.Table) -> None:
-        self._store(table, _valued(rows, self._in(table, rows)))
-
-    def _fitting(
-        self, table: str, batches: Iterator[pa.RecordBatch], unfit: list[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield batches without generated columns, up to one that has values in them, which is put into `unfit`."""
-        for batch in batches:
-            generated = self._in(table, batch)
-            if _valued(batch, generated):
-                unfit.append(batch)
-                return
-            yield _without(batch, generated)
-
-    def _may_choose(self, table: str) -> bool:
-        """Whether it is new and has no rows. Other statements also insert rows into derived tables."""
-        if not self._is_new or table in self._known or tables()[table].derived_from:
-            return False
+    def _has_rows(self, table: str) -> bool:
+        """Whether it has rows, or may get some by statements, as derived tables do."""
+        if tables()[table].derived_from:
+            return True
         [(has_rows,)] = self._execute(f"SELECT EXISTS (FROM {quote_identifier(table)})")
-        return not has_rows
-
-    def _choose(self, table: str, first: list[pa.RecordBatch]) -> None:
-        """Generate the columns that have no values in the first rows of a table."""
-        if sum(batch.num_rows for batch in first) < FIRST_ROWS:
-            return
-        valued = set().union(*(_valued(batch, batch.schema.names) for batch in first))
-        empty = _names(table) - valued - _FILLED_LATER.get(table, set()) - {"run_id"}
-        if empty:
-            self._execute(f"DROP TABLE {quote_identifier(table)}")
-            self._create(table, empty)
+        return bool(has_rows)
 
     def _create(self, table: str, generated: Set[str]) -> None:
         schema = tables()[table]
@@ -144,21 +109,3 @@ class EmptyColumns:
 
 def _names(table: str) -> Set[str]:
     return {column.name for column in tables()[table].columns}
-
-
-def _valued(rows: pa.RecordBatch | pa.Table, names: Collection[str]) -> Set[str]:
-    """Return those of the columns that have values."""
-    return {name for name in names if rows.column(name).null_count < rows.num_rows}
-
-
-def _without(rows: pa.RecordBatch | pa.Table, names: Collection[str]) -> pa.RecordBatch | pa.Table:
-    return rows.select([name for name in rows.schema.names if name not in names]) if names else rows
-
-
-def _first_rows(batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    first: list[pa.RecordBatch] = []
-    for batch in batches:
-        first.append(batch)
-        if sum(one.num_rows for one in first) >= FIRST_ROWS:
-            break
-    return first

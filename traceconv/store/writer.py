@@ -239,42 +239,36 @@ class StoreWriter:
             if self._small.full:
                 self._insert_small()
             return taken
+        first = next(taken)
         count = 0
         failure: list[BaseException] = []
 
-        def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def counted() -> Iterator[pa.RecordBatch]:
             # DuckDB would replace an exception from here: it is kept and raised below.
             nonlocal count
             try:
-                for batch in batches:
+                for batch in chain([first], taken):
                     count += batch.num_rows
                     yield batch
-            except GeneratorExit:
-                raise
             except BaseException as error:
                 failure.append(error)
                 raise
 
+        self._empty.prepare(table, first.schema.names)
+        reader = pa.RecordBatchReader.from_batches(first.schema, counted())
+        threads = threads_to_load(table, first)
         try:
-            for stretch in self._empty.stretches(table, taken):
-                self._insert_stretch(table, run_id, counted(stretch))
+            if threads != LOAD_THREADS:
+                self._execute_at_once(f"SET threads = {threads}", [])
+            self._insert_into(quote_identifier(table), reader, run_id)
+            if threads != LOAD_THREADS:
+                self._execute_at_once(f"SET threads = {LOAD_THREADS}", [])
         except (StoreError, KeyboardInterrupt):
             if failure:
                 raise failure[0] from None
             raise
         self._row_count += count
         return count
-
-    def _insert_stretch(self, table: str, run_id: int | None, batches: Iterator[pa.RecordBatch]) -> None:
-        """Insert batches with the same columns."""
-        first = next(batches)
-        reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-        threads = threads_to_load(table, first)
-        if threads != LOAD_THREADS:
-            self._execute_at_once(f"SET threads = {threads}", [])
-        self._insert_into(quote_identifier(table), reader, run_id)
-        if threads != LOAD_THREADS:
-            self._execute_at_once(f"SET threads = {LOAD_THREADS}", [])
 
     def insert_of_runs(
         self, table: str, run_ids: Sequence[int], counts: Sequence[int], batches: Sequence[pa.RecordBatch]

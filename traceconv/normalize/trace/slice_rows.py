@@ -34,6 +34,9 @@ from traceconv.normalize.trace.stream_owners import NO_ARG
 from traceconv.schema.dtypes import RecordArray
 
 _SHAPES = attrgetter(*OP_COLUMNS[1:])
+#: Columns that no slice of a trace may have, and those to which values of end events are added.
+_OPTIONAL = frozenset(("category", "thread_start_ns", "thread_dur_ns", "args"))
+_OF_SLICE = {"thread_end_ns": "thread_dur_ns", "args": "args"}
 
 
 class SliceRows:
@@ -48,6 +51,10 @@ class SliceRows:
         self._codes = codes
         self._rule_columns = RuleColumns(self._rules, rules.filled_columns, first.tracks)
         arg = rules.launch_arg
+        #: Columns without values, which rows don't have: such columns are not stored.
+        self._empty = (
+            _OPTIONAL - first.slices.valued - {_OF_SLICE[name] for name in first.ends.valued & _OF_SLICE.keys()}
+        )
         self._launch_arg = None if arg is None else ArgColumns({arg: (arg,)}, (arg,))
         self._steps: Steps | EndedSteps = Steps()
         self.launches = Launches(first.tracks, self._calls, self._call_args, self._launched)
@@ -136,18 +143,22 @@ class SliceRows:
         if table != "task":
             columns["thread_start_ns"] = batch.column("thread_start_ns")
             columns["thread_dur_ns"] = batch.column("thread_dur_ns")
+        for name in self._empty.intersection(columns):
+            del columns[name]
         filled = self._rule_columns.of_batch(table, batch, codes)
         columns.update({name: column for name, column in filled.items() if name not in OP_COLUMNS})
         if table == "range":
             steps, _ = self._steps_at(batch, start, tasks=False)
-            columns["step_id"] = steps
+            if self._steps:
+                columns["step_id"] = steps
             calls = np.flatnonzero(np.isin(codes, [place for place, rule in enumerate(self._rules) if rule.launches]))
             if len(calls):
                 tracks = batch.column("track_id").to_numpy()
                 self._add_launches(columns, tracks, start, steps, calls, of_api=False)
         elif table == "api":
             steps, _ = self._steps_at(batch, start, tasks=False)
-            columns["step_id"] = steps
+            if self._steps:
+                columns["step_id"] = steps
             tracks = batch.column("track_id").to_numpy()
             self._add_launches(columns, tracks, start, steps, np.arange(count), of_api=True)
         else:

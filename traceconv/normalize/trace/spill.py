@@ -117,6 +117,8 @@ class SpilledRows:
         self._behind = WorkBehind(workers)
         self._texts = [number for number, field in enumerate(schema) if pa.types.is_string(field.type)]
         self.count = 0
+        #: Columns with a value in any row, after `end`.
+        self.valued: set[str] = set()
         self._file: BinaryIO | None = None
         #: All rows, if there are so few that no file was written.
         self._kept: list[pa.RecordBatch] = []
@@ -154,6 +156,9 @@ class SpilledRows:
         self._first_ids.append(batch.column(0)[0].as_py())
         self._first_rows.append(self.count)
         self.count += batch.num_rows
+        for number, name in enumerate(self.schema.names):
+            if name not in self.valued and batch.column(number).null_count < batch.num_rows:
+                self.valued.add(name)
 
     def end(self) -> None:
         """Finish writing. If there are few rows, they are all put into one batch."""
