@@ -113,11 +113,11 @@ def test_deeply_nested_messages_and_bad_bounds() -> None:
         if depth % 2:
             made.append(native.typed_fields(data, 0, len(data), compiled, {}, 0))
     assert made[0] == '{"again":{}}'
-    assert [text is None for text in made] == [depth > 32 for depth in range(1, 36, 2)]
+    assert [text is None for text in made] == [depth > 12 for depth in range(1, 36, 2)]
     for start, end in ((0, len(data) + 1), (-1, 3), (5, 4)):
         assert native.typed_fields(data, start, end, compiled, {}, 0) is None
-    assert native.typed_fields(b"", 0, 0, compiled, {}, 32) == "{}"
-    assert native.typed_fields(b"", 0, 0, compiled, {}, 33) is None
+    assert native.typed_fields(b"", 0, 0, compiled, {}, 12) == "{}"
+    assert native.typed_fields(b"", 0, 0, compiled, {}, 13) is None
 
 
 @pytest.mark.skipif(not native.AVAILABLE, reason="needs the C extension")

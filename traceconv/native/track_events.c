@@ -437,7 +437,8 @@ static Result collect(Buffer *others, const uint8_t *at, const uint8_t *end, int
         const uint8_t *past = past_field(at, end, &field);
         if (past == NULL)
             return LEFT;
-        if ((field.number == ANNOTATIONS ? with_notes : !is_plain(field.number)) && !put(others, at, (size_t)(past - at)))
+        int is_other = field.number == ANNOTATIONS ? with_notes : !is_plain(field.number);
+        if (is_other && !put(others, at, (size_t)(past - at)))
             return FAILED;
         at = past;
     }
@@ -803,8 +804,8 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     Event event;
     Result result = DONE;
     (void)module;
-    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!O!OO!O!)(O!O!O!O!OO)(O!O!O!O!)n:track_events", &data, &packets, &at,
-            &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names.known,
+    if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!O!OO!O!)(O!O!O!O!OO)(O!O!O!O!)n:track_events",
+            &data, &packets, &at, &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names.known,
             &PyDict_Type, &taker.note_values.known, &taker.default_track, &taker.here_pid, &taker.here_tid,
             &PyList_Type, &extra_tracks, &PyDict_Type, &taker.sums, &PyDict_Type, &taker.made, &taker.make,
             &PyDict_Type, &taker.typed.fields, &PyDict_Type, &taker.typed.locations,
