@@ -805,8 +805,8 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     Result result = DONE;
     (void)module;
     if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!O!OO!O!)(O!O!O!O!OO)(O!O!O!O!)n:track_events",
-            &data, &packets, &at, &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories, &PyDict_Type, &taker.note_names.known,
-            &PyDict_Type, &taker.note_values.known, &taker.default_track, &taker.here_pid, &taker.here_tid,
+            &data, &packets, &at, &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories,
+            &PyDict_Type, &taker.note_names.known, &PyDict_Type, &taker.note_values.known, &taker.default_track, &taker.here_pid, &taker.here_tid,
             &PyList_Type, &extra_tracks, &PyDict_Type, &taker.sums, &PyDict_Type, &taker.made, &taker.make,
             &PyDict_Type, &taker.typed.fields, &PyDict_Type, &taker.typed.locations,
             &PyDict_Type, &taker.name.known, &PyList_Type, &taker.name.distinct,

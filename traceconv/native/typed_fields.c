@@ -14,7 +14,7 @@ enum {
     LEAVE, INTEGER, UNSIGNED, ZIGZAG, BOOLEAN, UNSIGNED32, SIGNED32, UNSIGNED64, SIGNED64, DOUBLE, FLOAT, ENUM, STRING,
     BYTES, MESSAGE, LOCATION
 };
-/* Limits of what is taken here: different fields of a message, and messages inside each other (of 5 kB of stack each). */
+/* Limits of what is taken here: different fields of a message, and messages inside each other (5 kB of stack each). */
 enum { MOST_FIELDS = 64, DEEPEST_MESSAGE = 12 };
 
 /* All fields of a message with one number. `name`: "name": as JSON. `target`: of the kind. */
