@@ -72,8 +72,8 @@ fuzz: $(READY) ## mutate samples of every format for 20 minutes on all cores (FU
 SANITIZED := build/sanitize
 SANITIZED_TESTS := $(addprefix tests/property/test_,$(addsuffix .py,native records trace_parser trace_fields trace_args \
 	pairs_oracle perfetto_batches nesting_oracle span_programs dependency_vertices dependency_replay path_sums \
-	shared_devices typed_fields what_if_oracle)) $(addprefix tests/unit/test_,$(addsuffix .py,begin_end row_order sqlite_pages expand \
-	event_log profiled_programs spans critical_path xplane))
+	shared_devices typed_fields what_if_oracle)) $(addprefix tests/unit/test_,$(addsuffix .py,begin_end row_order \
+	sqlite_pages expand event_log profiled_programs spans critical_path xplane))
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g
 sanitize: $(READY) ## test the C extension, also on mutated traces, with address and undefined behaviour sanitizers
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)

@@ -149,15 +149,6 @@ typedef struct {
     Py_ssize_t unknown, all_unknown;
 } Taker;
 
-/* The dictionary value for a number, borrowed; NULL: none, or with an exception set. */
-static PyObject *numbered(PyObject *known, uint64_t iid)
-{
-    PyObject *key = PyLong_FromUnsignedLongLong(iid);
-    PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(known, key);
-    Py_XDECREF(key);
-    return found;
-}
-
 static Result put_numbered(Buffer *buffer, Texts *texts, uint64_t iid)
 {
     Quoted *recent = &texts->recent[iid % RECENT_TEXTS];
@@ -806,7 +797,8 @@ PyObject *native_track_events(PyObject *module, PyObject *args)
     (void)module;
     if (!PyArg_ParseTuple(args, "Sy*n(O!O!O!O!K(ii)O!O!O!OO!O!)(O!O!O!O!OO)(O!O!O!O!)n:track_events",
             &data, &packets, &at, &PyDict_Type, &taker.names, &PyDict_Type, &taker.categories,
-            &PyDict_Type, &taker.note_names.known, &PyDict_Type, &taker.note_values.known, &taker.default_track, &taker.here_pid, &taker.here_tid,
+            &PyDict_Type, &taker.note_names.known, &PyDict_Type, &taker.note_values.known,
+            &taker.default_track, &taker.here_pid, &taker.here_tid,
             &PyList_Type, &extra_tracks, &PyDict_Type, &taker.sums, &PyDict_Type, &taker.made, &taker.make,
             &PyDict_Type, &taker.typed.fields, &PyDict_Type, &taker.typed.locations,
             &PyDict_Type, &taker.name.known, &PyList_Type, &taker.name.distinct,

@@ -27,7 +27,7 @@ typedef struct {
     const uint8_t *first, *end;
 } Group;
 
-static PyObject *item(PyObject *known, uint64_t number)
+PyObject *numbered(PyObject *known, uint64_t number)
 {
     PyObject *key = PyLong_FromUnsignedLongLong(number);
     PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(known, key);
@@ -38,10 +38,10 @@ static PyObject *item(PyObject *known, uint64_t number)
 /* The descriptor of a number; unknown fields are left if the message has the number 0. */
 static Result describe(PyObject *fields, Group *group)
 {
-    PyObject *found = item(fields, group->number);
+    PyObject *found = numbered(fields, group->number);
     if (found == NULL) {
         group->name = NULL;
-        return PyErr_Occurred() ? FAILED : item(fields, 0) != NULL ? LEFT : PyErr_Occurred() ? FAILED : DONE;
+        return PyErr_Occurred() ? FAILED : numbered(fields, 0) != NULL ? LEFT : PyErr_Occurred() ? FAILED : DONE;
     }
     return PyArg_ParseTuple(found, "ipy#O", &group->kind, &group->is_repeated, &group->name, &group->name_size,
                &group->target)
@@ -73,7 +73,7 @@ static Result put_float(Buffer *buffer, uint32_t bits)
 
 static Result put_enum(Buffer *buffer, PyObject *names, uint64_t value)
 {
-    PyObject *name = item(names, value);
+    PyObject *name = numbered(names, value);
     if (name == NULL)
         return PyErr_Occurred() ? FAILED : put_integer(buffer, (int64_t)value);
     const char *text = PyBytes_AsString(name);
@@ -83,7 +83,7 @@ static Result put_enum(Buffer *buffer, PyObject *names, uint64_t value)
 /* An interned source location: a list of names and JSON texts. */
 static Result put_location(Buffer *buffer, PyObject *locations, uint64_t iid)
 {
-    PyObject *members = item(locations, iid);
+    PyObject *members = numbered(locations, iid);
     if (members == NULL || !PyList_Check(members))
         return PyErr_Occurred() ? FAILED : LEFT;
     if (!put(buffer, "{", 1))

@@ -11,6 +11,9 @@ typedef struct {
     PyObject *fields, *locations;
 } Typed;
 
+/* The dictionary value for a number, borrowed; NULL: none, or with an exception set. */
+PyObject *numbered(PyObject *known, uint64_t number);
+
 /* A message as a JSON object. `in_order`: its members in the order of their numbers, not of the message. `depth`: the
    number of messages around it. */
 Result put_message(
