@@ -11,6 +11,7 @@ import pytest
 from ingest_checks import taken
 from stores import query
 
+from traceconv import Store
 from traceconv.formats.common.limits import Limits
 from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.trace_file import TraceOptions
@@ -94,3 +95,28 @@ def test_memory_is_bounded_for_any_unterminated_value(kind: str, tmp_path: Path)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1, 3), done.stderr
     assert int(done.stdout.split()[1]) < 480 << 10
+
+
+@pytest.mark.parametrize(("key", "size", "count"), [("name", 1500, 80_000), ("args", 120_000, 1200)])
+def test_many_different_texts_are_stored_and_read_again(key: str, size: int, count: int, tmp_path: Path) -> None:
+    path, store = tmp_path / "trace.json", tmp_path / "t.duckdb"
+    with path.open("w") as file:
+        file.write("[" + SMALL)
+        for number in range(count):
+            text = f"{number:06d}" + "x" * (size - 6)
+            named = f'"name":"{text}"' if key == "name" else f'"name":"n","args":{{"s":"{text}"}}'
+            file.write(f',{{"ph":"X","pid":1,"tid":1,"ts":{5 * number + 9},"dur":2,{named}}}')
+        file.write("]")
+    ingest([path], store)
+    place = 1 if key == "name" else len('{"s":"') + 1
+    texts = f"SELECT count(*), count(DISTINCT substr({key}, {place}, 6)), min(length({key})), max(length({key}))"
+    stored = f"{texts} FROM range WHERE length({key}) > 1"
+    [(rows, different, shortest, longest)] = query(store, stored)
+    assert (rows, different) == (count, count) and size <= shortest == longest
+    with Store(store) as opened:
+        opened.export_chrome(tmp_path / "out.json")
+        opened.export_parquet(tmp_path / "lake")
+    for source in ("out.json", "lake"):
+        other = tmp_path / f"{source}.duckdb"
+        ingest([tmp_path / source], other)
+        assert query(other, stored) == [(rows, different, shortest, longest)]

@@ -58,7 +58,7 @@ from traceconv.export.windows import WINDOW_ROWS, condition, time_windows
 from traceconv.normalize.trace.own_columns import FORM, TASK_TABLES, TIMELESS
 from traceconv.store.memory_limit import shrink_cache
 
-_MEMORY_LIMIT = "100MB"
+_MEMORY_BYTES = 100_000_000
 #: Rows of a metadata event, and their bytes in memory: damage to the file loses them all.
 _EVENT_ROWS = 1024
 _EVENT_BYTES = 8 << 20
@@ -97,7 +97,7 @@ def export_chrome(
     the store can't be read, InputError if the run has tasks without a start and is no static profile, or has no
     critical path to show.
     """
-    with exporting(connection, run_id, _MEMORY_LIMIT, ordered=True):
+    with exporting(connection, run_id, _MEMORY_BYTES, ordered=True):
         trace = _prepare(connection, run_id, device, args)
         if critical_path:
             flows = with_path_flows(connection, run_id, trace.sources["flow"])

@@ -20,14 +20,14 @@ from traceconv.base.errors import InputError, OutputError, UsageError, option, p
 from traceconv.export.msprof_timeline import Timeline
 from traceconv.export.output import CountedFile, open_output, partial_of, reason
 from traceconv.export.registry import Written
-from traceconv.export.timeline import exporting
+from traceconv.export.timeline import exporting, limit_memory
 from traceconv.reports.filters import make_filter
 from traceconv.reports.msprof_csv import msprof_csv
 from traceconv.reports.question import Question, find_report
 
 FOLDER = "mindstudio_profiler_output"
 #: DuckDB's limits. Next to the timeline's, the process has batches of its rows.
-_TIMELINE_MEMORY, _TABLES_MEMORY = "150MB", "200MB"
+_TIMELINE_BYTES, _TABLES_BYTES = 150_000_000, 200_000_000
 _TABLES = {
     "op_summary": "Executed operators and collectives: times, shapes and hardware counters of each execution.",
     "op_statistic": "Device time by operator type and core: calls, total, shortest, mean and longest time, share.",
@@ -64,7 +64,7 @@ def export_msprof(
     limit is set, and it gets temporary tables. Raises UsageError if there is no place for it, OutputError if it can't
     be written, StoreError if the store can't be read, InputError if the run has nothing to export.
     """
-    with exporting(connection, run_id, _TIMELINE_MEMORY, estimates=False):
+    with exporting(connection, run_id, _TIMELINE_BYTES, estimates=False):
         _check_devices(connection, run_id)
         target = _target(connection, run_id, output)
         timeline = Timeline(connection, run_id)
@@ -177,7 +177,7 @@ def _write(
     write(f"msprof_{stamp}.json", _TIMELINES["msprof"], write_timeline)
     if timeline.steps:
         write(f"step_trace_{stamp}.json", _TIMELINES["step_trace"], timeline.write_steps)
-    connection.execute(f"SET memory_limit = '{_TABLES_MEMORY}'")
+    limit_memory(connection, _TABLES_BYTES)
     for name, doc in _TABLES.items():
         lines = _lines(connection, run_id, name)
         header, first = next(lines), next(lines, None)

@@ -17,6 +17,8 @@ from traceconv.lake.entries import Entry, TableFile, Value, entry_name, key_of, 
 from traceconv.lake.folder import LakeFolder, lake_folder, new_file_name
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, quote_text, sql_type
+from traceconv.store.load_memory import bytes_for_texts
+from traceconv.store.text_sizes import VECTOR_ROWS, sizes_in_tables
 
 if TYPE_CHECKING:
     from traceconv.schema.model import TableSchema
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
 #: unless they are in order but for neighbours, as ingest mostly leaves them: sorting takes half as long as the rest.
 _ORDER = ("device_id", "start_ns", "alloc_ns", "ts_ns", "at_ns", "src_ns", "id")
 #: DuckDB's memory for sorting and for the groups of rows that are being written, and how many times the size of the
-#: longest text it has besides. It spills what it sorts.
+#: longest text, and of those that are read at once, it has besides. It spills what it sorts.
 _MEMORY_BYTES = 250_000_000
-_TIMES_A_TEXT = 8
-#: Rows of a group, which has statistics, and by how much the ranges of the groups' times may overlap without a sort.
-_GROUP_ROWS = 122_880
+_TIMES_A_TEXT, _TIMES_A_VECTOR = 8, 4
+#: Rows of a group, which has statistics, as far as their texts are not larger than this; and by how much the ranges of
+#: the groups' times may overlap without a sort.
+_GROUP_ROWS, _GROUP_TEXT_BYTES = 122_880, 16 << 20
 _MOST_OVERLAP = 4
 #: Files that are moved into the lake at the same time.
 _WRITERS = 8
@@ -82,11 +85,13 @@ def add_run(
         return before, False
     if before is not None:
         added_ns = before.added_ns
-    text_bytes = max((_longest_text(connection, run_id, schema) for schema in tables().values()), default=0)
-    connection.execute(f"SET memory_limit = '{_MEMORY_BYTES + _TIMES_A_TEXT * text_bytes}B'")
+    texts = sizes_in_tables(connection)
+    text_bytes = _TIMES_A_TEXT * texts.longest_bytes + _TIMES_A_VECTOR * bytes_for_texts(texts)
+    connection.execute(f"SET memory_limit = '{_MEMORY_BYTES + text_bytes}B'")
     with folder.staging() as staging:
-        files = [file for name in tables() if (file := _write_table(connection, run_id, name, staging)) is not None]
-        entry = Entry(key, digest, time.time_ns() if added_ns is None else added_ns, text_bytes, run, tuple(files))
+        written = (_write_table(connection, run_id, name, staging) for name in tables())
+        files = tuple(file for file in written if file is not None)
+        entry = Entry(key, digest, time.time_ns() if added_ns is None else added_ns, texts.longest_bytes, run, files)
         with ThreadPoolExecutor(_WRITERS) as pool:  # each waits for the disk or the network
             list(pool.map(lambda one: folder.publish(staging / one[1].name, one[0]), entry.paths().items()))
     if not folder.publish_entry(entry_name(key), entry.to_json(), replace=exists):
@@ -129,15 +134,13 @@ def _content_digest(connection: duckdb.DuckDBPyConnection, run_id: int) -> str:
     return digest.hexdigest()
 
 
-def _longest_text(connection: duckdb.DuckDBPyConnection, run_id: int, schema: TableSchema) -> int:
+def _mean_bytes(connection: duckdb.DuckDBPyConnection, run_id: int, schema: TableSchema) -> int:
+    """Return the mean size of the texts in a row of a run."""
     texts = [quote_identifier(column.name) for column in schema.columns if sql_type(column) == "VARCHAR"]
-    if not texts:
-        return 0
-    longest = f"greatest({', '.join(f'max(strlen({text}))' for text in texts)})"
-    [(found,)] = connection.execute(
-        f"SELECT {longest} FROM {quote_identifier(schema.name)} WHERE run_id = ?", [run_id]
-    ).fetchall()
-    return int(found or 0)
+    in_all = " + ".join(f"coalesce(sum(strlen({text})), 0)" for text in texts) or "0"
+    source = f"FROM {quote_identifier(schema.name)} WHERE run_id = {run_id:d}"
+    [(mean,)] = connection.execute(f"SELECT coalesce(({in_all}) // count(*), 0)::BIGINT {source}").fetchall()
+    return int(mean)
 
 
 def _order(connection: duckdb.DuckDBPyConnection, source: str, columns: Sequence[str]) -> Sequence[str]:
@@ -169,10 +172,12 @@ def _write_table(connection: duckdb.DuckDBPyConnection, run_id: int, name: str, 
         column if column in stored else f"NULL::{kind} AS {column}" for column, kind in columns.items()
     )
     file = staging / new_file_name()
+    mean_bytes = _mean_bytes(connection, run_id, tables()[name])
+    group_rows = max(VECTOR_ROWS, min(_GROUP_ROWS, _GROUP_TEXT_BYTES // max(1, mean_bytes)))
     try:
         [(count,)] = connection.execute(
             f"COPY (SELECT {selected} FROM (SELECT {', '.join(stored) or 'NULL'} {source}{sorted_by})) "
-            f"TO {quote_text(str(file))} (FORMAT parquet, COMPRESSION zstd)"
+            f"TO {quote_text(str(file))} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {group_rows})"
         ).fetchall()
         size, digest = file.stat().st_size, hashlib.sha256()
         with file.open("rb") as stream:

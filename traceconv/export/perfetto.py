@@ -60,7 +60,7 @@ Columns: TypeAlias = "dict[str, pa.Array | Int64]"
 _BATCH_ROWS = 16_384
 #: Text columns have 31-bit offsets.
 _BATCH_BYTES = 64 << 20
-_MEMORY_LIMIT = "100MB"
+_MEMORY_BYTES = 100_000_000
 _LEVEL = 1
 #: Columns that are not annotations: they are elsewhere in the event, or follow from its track.
 _PLACED = frozenset(("run_id", "track_id", "lane", "name", "category", "start_ns", "ts_ns", "args"))
@@ -93,7 +93,7 @@ def export_perfetto(
         counted = CountedFile(file)
         for place in places:
             run_id = runs[0] if place is None else place.run_id
-            with exporting(connection, run_id, _MEMORY_LIMIT, ordered=True):
+            with exporting(connection, run_id, _MEMORY_BYTES, ordered=True):
                 sources = row_sources(connection, run_id, device)
                 # Viewers would show markers without a time all at the same time.
                 timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"

@@ -12,9 +12,13 @@ from traceconv.export.overlap import add_lanes, create_lanes
 from traceconv.export.row_order import has_no_overlaps
 from traceconv.export.sorted_runs import ROW, one_thread
 from traceconv.normalize.trace.own_columns import PATH_FLOW
+from traceconv.store.load_memory import bytes_for_texts
+from traceconv.store.text_sizes import sizes_in_tables
 
 #: Tables of slices on tracks.
 SLICE_TABLES = ("range", "api", "task")
+#: How many times what texts need when they are stored: those of several tables and statements.
+_TIMES_TEXTS = 2
 #: Columns with times, of each exported table.
 TIMES = {
     "task": ("start_ns",),
@@ -32,12 +36,12 @@ TIMES = {
 def exporting(
     connection: duckdb.DuckDBPyConnection,
     run_id: int,
-    memory_limit: str,
+    memory_bytes: int,
     *,
     estimates: bool = True,
     ordered: bool = False,
 ) -> Iterator[None]:
-    """Limit DuckDB's memory during an export; beyond the limit it spills to disk.
+    """Limit DuckDB's memory during an export, above what large texts take; beyond the limit it spills to disk.
 
     `estimates`: whether static profiles can be exported. `ordered`: DuckDB uses one thread, so that rows are in the
     same order each time. Raises InputError if the run has tasks without a start, StoreError if the store can't be read.
@@ -49,11 +53,17 @@ def exporting(
             raise InputError(
                 f"run {run_id} has no timeline to export: its tasks have no start times, as in a static profile"
             )
-        connection.execute(f"SET memory_limit = '{memory_limit}'")
+        limit_memory(connection, memory_bytes)
         with one_thread(connection) if ordered else nullcontext():
             yield
     except duckdb.Error as error:
         raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
+
+
+def limit_memory(connection: duckdb.DuckDBPyConnection, memory_bytes: int) -> None:
+    """Limit DuckDB's memory, above what the texts that it reads at once take. Raises duckdb.Error."""
+    texts = _TIMES_TEXTS * bytes_for_texts(sizes_in_tables(connection))
+    connection.execute(f"SET memory_limit = '{memory_bytes + texts}B'")
 
 
 def _is_static(connection: duckdb.DuckDBPyConnection, run_id: int) -> bool:

@@ -15,7 +15,13 @@ from traceconv.lake.views import attach_lake
 from traceconv.pipeline.result import IngestedRun, Problem
 from traceconv.pipeline.run_copy import copy_rows
 from traceconv.schema.model import SCHEMA_VERSION
+from traceconv.store.database import MEMORY_LIMIT
+from traceconv.store.memory_limit import limit_changed
+from traceconv.store.text_sizes import TextSizes, mean_in_store, sizes_of_longest
 from traceconv.store.writer import StoreWriter
+
+#: Rows and texts of a page in a lake's files.
+_PAGE_ROWS, _PAGE_BYTES = 122_880, 64 << 20
 
 
 def import_lake(
@@ -58,9 +64,13 @@ def import_lake(
         places.append(len(results))
         results.append(IngestedRun(run_id, label, source_path, "ingested" if known is None else "replaced"))
     if copied.entries:
-        writer.make_room(max(entry.longest_text_bytes for entry in copied.entries))
+        writer.prepare_for(sizes_of_longest(max(entry.longest_text_bytes for entry in copied.entries)))
         with writer.cursor() as cursor:
             attach_lake(cursor, copied, database)
+            with limit_changed(cursor, lambda _: MEMORY_LIMIT):
+                mean_bytes = mean_in_store(cursor, database)
+        # A page of Parquet, which is in memory, has the texts of a group of rows.
+        writer.prepare_for(TextSizes(vector_bytes=min(mean_bytes * _PAGE_ROWS, _PAGE_BYTES), mean_bytes=mean_bytes))
         numbers = dict(enumerate(new_ids, start=1))
         # More tables may be computed since then.
         older = {n: numbers[n] for n, one in enumerate(copied.entries, start=1) if one.schema_version < SCHEMA_VERSION}

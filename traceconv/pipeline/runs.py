@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import duckdb
@@ -16,10 +17,9 @@ from traceconv.reports.current_store import open_current_store
 from traceconv.reports.fetch import reading
 from traceconv.reports.run_choice import choose_run
 from traceconv.reports.statements import report_statements
-from traceconv.schema import tables
-from traceconv.schema.ddl import quote_identifier, sql_type
 from traceconv.store.compact import compact
 from traceconv.store.database import OlderStoreError
+from traceconv.store.text_sizes import TextSizes, sizes_in_store
 from traceconv.store.writer import StoreWriter
 
 #: Maximum length of a label, in characters.
@@ -153,9 +153,9 @@ def merge_stores(
     first. Raises UsageError for the store itself, StoreError for a file that is not a valid store.
     """
     _check_distinct(others, store)
-    text_bytes = max(map(_longest_text, others))
+    texts = reduce(TextSizes.over, map(_text_sizes, others))
     with StoreWriter(store, report_statements, on_wait) as writer:
-        writer.make_room(text_bytes)
+        writer.prepare_for(texts)
         merged: list[MergedRun] = []
         for number, other in enumerate(others):
             name = f"{_OTHER}_{number}"
@@ -203,28 +203,20 @@ def _check_distinct(others: Sequence[Path], store: Path) -> None:
     seen = [store] if store.exists() else []
     for other in others:
         for known in seen:
-            if other.exists() and other.samefile(known):
+            if other.exists() and known.exists() and other.samefile(known):
                 shown = printable(str(other))
                 raise UsageError(f"{shown} can't be merged into itself" if known is store else f"duplicate {shown}")
         seen.append(other)
 
 
-def _longest_text(path: Path) -> int:
-    """Open a store, which migrates an older one; return the bytes of its longest text."""
-    longest = 0
+def _text_sizes(path: Path) -> TextSizes:
+    """Open a store, which migrates an older one; return the sizes of its texts."""
     with open_current_store(path) as connection:
-        for name, schema in tables().items():
-            texts = [quote_identifier(column.name) for column in schema.columns if sql_type(column) == "VARCHAR"]
-            if not texts:
-                continue
-            lengths = ", ".join(f"max(strlen({text}))" for text in texts)
-            try:
-                with reading():
-                    rows = connection.execute(f"SELECT {lengths} FROM {quote_identifier(name)}").fetchall()  # noqa: S608 - ours
-            except StoreError as error:
-                raise StoreError(f"{printable(str(path))}: {error}") from error
-            longest = max(longest, *(length or 0 for length in rows[0]))
-    return longest
+        try:
+            with reading():
+                return sizes_in_store(connection)
+        except StoreError as error:
+            raise StoreError(f"{printable(str(path))}: {error}") from error
 
 
 def _numbered(writer: StoreWriter, other: Path, name: str, *, replace: bool) -> list[MergedRun]:

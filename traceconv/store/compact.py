@@ -15,6 +15,7 @@ from traceconv.store.file_lock import FileLock
 from traceconv.store.files import remove_database, sync
 from traceconv.store.load_memory import prepare_to_load
 from traceconv.store.partial_store import partial_store, remove_orphan
+from traceconv.store.text_sizes import sizes_in_store
 
 
 def compact(path: Path) -> None:
@@ -28,7 +29,7 @@ def compact(path: Path) -> None:
         remove_orphan(partial)
         # While it is open for reading, no other program can write to it.
         with open_store(target) as connection:
-            prepare_to_load(connection)
+            prepare_to_load(connection, sizes_in_store(connection))
             # Rows keep their order, and files are smaller: rows of a run stay together.
             connection.execute("SET preserve_insertion_order = true")
             connection.execute(f"ATTACH {quote_text(str(partial))} AS partial ({STORAGE_OPTIONS})")

@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from traceconv.store.database import GROUP_ROWS
+from traceconv.store.text_sizes import TextSizes
 
 #: Memory limit while loading.
 _LOAD_BYTES = 96_000_000
@@ -23,17 +24,22 @@ _LAUNCHING = """
 SELECT least((SELECT count(*) FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'),
              (SELECT count(*) FROM task WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync'))
 """
-#: Storing a string takes 5 times its size; one of 12 MiB fits the default limit.
-_TIMES_A_TEXT, SMALL_TEXT_BYTES = 5, 12 << 20
+#: Storing a text takes 5 times its size; one of 12 MiB fits the default limit. So do 24 MiB of texts that are read at
+#: once; more take 1.5 times their size.
+_TIMES_A_TEXT, _SMALL_TEXT_BYTES = 5, 12 << 20
+_TIMES_A_VECTOR, _SMALL_VECTOR_BYTES = 2, 24 << 20
+#: Mean size of a column's different texts up to which there is room for DuckDB's search for a dictionary, and that of
+#: all texts from which on it tries zstd.
+_LONG_TEXT_BYTES, _SHORTEST_ZSTD_BYTES = 256, 16
 LOAD_THREADS = 2
 #: Part of it that DuckDB allocates once and reuses, so that the system doesn't clear the pages again.
 _BLOCK_MEMORY = "64MB"
 
 
-def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
+def prepare_to_load(connection: duckdb.DuckDBPyConnection, texts: TextSizes = TextSizes()) -> None:  # noqa: B008 - frozen
     """Configure DuckDB to load many rows quickly in little memory."""
     execute = connection.execute
-    execute(f"SET memory_limit = '{_LOAD_BYTES}B'")
+    execute(f"SET memory_limit = '{bytes_to_load(texts)}B'")
     execute(f"SET threads = {LOAD_THREADS}")
     execute(f"SET block_allocator_memory = '{_BLOCK_MEMORY}'")
     # Preserving the order of batches takes memory per thread, so DuckDB would load with one thread within the limit.
@@ -41,21 +47,45 @@ def prepare_to_load(connection: duckdb.DuckDBPyConnection) -> None:
     execute("SET preserve_insertion_order = false")
     # A checkpoint would merge the partial row groups of two threads, compressing them a second time.
     execute("SET max_vacuum_tasks = 0")
+    compress_texts(connection, texts)
 
 
-def threads_to_load(table: str, rows: pa.RecordBatch) -> int:
+def compress_texts(connection: duckdb.DuckDBPyConnection, texts: TextSizes) -> None:
+    """Choose how DuckDB compresses such texts."""
+    # The search for the best compression keeps texts until the end of a row group: for a dictionary those that differ,
+    # for FSST a quarter of all, three times. Instead of FSST, zstd takes less time for files of the same size.
+    without, shortest = ("fsst,dictionary", 0) if has_long_texts(texts) else ("fsst", _SHORTEST_ZSTD_BYTES)
+    connection.execute(f"SET disabled_compression_methods = '{without}'")
+    connection.execute(f"SET zstd_min_string_length = {shortest}")
+
+
+def has_long_texts(texts: TextSizes) -> bool:
+    """Whether texts are so long, and different, that they are compressed without a search for a dictionary."""
+    return texts.mean_bytes > _LONG_TEXT_BYTES
+
+
+def threads_to_load(table: str, rows: pa.RecordBatch, texts: TextSizes) -> int:
     """Return how many threads insert such rows.
 
     Rows of tasks take as long to make as one thread takes to insert them. Another one's open row group would only make
-    DuckDB evict buffers if both exceed three quarters of its memory.
+    DuckDB evict buffers if both exceed three quarters of its memory. Two threads would need room for two large vectors.
     """
     group_bytes = rows.nbytes * GROUP_ROWS // max(1, rows.num_rows)
-    return 1 if table == "task" and LOAD_THREADS * group_bytes > _LOAD_BYTES * 3 // 4 else LOAD_THREADS
+    is_large = table == "task" and LOAD_THREADS * group_bytes > _LOAD_BYTES * 3 // 4
+    return 1 if is_large or texts.vector_bytes > _SMALL_VECTOR_BYTES else LOAD_THREADS
 
 
-def bytes_to_load(text_bytes: int) -> int:
-    """Return the memory limit for rows with strings of up to `text_bytes`."""
-    return _LOAD_BYTES + _TIMES_A_TEXT * text_bytes
+def bytes_to_load(texts: TextSizes) -> int:
+    """Return the memory limit for rows with such texts."""
+    return _LOAD_BYTES + bytes_for_texts(texts)
+
+
+def bytes_for_texts(sizes: TextSizes) -> int:
+    """Return what texts need above the other limits, in few steps."""
+    of_text = _TIMES_A_TEXT * sizes.longest_bytes if sizes.longest_bytes > _SMALL_TEXT_BYTES else 0
+    vector_bytes = 1 << sizes.vector_bytes.bit_length()
+    of_vector = _TIMES_A_VECTOR * vector_bytes if sizes.vector_bytes > _SMALL_VECTOR_BYTES else 0
+    return max(of_text, of_vector)
 
 
 def launching_operators(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> int:

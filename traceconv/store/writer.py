@@ -38,9 +38,11 @@ from traceconv.store.load_memory import (
     AT_ONCE_OPERATORS,
     DERIVE_BYTES,
     LOAD_THREADS,
-    SMALL_TEXT_BYTES,
+    bytes_for_texts,
     bytes_to_derive,
     bytes_to_load,
+    compress_texts,
+    has_long_texts,
     launching_operators,
     prepare_to_load,
     threads_to_load,
@@ -48,6 +50,7 @@ from traceconv.store.load_memory import (
 from traceconv.store.partial_store import create_partial, partial_store, remove_orphan
 from traceconv.store.run_index import RunIndex
 from traceconv.store.small_inserts import SmallInserts
+from traceconv.store.text_sizes import RecentRows, TextSizes
 from traceconv.store.valid_files import remember_valid
 
 #: Rows of a new store from which on each step of filling derived tables is committed: what earlier steps used takes
@@ -84,7 +87,9 @@ class StoreWriter:
     def _open(self, report_statements: Callable[[], Sequence[str]]) -> None:
         path = self._path
         self._small = SmallInserts()
-        self._text_bytes = self._held_bytes = 0
+        self._texts, self._held_bytes = TextSizes(), 0
+        self._limit_bytes = self._load_bytes
+        self._recent: dict[str, RecentRows] = {}
         self._row_count = 0
         #: Whether `insert`, `stage` or `run_sql` was called since it was last reset.
         self.changed = False
@@ -211,16 +216,31 @@ class StoreWriter:
 
     @property
     def _load_bytes(self) -> int:
-        return bytes_to_load(self._text_bytes) + self._held_bytes
+        return bytes_to_load(self._texts) + self._held_bytes
 
     def make_room(self, text_bytes: int) -> None:
-        """Prepare for strings of up to `text_bytes`, which DuckDB holds in contiguous memory."""
-        if text_bytes > max(SMALL_TEXT_BYTES, self._text_bytes):
-            self._text_bytes = text_bytes
-            self._limit(self._load_bytes)
+        """Prepare for texts of up to `text_bytes`, which DuckDB holds in contiguous memory."""
+        self.prepare_for(TextSizes(text_bytes))
+
+    def prepare_for(self, texts: TextSizes) -> None:
+        """Prepare for texts of these sizes, from now on."""
+        if not self._lacks_room(texts):
+            return
+        before, self._texts = self._texts, self._texts.over(texts)
+        self._limit(self._limit_bytes + bytes_for_texts(self._texts) - bytes_for_texts(before))
+        with self._refusing():
+            compress_texts(self._connection, self._texts)
+
+    def _recent_rows(self, table: str) -> RecentRows:
+        return self._recent.setdefault(table, RecentRows(table))
+
+    def _lacks_room(self, texts: TextSizes) -> bool:
+        known, more = self._texts, self._texts.over(texts)
+        return bytes_for_texts(more) > bytes_for_texts(known) or has_long_texts(more) != has_long_texts(known)
 
     def _limit(self, memory_bytes: int) -> None:
         """Limit DuckDB's memory."""
+        self._limit_bytes = memory_bytes
         self._execute_at_once(f"SET memory_limit = '{memory_bytes}B'", [])
 
     def insert(self, table: str, run_id: int | None, batches: Iterator[pa.RecordBatch]) -> int:
@@ -239,24 +259,41 @@ class StoreWriter:
             if self._small.full:
                 self._insert_small()
             return taken
-        first = next(taken)
+        count, first = 0, next(taken)
+        self._empty.prepare(table, first.schema.names)
+        while first is not None:
+            inserted, first = self._insert_some(table, run_id, first, taken)
+            count += inserted
+        self._row_count += count
+        return count
+
+    def _insert_some(
+        self, table: str, run_id: int | None, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
+    ) -> tuple[int, pa.RecordBatch | None]:
+        """Insert batches up to one whose texts need more room; return the number of rows, and that batch."""
+        recent = self._recent_rows(table)
+        self.prepare_for(recent.sizes_with(first))
         count = 0
+        left: pa.RecordBatch | None = None
         failure: list[BaseException] = []
 
-        def counted() -> Iterator[pa.RecordBatch]:
+        def fitting() -> Iterator[pa.RecordBatch]:
             # DuckDB would replace an exception from here: it is kept and raised below.
-            nonlocal count
+            nonlocal count, left
             try:
-                for batch in chain([first], taken):
+                for batch in chain([first], others):
+                    if self._lacks_room(recent.sizes_with(batch)):
+                        left = batch
+                        return
+                    recent.add(batch)
                     count += batch.num_rows
                     yield batch
             except BaseException as error:
                 failure.append(error)
                 raise
 
-        self._empty.prepare(table, first.schema.names)
-        reader = pa.RecordBatchReader.from_batches(first.schema, counted())
-        threads = threads_to_load(table, first)
+        reader = pa.RecordBatchReader.from_batches(first.schema, fitting())
+        threads = threads_to_load(table, first, self._texts)
         try:
             if threads != LOAD_THREADS:
                 self._execute_at_once(f"SET threads = {threads}", [])
@@ -267,8 +304,7 @@ class StoreWriter:
             if failure:
                 raise failure[0] from None
             raise
-        self._row_count += count
-        return count
+        return count, left
 
     def insert_of_runs(
         self, table: str, run_ids: Sequence[int], counts: Sequence[int], batches: Sequence[pa.RecordBatch]
@@ -409,7 +445,8 @@ class StoreWriter:
         load_bytes = self._load_bytes
         with self._refusing():
             launching = launching_operators(self._connection, self._new_runs)
-        derive_bytes = bytes_to_derive(launching, appended=self._partial is None)
+        of_texts = bytes_for_texts(self._texts)
+        derive_bytes = bytes_to_derive(launching, appended=self._partial is None) + of_texts
         at_once = self._commits_steps and launching <= AT_ONCE_OPERATORS
 
         def make_room() -> None:
@@ -424,8 +461,8 @@ class StoreWriter:
             with contextlib.closing(rows):
                 for table, batch in rows:
                     self.insert(table, None, iter([batch]))
-        if derive_bytes <= DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
-            self._limit(load_bytes)
+        if derive_bytes <= DERIVE_BYTES + of_texts:  # else what waits for the commit may exceed the lower limit
+            self._limit(self._load_bytes)
         self._new_runs.clear()
 
     @property
@@ -447,6 +484,10 @@ class StoreWriter:
         # Without preserved order, DuckDB 1.5 keeps a block in memory per column and insert until the commit.
         self._execute_at_once("SET preserve_insertion_order = true", [])
         for name, rows in stored:
+            for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
+                recent = self._recent_rows(name)
+                self.prepare_for(recent.sizes_with(batch))
+                recent.add(batch)
             self._insert_into(quote_identifier(name), self._empty.fit(name, rows))
         self._execute_at_once("SET preserve_insertion_order = false", [])
 

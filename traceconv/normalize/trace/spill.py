@@ -116,6 +116,7 @@ class SpilledRows:
         self.schema = schema
         self._behind = WorkBehind(workers)
         self._texts = [number for number, field in enumerate(schema) if pa.types.is_string(field.type)]
+        self._shared = [number for number, field in enumerate(schema) if field.type == SHARED]
         self.count = 0
         #: Columns with a value in any row, after `end`.
         self.valued: set[str] = set()
@@ -134,8 +135,9 @@ class SpilledRows:
         if not batch.num_rows:
             return
         buffer = self._buffers.setdefault(group, _Buffer())
-        # Arrow's own size of all columns, including shared texts, takes several times as long to compute.
-        buffer.add(batch, 8 * batch.num_columns * batch.num_rows + sum(columns[text].nbytes for text in self._texts))
+        # Arrow's own size of all columns takes several times as long to compute.
+        texts = [*(columns[text] for text in self._texts), *(columns[shared].dictionary for shared in self._shared)]
+        buffer.add(batch, 8 * batch.num_columns * batch.num_rows + sum(column.nbytes for column in texts))
         if buffer.full:
             self._behind.submit(self._write, self._buffers.pop(group).batches)
         elif buffer.retained_bytes > _RETAINED_BYTES:
