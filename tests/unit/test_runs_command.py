@@ -262,6 +262,8 @@ def test_merge_refuses_what_is_not_another_store(store: Path, tmp_path: Path, co
         assert says in refused(command, code, "merge", path, "--db", store)
     assert all_rows(store) == before
     assert "is a folder" in refused(command, 1, "merge", tmp_path, "--db", tmp_path / "new.duckdb")
+    missing = refused(command, 1, "merge", tmp_path / "missing.duckdb", store, "--db", tmp_path / "new.duckdb")
+    assert "does not exist" in missing
     assert not (tmp_path / "new.duckdb").exists()
 
 

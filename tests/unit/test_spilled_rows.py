@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from traceconv.base.workers import Workers
-from traceconv.normalize.trace.spill import END_SCHEMA, SpilledRows
+from traceconv.normalize.trace.spill import END_SCHEMA, SHARED, SpilledRows
 
 
 @pytest.fixture(params=[0, 1, 8192, 20_000, 60_000])
@@ -53,6 +53,15 @@ def test_rows_are_found_by_id(spilled: SpilledRows) -> None:
         for place, row in zip(places.tolist(), batch.column("thread_end_ns").to_pylist(), strict=True)
     }
     assert found == {number: number + 1 for number in (0, 3, 24_000) if number < 3 * spilled.count}
+
+
+def test_shared_texts_count_for_the_size_of_a_batch() -> None:
+    spilled = SpilledRows(pa.schema([("id", pa.int64()), ("name", SHARED)]))
+    for number in range(20):
+        spilled.append((pa.array([number]), pa.array([f"{number:01000000d}"]).dictionary_encode()))
+    spilled.end()
+    assert [batch.num_rows for _, batch in spilled.batches()] == [6, 6, 6, 2]
+    spilled.close()
 
 
 def test_empty_spilled_rows_have_no_batches() -> None:

@@ -30,9 +30,9 @@ _ORDER = ("device_id", "start_ns", "alloc_ns", "ts_ns", "at_ns", "src_ns", "id")
 #: longest text, and of those that are read at once, it has besides. It spills what it sorts.
 _MEMORY_BYTES = 250_000_000
 _TIMES_A_TEXT, _TIMES_A_VECTOR = 8, 4
-#: Rows of a group, which has statistics, as far as their texts are not larger than this; and by how much the ranges of
-#: the groups' times may overlap without a sort.
-_GROUP_ROWS, _GROUP_TEXT_BYTES = 122_880, 16 << 20
+#: Rows of a group, which has statistics, fewer if their texts are larger than this; and by how much the ranges of the
+#: groups' times may overlap without a sort.
+_GROUP_ROWS, _GROUP_TEXT_BYTES = 122_880, 32 << 20
 _MOST_OVERLAP = 4
 #: Files that are moved into the lake at the same time.
 _WRITERS = 8
@@ -139,7 +139,7 @@ def _mean_bytes(connection: duckdb.DuckDBPyConnection, run_id: int, schema: Tabl
     texts = [quote_identifier(column.name) for column in schema.columns if sql_type(column) == "VARCHAR"]
     in_all = " + ".join(f"coalesce(sum(strlen({text})), 0)" for text in texts) or "0"
     source = f"FROM {quote_identifier(schema.name)} WHERE run_id = {run_id:d}"
-    [(mean,)] = connection.execute(f"SELECT coalesce(({in_all}) // count(*), 0)::BIGINT {source}").fetchall()
+    [(mean,)] = connection.execute(f"SELECT coalesce(({in_all}) // nullif(count(*), 0), 0)::BIGINT {source}").fetchall()
     return int(mean)
 
 

@@ -60,7 +60,7 @@ class Entry:
     key                the first 16 hex digits of its digest
     digest             of its source, or of its rows if that is unknown
     added_ns           when it was added, since the Unix epoch; runs are numbered in this order
-    longest_text_bytes  size of its longest string
+    longest_text_bytes  size of its longest string, an upper limit
     run                its row of the table run, without run_id
     schema_version     of its files; columns and tables since then are not in them
     """

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from traceconv.store.database import GROUP_ROWS
-from traceconv.store.text_sizes import TextSizes
+from traceconv.store.text_sizes import LONG_TEXT_BYTES, NO_TEXTS, SMALL_VECTOR_BYTES, TextSizes
 
 #: Memory limit while loading.
 _LOAD_BYTES = 96_000_000
@@ -24,19 +24,18 @@ _LAUNCHING = """
 SELECT least((SELECT count(*) FROM "range" WHERE run_id IN ({runs}) AND kind = 'host_op'),
              (SELECT count(*) FROM task WHERE run_id IN ({runs}) AND kind IS DISTINCT FROM 'sync'))
 """
-#: Storing a text takes 5 times its size; one of 12 MiB fits the default limit. So do 24 MiB of texts that are read at
-#: once; more take 1.5 times their size.
+#: Storing a text takes 5 times its size; one of 12 MiB fits the default limit. Texts that are read at once take 1.5
+#: times their size.
 _TIMES_A_TEXT, _SMALL_TEXT_BYTES = 5, 12 << 20
-_TIMES_A_VECTOR, _SMALL_VECTOR_BYTES = 2, 24 << 20
-#: Mean size of a column's different texts up to which there is room for DuckDB's search for a dictionary, and that of
-#: all texts from which on it tries zstd.
-_LONG_TEXT_BYTES, _SHORTEST_ZSTD_BYTES = 256, 16
+_TIMES_A_VECTOR = 2
+#: Mean size of texts from which on DuckDB tries zstd.
+_SHORTEST_ZSTD_BYTES = 16
 LOAD_THREADS = 2
 #: Part of it that DuckDB allocates once and reuses, so that the system doesn't clear the pages again.
 _BLOCK_MEMORY = "64MB"
 
 
-def prepare_to_load(connection: duckdb.DuckDBPyConnection, texts: TextSizes = TextSizes()) -> None:  # noqa: B008 - frozen
+def prepare_to_load(connection: duckdb.DuckDBPyConnection, texts: TextSizes = NO_TEXTS) -> None:
     """Configure DuckDB to load many rows quickly in little memory."""
     execute = connection.execute
     execute(f"SET memory_limit = '{bytes_to_load(texts)}B'")
@@ -61,7 +60,7 @@ def compress_texts(connection: duckdb.DuckDBPyConnection, texts: TextSizes) -> N
 
 def has_long_texts(texts: TextSizes) -> bool:
     """Whether texts are so long, and different, that they are compressed without a search for a dictionary."""
-    return texts.mean_bytes > _LONG_TEXT_BYTES
+    return texts.mean_bytes > LONG_TEXT_BYTES
 
 
 def threads_to_load(table: str, rows: pa.RecordBatch, texts: TextSizes) -> int:
@@ -72,7 +71,7 @@ def threads_to_load(table: str, rows: pa.RecordBatch, texts: TextSizes) -> int:
     """
     group_bytes = rows.nbytes * GROUP_ROWS // max(1, rows.num_rows)
     is_large = table == "task" and LOAD_THREADS * group_bytes > _LOAD_BYTES * 3 // 4
-    return 1 if is_large or texts.vector_bytes > _SMALL_VECTOR_BYTES else LOAD_THREADS
+    return 1 if is_large or texts.vector_bytes > SMALL_VECTOR_BYTES else LOAD_THREADS
 
 
 def bytes_to_load(texts: TextSizes) -> int:
@@ -84,7 +83,7 @@ def bytes_for_texts(sizes: TextSizes) -> int:
     """Return what texts need above the other limits, in few steps."""
     of_text = _TIMES_A_TEXT * sizes.longest_bytes if sizes.longest_bytes > _SMALL_TEXT_BYTES else 0
     vector_bytes = 1 << sizes.vector_bytes.bit_length()
-    of_vector = _TIMES_A_VECTOR * vector_bytes if sizes.vector_bytes > _SMALL_VECTOR_BYTES else 0
+    of_vector = _TIMES_A_VECTOR * vector_bytes if sizes.vector_bytes > SMALL_VECTOR_BYTES else 0
     return max(of_text, of_vector)
 
 

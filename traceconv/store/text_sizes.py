@@ -17,12 +17,12 @@ from traceconv.schema.ddl import quote_identifier
 
 #: Rows that DuckDB reads at once.
 VECTOR_ROWS = 2048
-#: A column with a text of this size has no dictionary.
-_NO_DICTIONARY_BYTES = 4096
-#: Shorter texts are of no interest.
-_SHORT_BYTES = 256
-#: A vector of texts of up to this size is small.
-_SMALL_BYTES = 12 << 10
+#: Texts that are read at once and fit DuckDB's default limit, and the size of one up to which they always do.
+SMALL_VECTOR_BYTES = 24 << 20
+_SMALL_BYTES = SMALL_VECTOR_BYTES // VECTOR_ROWS
+#: Mean size of a column's different texts up to which there is room for DuckDB's search for a dictionary, and the size
+#: of a text with which a column has none.
+LONG_TEXT_BYTES, _NO_DICTIONARY_BYTES = 256, 4096
 #: Limit for texts that are read at once if only the longest of all is known.
 _MOST_VECTOR_BYTES = 256 << 20
 
@@ -49,6 +49,9 @@ class TextSizes:
         )
 
 
+NO_TEXTS = TextSizes()
+
+
 def sizes_of_longest(longest_bytes: int, mean_bytes: int = 0) -> TextSizes:
     """Return the sizes of texts of which the longest one is known."""
     return TextSizes(longest_bytes, min(longest_bytes * VECTOR_ROWS, _MOST_VECTOR_BYTES), mean_bytes)
@@ -67,7 +70,7 @@ class RecentRows:
     def sizes_with(self, batch: pa.RecordBatch) -> TextSizes:
         """Return the sizes of texts if this batch comes next. The longest text is not searched for."""
         if not batch.num_rows:
-            return TextSizes()
+            return NO_TEXTS
         bytes_of_parts, mean_bytes = self._sizes(batch)
         together = sum(size for _, size in self._parts) + int(bytes_of_parts[0])
         return TextSizes(0, max(together, int(bytes_of_parts.max())), mean_bytes)
@@ -111,7 +114,7 @@ def sizes_in_tables(connection: duckdb.DuckDBPyConnection) -> TextSizes:
     """
     stored = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"
     names = {name for (name,) in connection.execute(stored).fetchall()} & tables().keys()
-    return reduce(TextSizes.over, (sizes_in_table(connection, name) for name in names), TextSizes())
+    return reduce(TextSizes.over, (sizes_in_table(connection, name) for name in names), NO_TEXTS)
 
 
 def sizes_in_table(connection: duckdb.DuckDBPyConnection, table: str) -> TextSizes:
@@ -138,7 +141,7 @@ def mean_in_store(connection: duckdb.DuckDBPyConnection, database: str | None = 
     for table, schema in tables().items():
         names = [quote_identifier(column.name) for column in schema.columns if column.type == "str"]
         if names:
-            means = ", ".join(f"sum(strlen({name})) // count(*)" for name in names)
+            means = ", ".join(f"sum(strlen({name})) // nullif(count(*), 0)" for name in names)
             found = connection.execute(f"SELECT {means} FROM {prefix}{quote_identifier(table)}").fetchall()  # noqa: S608 - our names
             mean = max(mean, *(size or 0 for size in found[0]), 0)
     return mean
@@ -154,7 +157,7 @@ def _of_texts(column: pa.StringArray) -> tuple[Int64, int]:
     """Return the bytes of every VECTOR_ROWS rows, and per row, of texts that may be in a dictionary."""
     offsets = offsets_of(column)
     mean_bytes = (int(offsets[-1]) - int(offsets[0])) // len(column)
-    if mean_bytes > _SHORT_BYTES:
+    if mean_bytes > LONG_TEXT_BYTES:
         lengths = np.diff(offsets)
         mean_bytes = int(lengths[lengths < _NO_DICTIONARY_BYTES].sum(dtype=np.int64)) // len(column)
     return np.diff(offsets[:-1:VECTOR_ROWS], append=offsets[-1:]).astype(np.int64), mean_bytes
@@ -165,7 +168,7 @@ def _of_dictionary(column: pa.DictionaryArray) -> tuple[Int64 | int, int]:
     lengths = np.diff(offsets_of(column.dictionary), append=0)
     lengths[-1] = 0  # of NULL
     longest = int(lengths.max())
-    if longest <= _SHORT_BYTES:
+    if longest <= LONG_TEXT_BYTES:
         return longest * min(len(column), VECTOR_ROWS), 0
     codes = codes_of(column)
     of_parts = np.add.reduceat(lengths[codes], np.arange(0, len(codes), VECTOR_ROWS), dtype=np.int64)

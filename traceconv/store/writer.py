@@ -50,7 +50,7 @@ from traceconv.store.load_memory import (
 from traceconv.store.partial_store import create_partial, partial_store, remove_orphan
 from traceconv.store.run_index import RunIndex
 from traceconv.store.small_inserts import SmallInserts
-from traceconv.store.text_sizes import RecentRows, TextSizes
+from traceconv.store.text_sizes import NO_TEXTS, RecentRows, TextSizes
 from traceconv.store.valid_files import remember_valid
 
 #: Rows of a new store from which on each step of filling derived tables is committed: what earlier steps used takes
@@ -87,7 +87,7 @@ class StoreWriter:
     def _open(self, report_statements: Callable[[], Sequence[str]]) -> None:
         path = self._path
         self._small = SmallInserts()
-        self._texts, self._held_bytes = TextSizes(), 0
+        self._texts, self._held_bytes = NO_TEXTS, 0
         self._limit_bytes = self._load_bytes
         self._recent: dict[str, RecentRows] = {}
         self._row_count = 0
@@ -442,16 +442,14 @@ class StoreWriter:
         if not self._new_runs:
             return
         self._insert_small()
-        load_bytes = self._load_bytes
         with self._refusing():
             launching = launching_operators(self._connection, self._new_runs)
-        of_texts = bytes_for_texts(self._texts)
-        derive_bytes = bytes_to_derive(launching, appended=self._partial is None) + of_texts
+        derive_bytes = bytes_to_derive(launching, appended=self._partial is None)
         at_once = self._commits_steps and launching <= AT_ONCE_OPERATORS
 
         def make_room() -> None:
             if launching or not at_once:
-                self._limit(max(load_bytes, derive_bytes + self._held_bytes))
+                self._limit(derive_bytes + bytes_for_texts(self._texts) + self._held_bytes)
 
         if not at_once:  # else the second thread has taken some of what only tables of operators need
             make_room()
@@ -461,7 +459,7 @@ class StoreWriter:
             with contextlib.closing(rows):
                 for table, batch in rows:
                     self.insert(table, None, iter([batch]))
-        if derive_bytes <= DERIVE_BYTES + of_texts:  # else what waits for the commit may exceed the lower limit
+        if derive_bytes <= DERIVE_BYTES:  # else what waits for the commit may exceed the lower limit
             self._limit(self._load_bytes)
         self._new_runs.clear()
 
