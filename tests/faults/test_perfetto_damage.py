@@ -163,6 +163,12 @@ def test_hostile_nesting_and_numbers(tmp_path: Path) -> None:
     assert {"damaged_text"} <= {e.code.text for e in run.log}
 
 
+def test_damaged_descriptors_are_counted_once(tmp_path: Path) -> None:
+    damaged = b"".join(packet((10, 1), (number, b"\x0a\x7f")) for number in (2, 43, 44, 60))
+    _, log, _ = read(damaged + thread(2, 7, 8, "main") + begin(1, 2, "a") + end(2, 2) + damaged, tmp_path / "t.pftrace")
+    assert [(e.code.text, e.event_count) for e in log] == [("damaged_text", 8)]
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_bytes_make_packets_appear_or_repeat(data: st.DataObject) -> None:

@@ -75,7 +75,7 @@ def annotate(rng: random.Random, note: Any, depth: int = 0) -> None:
         note.name_iid = rng.randrange(1, 5)
     else:
         note.name = rng.choice(WORDS)
-    kind = rng.randrange(11 if depth < 2 else 8)
+    kind = rng.randrange(12 if depth < 2 else 9)
     if kind == 0:
         note.bool_value = rng.random() < 0.5
     elif kind == 1:
@@ -93,11 +93,36 @@ def annotate(rng: random.Random, note: Any, depth: int = 0) -> None:
     elif kind == 7:
         note.legacy_json_value = rng.choice([*JSON_TEXTS, *OTHER_TEXTS])
     elif kind == 8:
-        for _ in range(rng.randrange(3)):
-            annotate(rng, note.dict_entries.add(), depth + 1)
+        nest(rng, note.nested_value)
     elif kind == 9:
         for _ in range(rng.randrange(3)):
+            annotate(rng, note.dict_entries.add(), depth + 1)
+    elif kind == 10:
+        for _ in range(rng.randrange(3)):
             annotate(rng, note.array_values.add(), depth + 1)
+
+
+def nest(rng: random.Random, value: Any, depth: int = 0) -> None:
+    """A NestedValue: an object, an array or a single value; sometimes more than one of them."""
+    form = rng.randrange(3 if depth < 3 else 1)
+    if form or rng.random() < 0.1:
+        value.nested_type = form
+    for _ in range(rng.randrange(4) if form == 1 or rng.random() < 0.03 else 0):
+        value.dict_keys.append(rng.choice(["a", "b", "c", *WORDS]))
+        if rng.random() < 0.97:
+            nest(rng, value.dict_values.add(), depth + 1)
+    for _ in range(rng.randrange(4) if form == 2 or rng.random() < 0.03 else 0):
+        nest(rng, value.array_values.add(), depth + 1)
+    if not form or rng.random() < 0.03:
+        kind = rng.randrange(5)
+        if kind == 0:
+            value.int_value = signed(number(rng))
+        elif kind == 1:
+            value.double_value = rng.choice([0.1, -0.0, 1e300, float("nan"), float("inf"), rng.random()])
+        elif kind == 2:
+            value.bool_value = rng.random() < 0.5
+        elif kind == 3:
+            value.string_value = rng.choice(WORDS)
 
 
 def tell(rng: random.Random, event: Any) -> None:

@@ -25,6 +25,8 @@ static PyMethodDef methods[] = {
     {"events", native_events, METH_VARARGS, "events(text, lines, labels, raws, partly): events as columns, or None."},
     {"expand", native_expand, METH_VARARGS,
         "expand(words, width, codes, links, templates, plan, out, size): write the records of events; their number."},
+    {"fields", native_fields, METH_VARARGS,
+        "fields(data, start, end): number, kind, value and position of a message's fields, or None if it is malformed."},
     {"find", native_find, METH_VARARGS, "find(ids, wanted, found): the first place of each wanted ID, or -1."},
     {"fit", native_fit, METH_VARARGS,
         "fit(previous, delays, offsets, sources, edge_delays, times, causes): delays that give the times, and causes."},

@@ -34,6 +34,7 @@ PyObject *native_fit(PyObject *module, PyObject *args);
 PyObject *native_find(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_merge(PyObject *module, PyObject *args);
+PyObject *native_fields(PyObject *module, PyObject *args);
 PyObject *native_messages(PyObject *module, PyObject *args);
 PyObject *native_nest(PyObject *module, PyObject *args);
 PyObject *native_objects(PyObject *module, PyObject *args);

@@ -1,4 +1,4 @@
-/* Bounds of consecutive protobuf messages, their fields, and packed numbers, without the interpreter lock. */
+/* Bounds of consecutive protobuf messages, their fields, and packed numbers, without the interpreter lock; the fields of one. */
 
 #define PY_SSIZE_T_CLEAN
 #include "module.h"
@@ -122,6 +122,38 @@ PyObject *native_walk(PyObject *module, PyObject *args)
     Py_XDECREF(sound);
     PyBuffer_Release(&bounds);
     return result;
+}
+
+/* Number, kind, value and position of each field of a message; NULL with an exception set. None if it is malformed. */
+static PyObject *list_fields(const uint8_t *data, const uint8_t *at, const uint8_t *end)
+{
+    PyObject *found = PyList_New(0);
+    while (found != NULL && at < end) {
+        Field field;
+        if ((at = past_field(at, end, &field)) == NULL) {
+            Py_DECREF(found);
+            Py_RETURN_NONE;
+        }
+        PyObject *one = Py_BuildValue("IiKn", field.number, field.kind, (unsigned long long)field.value,
+            (Py_ssize_t)(field.at - data));
+        if (one == NULL || PyList_Append(found, one) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(one);
+    }
+    return found;
+}
+
+PyObject *native_fields(PyObject *module, PyObject *args)
+{
+    PyObject *data;
+    Py_ssize_t start, end;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Snn:fields", &data, &start, &end))
+        return NULL;
+    if (start < 0 || start > end || end > PyBytes_Size(data))
+        Py_RETURN_NONE;
+    const uint8_t *text = (const uint8_t *)PyBytes_AsString(data);
+    return list_fields(text, text + start, text + end);
 }
 
 enum { MOST_VARINT = 10 };

@@ -47,8 +47,11 @@ enum {
     NAME = 23, COUNTER_VALUE = 30, FLOWS_OLD = 36, FLOW_ENDS_OLD = 42, DOUBLE_VALUE = 44, FLOWS = 47, FLOW_ENDS = 48
 };
 enum {
-    NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, JSON = 9, NOTE_NAME = 10, DICT, ARRAY, STRING_IID = 17
+    NOTE_NAME_IID = 1, BOOL, UINT, INT, DOUBLE, STRING, POINTER, NESTED, JSON, NOTE_NAME, DICT, ARRAY, STRING_IID = 17
 };
+/* Of NestedValue (legacy), and its forms other than a single value. */
+enum { FORM = 1, KEYS, VALUES, ELEMENTS, NESTED_INT, NESTED_DOUBLE, NESTED_BOOL, NESTED_STRING };
+enum { FORM_DICT = 1, FORM_ARRAY };
 enum { BEGIN = 1, END, INSTANT, COUNTER };
 enum { GOES_ON = 3, ENDS };
 /* Limits of an event; one with more is left. */
@@ -228,6 +231,97 @@ static Result read_note(const Field *note, Note *read)
     return read->name.iid && read->name.at != NULL ? LEFT : DONE;
 }
 
+static Result put_nested(Taker *taker, const uint8_t *at, const uint8_t *end, int depth);
+
+/* Whether the last of several names in an object was there before. */
+static int is_repeated(const Buffer *args, const size_t *starts, const size_t *sizes, int last)
+{
+    for (int other = 0; other < last; other++)
+        if (sizes[other] == sizes[last]
+            && memcmp(args->data + starts[other], args->data + starts[last], sizes[last]) == 0)
+            return 1;
+    return 0;
+}
+
+/* Nested values as an object with these keys, or as an array without keys. */
+static Result put_nested_list(Taker *taker, const Field *keys, const Field *values, int count, int depth)
+{
+    size_t starts[MOST_NOTES], sizes[MOST_NOTES];
+    Buffer *args = &taker->args;
+    for (int place = 0; place < count; place++) {
+        Result result = DONE;
+        if (!put(args, place ? "," : keys ? "{" : "[", 1))
+            return FAILED;
+        if (keys != NULL) {
+            starts[place] = args->size;
+            result = put_text(args, keys[place].at, (size_t)keys[place].value);
+            sizes[place] = args->size - starts[place];
+            if (result == DONE && is_repeated(args, starts, sizes, place))
+                result = LEFT;
+            if (result == DONE && !put(args, ":", 1))
+                result = FAILED;
+        }
+        if (result == DONE)
+            result = put_nested(taker, values[place].at, values[place].at + values[place].value, depth + 1);
+        if (result != DONE)
+            return result;
+        if (taker->first_args + (Py_ssize_t)args->size > taker->most_args)
+            return LEFT;
+    }
+    if (count == 0)
+        return put(args, keys ? "{}" : "[]", 2) ? DONE : FAILED;
+    return put(args, keys ? "}" : "]", 1) ? DONE : FAILED;
+}
+
+/* A NestedValue that is either one value, or a dictionary, or an array, as its form says; another is left. */
+static Result put_nested(Taker *taker, const uint8_t *at, const uint8_t *end, int depth)
+{
+    Field keys[MOST_NOTES], values[MOST_NOTES], value = {0};
+    int key_count = 0, value_count = 0, forms = 0;
+    uint64_t form = 0;
+    Buffer *args = &taker->args;
+    if (depth > DEEPEST_NOTE)
+        return LEFT;
+    while (at < end) {
+        Field field;
+        if ((at = past_field(at, end, &field)) == NULL)
+            return LEFT;
+        if (field.number == FORM && field.kind == VARINT && forms++ == 0)
+            form = field.value;
+        else if (field.number == KEYS && field.kind == LEN && key_count < MOST_NOTES)
+            keys[key_count++] = field;
+        else if ((field.number == VALUES || field.number == ELEMENTS) && field.kind == LEN && value_count < MOST_NOTES
+            && form == (field.number == VALUES ? FORM_DICT : FORM_ARRAY))
+            values[value_count++] = field;
+        else if (field.number >= NESTED_INT && field.number <= NESTED_STRING && value.number == 0)
+            value = field;
+        else
+            return LEFT;
+    }
+    if (form == FORM_DICT || form == FORM_ARRAY) {
+        int is_dict = form == FORM_DICT;
+        if (value.number || key_count != (is_dict ? value_count : 0))
+            return LEFT;
+        return put_nested_list(taker, is_dict ? keys : NULL, values, value_count, depth);
+    }
+    if (form || key_count)
+        return LEFT;
+    switch (value.number << 3 | (unsigned)value.kind) {
+    case 0:
+        return put(args, "null", 4) ? DONE : FAILED;
+    case NESTED_INT << 3 | VARINT:
+        return put_integer(args, (int64_t)value.value);
+    case NESTED_DOUBLE << 3 | FIXED64:
+        return put_double(args, value.value);
+    case NESTED_BOOL << 3 | VARINT:
+        return put(args, value.value ? "true" : "false", value.value ? 4 : 5) ? DONE : FAILED;
+    case NESTED_STRING << 3 | LEN:
+        return put_text(args, value.at, (size_t)value.value);
+    default:
+        return LEFT;
+    }
+}
+
 static Result put_notes(Taker *taker, const Field *notes, int count, int depth);
 
 static Result put_array(Taker *taker, const Note *array, int depth);
@@ -257,6 +351,8 @@ static Result put_note_value(Taker *taker, const Note *note, int depth)
         /* The names of those outside of others are noted. */
         return depth == 0 ? LEFT : put(args, text, (size_t)size) ? DONE : FAILED;
     }
+    case NESTED << 3 | LEN:
+        return put_nested(taker, value->at, value->at + value->value, depth + 1);
     case DICT << 3 | LEN:
         return put_notes(taker, note->inner, note->inner_count, depth + 1);
     case ARRAY << 3 | LEN:
@@ -312,10 +408,8 @@ static Result put_notes(Taker *taker, const Field *notes, int count, int depth)
         if (depth == 0 && sizes[place] == sizeof TYPED_KEY - 1
             && memcmp(args->data + starts[place], TYPED_KEY, sizes[place]) == 0)
             return LEFT;
-        for (int other = 0; other < place; other++)
-            if (sizes[other] == sizes[place]
-                && memcmp(args->data + starts[other], args->data + starts[place], sizes[place]) == 0)
-                return LEFT;
+        if (is_repeated(args, starts, sizes, place))
+            return LEFT;
     }
     return count == 0 || put(args, "}", 1) ? DONE : FAILED;
 }

@@ -6,7 +6,7 @@ what the fields mean. Source: the encoding page of the Protocol Buffers document
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ VARINT, FIXED64, LEN, FIXED32 = 0, 1, 2, 5
 
 _MAX_NUMBER = (1 << 29) - 1
 _MAX_VARINT = 10
+#: Larger messages are read field by field: a list of all fields could be much larger than the message.
+_MOST_LISTED_BYTES = 1 << 16
 _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 #: The struct Found in native/protobuf.h.
 FIELD = np.dtype([("row", "<i8"), ("at", "<i8"), ("value", "<u8"), ("number", "<i4"), ("kind", "<i4")])
@@ -81,8 +83,16 @@ def varint(data: bytes | bytearray | memoryview, at: int, end: int) -> tuple[int
     raise CutError("truncated varint")
 
 
-def fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Number, kind, value (size of a LEN field) and position of each field. WireError if the message is malformed."""
+def fields(data: bytes, start: int, end: int) -> Iterable[tuple[int, int, int, int]]:
+    """Number, kind, value (size of a LEN field) and position of each field.
+
+    WireError if the message is malformed, after the fields before the malformed one.
+    """
+    found = native.fields(data, start, end) if native.AVAILABLE and end - start <= _MOST_LISTED_BYTES else None
+    return _fields(data, start, end) if found is None else found
+
+
+def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     at = start
     while at < end:
         # Most tags have one byte: no call is needed.

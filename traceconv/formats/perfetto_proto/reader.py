@@ -136,7 +136,8 @@ class PerfettoReader(FileReader):
             try:
                 takers[number](data, at, at + size)
             except WireError:
-                continue  # counted in the second pass
+                # Those of sequences are counted with the events.
+                self._trace.losses.counts["state"] += number not in (pb.CLOCK_SNAPSHOT, pb.THREAD_DESCRIPTOR)
 
     def _take_stats(self, data: bytes, start: int, end: int) -> None:
         if end - start > _MAX_METADATA_BYTES:

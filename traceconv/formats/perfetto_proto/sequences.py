@@ -218,6 +218,10 @@ class Sequences:
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self._known.values())
 
+    def without_thread(self, numbers: list[int]) -> list[int]:
+        """Return those of the sequences whose writing thread is unknown."""
+        return [number for number in numbers if number not in self._known or self._known[number].tid is None]
+
     def doubt(self) -> None:
         """Mark the sequences whose timestamps are differences as doubtful: packets were lost."""
         for sequence in self._known.values():

@@ -20,6 +20,8 @@ BUILTIN_NAMES = {THREAD_TIME: "thread_time", THREAD_INSTRUCTIONS: "thread_instru
 _CHROME_PROCESSES = {1: "Browser", 2: "Renderer", 3: "Utility", 4: "Zygote", 5: "Sandbox Helper", 6: "GPU"}
 _ORDERS = {1: "lexicographic", 2: "chronological", 3: "explicit"}
 _MAX_DEPTH = 64
+#: Larger descriptors are read again if they are repeated.
+_LARGEST_KEPT = 1 << 10
 #: The track of events without one, and its name.
 DEFAULT, DEFAULT_NAME = NamedTrack("async", "0"), "Default Track"
 
@@ -30,6 +32,7 @@ class _Track:
 
     names     from which position of the trace on
     pid, tid  of a process or thread; `use`: which process with this pid it was when the thread was described
+    last      the last descriptor, and whether the trace has the first packet of its sequence; None for a large one
     """
 
     name: str | None = None
@@ -50,6 +53,7 @@ class _Track:
     order: int | None = None
     properties: dict[str, Any] = field(default_factory=dict)
     process_properties: dict[str, Any] = field(default_factory=dict)
+    last: tuple[bytes, bool] | None = None
 
 
 class Place(NamedTuple):
@@ -108,6 +112,8 @@ class Descriptors:
         self.texts = texts
         self._translated = translated
         self._tracks: dict[int, _Track] = {}
+        #: The last descriptor of each track: writers repeat them.
+        self._last: set[tuple[bytes, bool]] = set()
         self._process_uses, self._thread_uses = _Uses(), _Uses()
         #: Names from other packets than track descriptors, by pid and tid (None for a process).
         self._names: dict[tuple[Label, Label], TrackName] = {}
@@ -129,9 +135,17 @@ class Descriptors:
 
     def take_track(self, data: bytes, start: int, end: int) -> None:
         """Add a TrackDescriptor. What it lacks stays as in an earlier one."""
+        last = (data[start:end], self.is_first) if end - start <= _LARGEST_KEPT else None
+        if last is not None and last in self._last:
+            return
         message = Message(data, start, end)
         uuid = message.number(1) or 0
         track = self._tracks.get(uuid) or _Track()
+        if track.last is not None:
+            self._last.discard(track.last)
+        track.last = last
+        if last is not None:
+            self._last.add(last)
         name = self._text(message, 13, 10, 2)
         if name is not None and name != track.name:
             track.names.append((self.position, name))

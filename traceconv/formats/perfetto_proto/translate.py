@@ -41,7 +41,6 @@ _STATE = (
     pb.DEFAULTS,
     pb.CLOCK_SNAPSHOT,
     pb.THREAD_DESCRIPTOR,
-    pb.TRACK_DESCRIPTOR,
     pb.FIRST_ON_SEQUENCE,
 )
 #: Packet of native/track_events.c, and what to do with its event: 0 nothing, 1 take it, 2 leave it.
@@ -83,7 +82,12 @@ class Translator:
     def open(self, window: Window, position: int) -> Table:
         """Return the packets of a window, with what they change. `position`: packets of the trace before them."""
         found, packets = window.fields, window.packets
-        changing = np.flatnonzero(np.isin(found.number, _STATE))
+        is_changing = np.isin(found.number, _STATE)
+        # Only descriptors of sequences whose thread is unknown change their state.
+        described = np.flatnonzero(found.number == pb.TRACK_DESCRIPTOR)
+        sequences = packets.sequence[found.row[described]]
+        is_changing[described] = np.isin(sequences, self._trace.sequences.without_thread(np.unique(sequences).tolist()))
+        changing = np.flatnonzero(is_changing)
         is_change = (packets.flags & np.uint64(pb.FLAG_CLEARED)) != 0
         is_boundary = is_change.copy()
         is_change[found.row[changing]] = True
@@ -283,7 +287,10 @@ class Translator:
                 sequence.is_doubtful = False
             elif what == pb.TRACK_DESCRIPTOR:
                 # The first thread that a sequence describes writes its events without a track.
-                message = Message(data, start, end)
+                try:
+                    message = Message(data, start, end)
+                except WireError:
+                    return  # counted when the trace's descriptions were read
                 for at, stop in message.spans(4)[-1:] if sequence.tid is None else ():
                     sequence.take_thread(data, at, stop)
                     sequence.thread_track = message.number(1) or 0
