@@ -252,6 +252,8 @@ def intern(rng: random.Random, interned: Any) -> None:
             entry.body = text
         elif listed == "source_locations":
             entry.file_name, entry.line_number = text, rng.randrange(2)
+            if rng.random() < 0.5:
+                entry.function_name = rng.choice(WORDS)
         else:
             entry.name = text
 
