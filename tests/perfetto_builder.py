@@ -114,6 +114,14 @@ def small_trace() -> bytes:
     )
 
 
+def nested_trace() -> bytes:
+    """A slice with a legacy nested annotation: an object with a list of all kinds of values."""
+    values = [(4, message(field)) for field in ((5, -7), (6, 0.5), (7, True), (8, "text"))]
+    listed = message((1, 2), *values)
+    note = message((10, "x"), (8, message((1, 1), (2, "a"), (2, "b"), (3, listed), (3, message()))))
+    return thread(2, 7, 8, "main") + begin(1, 2, "slice", (4, note)) + end(2, 2)
+
+
 def interned(*lists: tuple[int, bytes], seq: int = 1, clear: bool = True) -> bytes:
     """A packet that interns messages of lists."""
     return packet((10, seq), (13, 1 if clear else 2), (12, message(*lists)))

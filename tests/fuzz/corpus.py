@@ -205,7 +205,11 @@ def _in_small_pages(path: Path) -> list[Sample]:
 def perfetto() -> list[Sample]:
     """A trace in protobuf."""
     build = _module("perfetto_builder")
-    return [("t.pftrace", build.small_trace()), ("gpu.pftrace", build.gpu_trace())]
+    return [
+        ("t.pftrace", build.small_trace()),
+        ("gpu.pftrace", build.gpu_trace()),
+        ("nested.pftrace", build.nested_trace()),
+    ]
 
 
 def xplane() -> list[Sample]:
