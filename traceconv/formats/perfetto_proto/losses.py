@@ -22,7 +22,7 @@ class Losses:
         "timeless": (Code.NO_TIME, "track events whose clock no snapshot maps to the trace's clock"),
         "dropped": (Code.MISSING_RECORDS, "gaps where packets were dropped before they were written"),
         "doubtful": (Code.BAD_CLOCK_SYNC, "events after damage with relative timestamps: they may be too early"),
-        "state": (Code.DAMAGED_TEXT, "malformed descriptions of sequences or clocks"),
+        "state": (Code.DAMAGED_TEXT, "malformed descriptions of sequences, tracks, processes or clocks"),
         "valueless": (Code.BAD_NUMBER, "counter events without a value"),
         "before counter": (Code.NOT_READ, "first samples of GPU counters, of the unknown time before them: not read"),
         "unknown text": (Code.MISSING_TEXT, "unknown numbers of interned texts"),
