@@ -96,6 +96,16 @@ def packed(*packets: bytes) -> bytes:
     return packet((50, zlib.compress(b"".join(packets))))
 
 
+def _nested() -> tuple[int, bytes]:
+    values = [(4, message(field)) for field in ((5, -7), (6, 0.5), (7, True), (8, "text"))]
+    listed = message((1, 2), *values)
+    return 4, message((10, "nested"), (8, message((1, 1), (2, "a"), (2, "b"), (3, listed), (3, message()))))
+
+
+#: A legacy nested annotation: an object with a list of all kinds of values, and null.
+NESTED = _nested()
+
+
 def small_trace() -> bytes:
     """A process, a thread, two nested slices, a moment, a counter: one of each, in ten packets."""
     return b"".join(
@@ -112,14 +122,6 @@ def small_trace() -> bytes:
             event(1400, (9, COUNTER), (11, 3), (44, 0.5)),
         )
     )
-
-
-def nested_trace() -> bytes:
-    """A slice with a legacy nested annotation: an object with a list of all kinds of values."""
-    values = [(4, message(field)) for field in ((5, -7), (6, 0.5), (7, True), (8, "text"))]
-    listed = message((1, 2), *values)
-    note = message((10, "x"), (8, message((1, 1), (2, "a"), (2, "b"), (3, listed), (3, message()))))
-    return thread(2, 7, 8, "main") + begin(1, 2, "slice", (4, note)) + end(2, 2)
 
 
 def interned(*lists: tuple[int, bytes], seq: int = 1, clear: bool = True) -> bytes:

@@ -205,11 +205,8 @@ def _in_small_pages(path: Path) -> list[Sample]:
 def perfetto() -> list[Sample]:
     """A trace in protobuf."""
     build = _module("perfetto_builder")
-    return [
-        ("t.pftrace", build.small_trace()),
-        ("gpu.pftrace", build.gpu_trace()),
-        ("nested.pftrace", build.nested_trace()),
-    ]
+    nested = build.begin(1, 2, "slice", build.NESTED) + build.end(2, 2)
+    return [("t.pftrace", build.small_trace()), ("gpu.pftrace", build.gpu_trace()), ("nested.pftrace", nested)]
 
 
 def xplane() -> list[Sample]:

@@ -142,6 +142,15 @@ def test_a_track_has_its_last_name_before_its_first_event(tmp_path: Path) -> Non
     ]
 
 
+def test_a_descriptor_that_comes_again_counts_unless_nothing_changed(tmp_path: Path) -> None:
+    data = track(1, "first") * 2 + track(1, "second") + track(1, "first") + begin(10, 1, "a") + end(11, 1)
+    described = thread(2, 7, 8, "main", seq=2)
+    store = store_of(data + thread(2, 7, 8, "main") + packet((10, 2), (87, 1)) + described * 2, tmp_path)
+    assert query(store, RANGES) == [("a", 10, 1, "first")]
+    [(properties,)] = query(store, "SELECT properties FROM track WHERE name = 'main'")
+    assert json.loads(properties) == {"has_first_packet_on_sequence": True}
+
+
 def test_descriptions_of_tracks_and_processes(tmp_path: Path) -> None:
     data = packet((10, 1), (87, 1)) + track(1, "", (3, message((1, 7), (6, "app"))), (6, message((4, "host"))))
     data += track(2, "group", (5, 1), (14, "all of it"), (11, 3)) + track(3, "part", (5, 2), (12, -4))

@@ -15,6 +15,7 @@ from perfetto_builder import (
     COUNTER,
     END,
     INSTANT,
+    NESTED,
     Fixed64,
     begin,
     clocks,
@@ -154,12 +155,14 @@ def test_all_kinds_of_annotations(tmp_path: Path) -> None:
         note("not json", (9, "{oops")),
         note("dict", (11, message((10, "k"), (4, 1))), (11, message((10, "l"), (12, message((4, 2)))))),
         note("array", (12, message((4, 1))), (12, message((6, "two")))),
-        note("nested", (8, message((1, 1), (2, "p"), (3, message((5, 9)))))),
+        NESTED,
         note("twice", (4, 1)),
         note("twice", (4, 2)),
     ]
-    _, store = taken(begin(1, 2, "s", *fields) + end(2, 2, note("at end", (4, 3))), tmp_path)
-    [(text,)] = query(store, "SELECT args FROM range")
+    # C makes the args of the second slice.
+    data = begin(1, 2, "s", *fields) + end(2, 2, note("at end", (4, 3))) + begin(3, 2, "t", NESTED) + end(4, 2)
+    _, store = taken(data, tmp_path)
+    [(text,), (of_c,)] = query(store, "SELECT args FROM range ORDER BY start_ns")
     assert '"uint":18446744073709551615' in text and '"x":[1,2.50]' in text
     assert json.loads(text) == {
         "bool": True,
@@ -173,11 +176,12 @@ def test_all_kinds_of_annotations(tmp_path: Path) -> None:
         "not json": "{oops",
         "dict": {"k": 1, "l": [2]},
         "array": [1, "two"],
-        "nested": {"p": 9},
+        "nested": {"a": [-7, 0.5, True, "text"], "b": None},
         "twice": [1, 2],
         "at end": 3,
         "track_event": {"pointers": ["pointer"]},
     }
+    assert of_c == '{"nested":{"a":[-7,0.5,true,"text"],"b":null}}'
 
 
 def test_fields_of_events_other_than_annotations(tmp_path: Path) -> None:

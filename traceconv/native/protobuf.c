@@ -1,4 +1,5 @@
-/* Bounds of consecutive protobuf messages, their fields, and packed numbers, without the interpreter lock; the fields of one. */
+/* Bounds of consecutive protobuf messages, their fields, and packed numbers, without the interpreter lock. The fields
+   of one message as a list. */
 
 #define PY_SSIZE_T_CLEAN
 #include "module.h"

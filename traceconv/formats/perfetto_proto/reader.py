@@ -136,7 +136,7 @@ class PerfettoReader(FileReader):
             try:
                 takers[number](data, at, at + size)
             except WireError:
-                # Those of sequences are counted with the events.
+                # Those that the second pass reads again are counted there.
                 self._trace.losses.counts["state"] += number not in (pb.CLOCK_SNAPSHOT, pb.THREAD_DESCRIPTOR)
 
     def _take_stats(self, data: bytes, start: int, end: int) -> None:

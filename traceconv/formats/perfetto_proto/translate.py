@@ -86,7 +86,8 @@ class Translator:
         # Only descriptors of sequences whose thread is unknown change their state.
         described = np.flatnonzero(found.number == pb.TRACK_DESCRIPTOR)
         sequences = packets.sequence[found.row[described]]
-        is_changing[described] = np.isin(sequences, self._trace.sequences.without_thread(np.unique(sequences).tolist()))
+        without_thread = self._trace.sequences.without_thread(np.unique(sequences).tolist())
+        is_changing[described] = np.isin(sequences, np.array(without_thread, np.uint64))
         changing = np.flatnonzero(is_changing)
         is_change = (packets.flags & np.uint64(pb.FLAG_CLEARED)) != 0
         is_boundary = is_change.copy()
