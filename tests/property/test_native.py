@@ -37,6 +37,7 @@ from traceconv.normalize.trace.complete_nesting import (
     CompleteNester,
 )
 from traceconv.normalize.trace.counters import samples_of
+from traceconv.normalize.trace.ids import numbers_of
 from traceconv.normalize.trace.times import exact_ns
 from traceconv.schema import record
 from traceconv.schema.dtypes import RecordArray, dtype_of
@@ -68,6 +69,31 @@ def test_times(texts: list[str], places: int) -> None:
     assert fast.valid.tolist() == slow.valid.tolist()
     assert fast.absent.tolist() == slow.absent.tolist()
     assert fast.rounded == slow.rounded
+
+
+IDS = st.one_of(
+    st.integers(-(2**65), 2**65).map(str),
+    st.sampled_from(["", "0", "-0", "07", "+7", "-", "-7", "0x7f31", "7 ", "\u0667", "12345678901234567890", "é"]),
+    st.sampled_from([f"{sign}922337203685477580{digit}" for sign in ("", "-") for digit in range(7, 10)]),
+    st.text(max_size=40),
+)
+
+
+@given(st.lists(IDS, max_size=8), st.integers(0, 3))
+def test_numbers_of_ids(ids: list[str], first: int) -> None:
+    texts = pa.array(ids, pa.string()).slice(first)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "AVAILABLE", False)
+        slow = numbers_of(texts)
+    assert numbers_of(texts).tolist() == slow.tolist()
+    assert [int(number) for number, text in zip(slow, ids[first:], strict=True) if str(int(number)) == text] == [
+        int(text) for text in ids[first:] if text.lstrip("-").isascii() and text.lstrip("-").isdigit() and fits(text)
+    ]
+
+
+def fits(text: str) -> bool:
+    """Whether digits are an integer of 64 bits as Python writes it."""
+    return str(int(text)) == text and -(2**63) <= int(text) < 2**63
 
 
 KEYS = ("stream", "External id", "Input Dims", "é", "a" * 20, "aa")
@@ -224,6 +250,8 @@ def test_offsets_and_rows_out_of_bounds_are_not_read() -> None:
     for ends in ([0, 8], [-1, 7], [7, 0], [0, 2**31 - 1]):
         assert native.members(np.array(ends, np.int32), text, None, wanted) is None
         assert native.times(np.array(ends, np.int32), b"1234567", 3) == (bytes(8), b"\x02", 0)
+        with pytest.raises(ValueError, match="beyond the data"):
+            native.id_numbers(np.array(ends, np.int32), text)
     for row in (-1, 1, 2**40):
         assert native.members(np.array([0, 7], np.int32), text, np.array([row], np.int64), wanted) is None
     for no_array in (b"", b"\0\0\0"):
@@ -231,6 +259,8 @@ def test_offsets_and_rows_out_of_bounds_are_not_read() -> None:
             native.members(no_array, text, None, wanted)
         with pytest.raises(ValueError, match="offsets"):
             native.times(no_array, text, 3)
+        with pytest.raises(ValueError, match="offsets"):
+            native.id_numbers(no_array, text)
     with pytest.raises(ValueError, match="at most 64 keys"):
         native.members(np.array([0, 7], np.int32), text, None, wanted * 65)
     with pytest.raises(ValueError, match="1 to 8 bytes"):

@@ -30,6 +30,7 @@ static PyMethodDef methods[] = {
     {"find", native_find, METH_VARARGS, "find(ids, wanted, found): the first place of each wanted ID, or -1."},
     {"fit", native_fit, METH_VARARGS,
         "fit(previous, delays, offsets, sources, edge_delays, times, causes): delays that give the times, and causes."},
+    {"id_numbers", native_id_numbers, METH_VARARGS, "id_numbers(offsets, data): integers, and hashes of other texts."},
     {"members", native_members, METH_VARARGS, "members(offsets, data, rows, keys): members of objects, or None."},
     {"merge", native_merge, METH_VARARGS, "merge(offsets, data, other_offsets, other_data): objects with the members of both, or None."},
     {"messages", native_messages, METH_VARARGS, "messages(data, at, end, tag, most): bounds of messages, and where they end."},

@@ -32,6 +32,7 @@ PyObject *native_events(PyObject *module, PyObject *args);
 PyObject *native_expand(PyObject *module, PyObject *args);
 PyObject *native_fit(PyObject *module, PyObject *args);
 PyObject *native_find(PyObject *module, PyObject *args);
+PyObject *native_id_numbers(PyObject *module, PyObject *args);
 PyObject *native_members(PyObject *module, PyObject *args);
 PyObject *native_merge(PyObject *module, PyObject *args);
 PyObject *native_fields(PyObject *module, PyObject *args);

@@ -97,12 +97,15 @@ class AsyncTracks:
             tracks[new] = np.arange(first, first + len(new))
             self._by_key.add(keys[new], tracks[new])
             texts = ids.texts.take(pa.array(code[new]))
-            self._append(tracks[new], [owners[place] for place in owner[new].tolist()], names.text(firsts[new]), texts)
+            self._append(tracks[new], owners, owner[new], names.text(firsts[new]), texts)
         return tracks[number]
 
-    def _append(self, tracks: Int64, owners: Sequence[AsyncOwner], names: pa.Array, texts: pa.Array) -> None:
-        processes = pa.array([owner.process_id for owner in owners], pa.int64())
-        scopes = pa.array([owner.track_scope for owner in owners], pa.string()).dictionary_encode()
+    def _append(
+        self, tracks: Int64, owners: Sequence[AsyncOwner], owner_of: Places, names: pa.Array, texts: pa.Array
+    ) -> None:
+        place = pa.array(owner_of)
+        processes = pa.array([owner.process_id for owner in owners], pa.int64()).take(place)
+        scopes = pa.array([owner.track_scope for owner in owners], pa.string()).dictionary_encode().take(place)
         self._rows.append((pa.array(tracks), processes, names, texts, scopes))
         first, end = int(tracks[0]), int(tracks[-1]) + 1
         if self._ends and self._ends[-1] == first:

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from traceconv import native
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.base.integers import parse_int64
+from traceconv.normalize.trace.binary import offsets_of
 
 #: Where an ID is unique, as `id2` specifies it; `` if it does not.
 UNIQUE_IN = ("", "global", "local")
@@ -33,25 +35,15 @@ class Ids(NamedTuple):
 
 
 def numbers_of(texts: pa.Array) -> Int64:
-    """Return each ID's own number, or else a hash; for an ID the same in all batches."""
-    if len(texts) and _is_decimal(texts[0].as_py()):
-        try:
-            numbers = texts.cast(pa.int64())
-            if numbers.cast(pa.string()).equals(texts):  # 07 isn't the ID 7
-                return numbers.to_numpy()  # type: ignore[no-any-return]
-        except pa.ArrowInvalid:
-            pass
+    """Return each ID's own number, or else a hash; for an ID the same in all batches. None is NULL."""
+    if native.AVAILABLE and texts.buffers()[2] is not None:
+        return np.frombuffer(native.id_numbers(offsets_of(texts), texts.buffers()[2]), np.int64)
     return np.array([_number_of(text) for text in texts.to_pylist()], np.int64)
 
 
 def _number_of(text: str) -> int:
-    number = parse_int64(text) if _is_decimal(text) else None
-    return number if number is not None and str(number) == text else hash(text)
-
-
-def _is_decimal(text: str) -> bool:
-    """Whether a text may be a number as it is usually written; most IDs that are not are like 0x7f31."""
-    return not text.startswith("0") or text == "0"
+    number = parse_int64(text)
+    return number if number is not None and str(number) == text else hash(text)  # 07 isn't the ID 7
 
 
 def salt_of(words: tuple[object, ...]) -> int:
