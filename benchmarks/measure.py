@@ -17,6 +17,13 @@ from pathlib import Path
 from typing import Any
 
 _PROGRAM = Path(sys.executable).with_name("traceconv")
+#: A program for what the libraries alone take for two rows in a store.
+ROWS_ALONE = """
+import sys, duckdb, numpy, pyarrow
+connection = duckdb.connect(sys.argv[1])
+connection.execute("INSERT INTO run (run_id, label) VALUES (2, 'b'); INSERT INTO task (run_id, id) VALUES (2, 1)")
+connection.close()
+"""
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
