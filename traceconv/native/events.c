@@ -160,22 +160,51 @@ static Outcome take_events(Scan *scan)
 
 /* -- results for Python -- */
 
-/* An int32 code per event and the text of each code; None for a label that no event has. */
-static PyObject *label_column(Scan *scan, int label)
+/* The columns of the sound part, which are allocated with the interpreter lock and filled without it. */
+typedef struct {
+    int64_t raw_bytes[MOST_FIELDS]; /* 0: no event has the field */
+    PyObject *codes[MOST_FIELDS], *offsets[MOST_FIELDS], *data[MOST_FIELDS];
+    char *code_out[MOST_FIELDS], *offset_out[MOST_FIELDS], *data_out[MOST_FIELDS];
+} Columns;
+
+static void measure(const Scan *scan, Columns *columns)
 {
-    Distinct *known = &scan->labels[label];
-    if (!known->count)
-        Py_RETURN_NONE;
-    PyObject *codes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(scan->sound_rows * sizeof(int32_t)));
-    PyObject *tokens = codes == NULL ? NULL : distinct_list(known, scan->begin);
-    if (tokens == NULL) {
-        Py_XDECREF(codes);
-        return NULL;
+    for (int raw = 0; raw < scan->raw_count; raw++) {
+        const int32_t *stretch = scan->rows + scan->label_count + 2 * raw;
+        for (size_t row = 0; row < scan->sound_rows; row++)
+            columns->raw_bytes[raw] += stretch[row * scan->row_size + 1] - stretch[row * scan->row_size];
     }
-    char *out = PyBytes_AsString(codes);
-    for (size_t row = 0; row < scan->sound_rows; row++)
-        memcpy(out + row * sizeof(int32_t), &scan->rows[row * scan->row_size + (size_t)label], sizeof(int32_t));
-    return Py_BuildValue("(NN)", codes, tokens);
+}
+
+/* A new bytes object and its memory; NULL with an exception set. */
+static PyObject *new_bytes(size_t size, char **out)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    *out = bytes == NULL ? NULL : PyBytes_AsString(bytes);
+    return bytes;
+}
+
+static int allocate(const Scan *scan, Columns *columns)
+{
+    for (int label = 0; label < scan->label_count; label++)
+        if (scan->labels[label].count
+            && (columns->codes[label] = new_bytes(scan->sound_rows * sizeof(int32_t), &columns->code_out[label])) == NULL)
+            return 0;
+    for (int raw = 0; raw < scan->raw_count; raw++)
+        if (columns->raw_bytes[raw]
+            && ((columns->offsets[raw] = new_bytes((scan->sound_rows + 1) * sizeof(int32_t), &columns->offset_out[raw])) == NULL
+                || (columns->data[raw] = new_bytes((size_t)columns->raw_bytes[raw], &columns->data_out[raw])) == NULL))
+            return 0;
+    return 1;
+}
+
+static void free_columns(Columns *columns)
+{
+    for (int place = 0; place < MOST_FIELDS; place++) {
+        Py_XDECREF(columns->codes[place]);
+        Py_XDECREF(columns->offsets[place]);
+        Py_XDECREF(columns->data[place]);
+    }
 }
 
 /* Short values are copied together with the bytes after them, where there is room. */
@@ -188,45 +217,52 @@ static inline void copy_short(char *out, Py_ssize_t room, Text at, Text end, int
         memcpy(out, at, (size_t)size);
 }
 
-/* Arrow's int32 offsets and data of a field's values; None for one that no event has. */
-static PyObject *raw_column(Scan *scan, int raw)
+static void fill(const Scan *scan, Columns *columns)
 {
-    const int32_t *stretch = scan->rows + scan->label_count + 2 * raw;
-    int64_t bytes = 0;
-    for (size_t row = 0; row < scan->sound_rows; row++)
-        bytes += stretch[row * scan->row_size + 1] - stretch[row * scan->row_size];
-    if (!bytes)
-        Py_RETURN_NONE;
-    PyObject *offsets = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((scan->sound_rows + 1) * sizeof(int32_t)));
-    PyObject *data = offsets == NULL ? NULL : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
-    if (data == NULL) {
-        Py_XDECREF(offsets);
-        return NULL;
+    for (int label = 0; label < scan->label_count; label++) {
+        char *out = columns->code_out[label];
+        for (size_t row = 0; out != NULL && row < scan->sound_rows; row++)
+            memcpy(out + row * sizeof(int32_t), &scan->rows[row * scan->row_size + (size_t)label], sizeof(int32_t));
     }
-    char *ends = PyBytes_AsString(offsets), *out = PyBytes_AsString(data);
-    Py_BEGIN_ALLOW_THREADS
-    int32_t at = 0;
-    memcpy(ends, &at, sizeof at);
-    for (size_t row = 0; row < scan->sound_rows; row++, stretch += scan->row_size) {
-        int32_t size = stretch[1] - stretch[0];
-        copy_short(out + at, bytes - at, scan->begin + stretch[0], scan->end, size);
-        at += size;
-        memcpy(ends + (row + 1) * sizeof at, &at, sizeof at);
+    for (int raw = 0; raw < scan->raw_count; raw++) {
+        const int32_t *stretch = scan->rows + scan->label_count + 2 * raw;
+        char *ends = columns->offset_out[raw], *out = columns->data_out[raw];
+        int32_t at = 0;
+        if (out == NULL)
+            continue;
+        memcpy(ends, &at, sizeof at);
+        for (size_t row = 0; row < scan->sound_rows; row++, stretch += scan->row_size) {
+            int32_t size = stretch[1] - stretch[0];
+            copy_short(out + at, columns->raw_bytes[raw] - at, scan->begin + stretch[0], scan->end, size);
+            at += size;
+            memcpy(ends + (row + 1) * sizeof at, &at, sizeof at);
+        }
     }
-    Py_END_ALLOW_THREADS
-    return Py_BuildValue("(NN)", offsets, data);
 }
 
-static PyObject *columns_of(Scan *scan)
+/* A column of two parts for Python, or None; NULL with an exception set. */
+static PyObject *column_of(PyObject *one, PyObject *other)
+{
+    return one == NULL ? Py_NewRef(Py_None) : Py_BuildValue("(OO)", one, other);
+}
+
+/* For each label, an int32 code per event and the text of each code; for each raw field, Arrow's int32 offsets and data. */
+static PyObject *result_of(const Scan *scan, const Columns *columns)
 {
     PyObject *labels = PyList_New(scan->label_count), *raws = PyList_New(scan->raw_count), *column;
     if (labels == NULL || raws == NULL)
         goto failed;
-    for (int label = 0; label < scan->label_count; label++)
-        if ((column = label_column(scan, label)) == NULL || PyList_SetItem(labels, label, column) < 0)
+    for (int label = 0; label < scan->label_count; label++) {
+        PyObject *texts = columns->codes[label] == NULL ? NULL : distinct_list(&scan->labels[label], scan->begin);
+        if (texts == NULL && columns->codes[label] != NULL)
             goto failed;
+        column = column_of(columns->codes[label], texts);
+        Py_XDECREF(texts);
+        if (column == NULL || PyList_SetItem(labels, label, column) < 0)
+            goto failed;
+    }
     for (int raw = 0; raw < scan->raw_count; raw++)
-        if ((column = raw_column(scan, raw)) == NULL || PyList_SetItem(raws, raw, column) < 0)
+        if ((column = column_of(columns->offsets[raw], columns->data[raw])) == NULL || PyList_SetItem(raws, raw, column) < 0)
             goto failed;
     return Py_BuildValue(
         "(nnNNN)", (Py_ssize_t)scan->sound_rows, (Py_ssize_t)(scan->sound_end - scan->begin), labels, raws,
@@ -235,6 +271,20 @@ failed:
     Py_XDECREF(labels);
     Py_XDECREF(raws);
     return NULL;
+}
+
+/* Each time that the lock is needed again, other threads may hold it for a while. */
+static PyObject *columns_of(const Scan *scan, Columns *columns)
+{
+    PyObject *found = NULL;
+    if (allocate(scan, columns)) {
+        Py_BEGIN_ALLOW_THREADS
+        fill(scan, columns);
+        Py_END_ALLOW_THREADS
+        found = result_of(scan, columns);
+    }
+    free_columns(columns);
+    return found;
 }
 
 static int add_fields(Scan *scan, PyObject *names, int is_label)
@@ -267,6 +317,7 @@ PyObject *native_events(PyObject *module, PyObject *args)
     Py_ssize_t size;
     int partly;
     Outcome outcome;
+    Columns columns = {0};
     Scan *scan = calloc(1, sizeof *scan);
     (void)module;
     if (scan == NULL)
@@ -286,11 +337,12 @@ PyObject *native_events(PyObject *module, PyObject *args)
         scan->guess[place] = UNKNOWN;
     Py_BEGIN_ALLOW_THREADS
     outcome = take_events(scan);
+    measure(scan, &columns);
     Py_END_ALLOW_THREADS
     if (outcome == NO_MEMORY)
         PyErr_NoMemory();
     else
-        found = outcome == OK || partly ? columns_of(scan) : Py_NewRef(Py_None);
+        found = outcome == OK || partly ? columns_of(scan, &columns) : Py_NewRef(Py_None);
 done:
     for (int label = 0; label < scan->label_count; label++)
         free_distinct(&scan->labels[label]);
