@@ -55,8 +55,19 @@ static int more_slots(Distinct *known)
     return 1;
 }
 
+static inline int is_same(const Stretch *stretch, Text begin, Text end, Text at, size_t size)
+{
+    Text other = begin + stretch->start;
+    if ((size_t)stretch->size != size)
+        return 0;
+    return size <= WORD ? word_of(other, size, end) == word_of(at, size, end) : memcmp(other, at, size) == 0;
+}
+
 int32_t code_of(Distinct *known, Text begin, Text end, Text at, size_t size)
 {
+    /* Most labels are those of the event before. */
+    if (known->count && is_same(&known->stretches[known->last], begin, end, at, size))
+        return known->last;
     uint64_t hash = hash_of(at, size, end);
     if (known->count * 2 >= known->slot_count && !more_slots(known))
         return -1;
@@ -66,14 +77,14 @@ int32_t code_of(Distinct *known, Text begin, Text end, Text at, size_t size)
         /* Different ranges of one size, up to a word, have different hashes. */
         if (stretch->hash == hash && (size_t)stretch->size == size
             && (size <= WORD || memcmp(begin + stretch->start, at, size) == 0))
-            return (int32_t)(known->slots[slot] - 1);
+            return known->last = (int32_t)(known->slots[slot] - 1);
         slot = (slot + 1) & (known->slot_count - 1);
     }
     if (!room_for_one(&known->stretches, known->count, &known->room, sizeof *known->stretches, 128))
         return -1;
     known->stretches[known->count] = (Stretch){hash, (int32_t)(at - begin), (int32_t)size};
     known->slots[slot] = (uint32_t)++known->count;
-    return (int32_t)known->count - 1;
+    return known->last = (int32_t)known->count - 1;
 }
 
 PyObject *distinct_list(const Distinct *known, Text begin)

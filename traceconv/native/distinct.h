@@ -12,11 +12,12 @@ typedef struct {
     int32_t start, size;
 } Stretch;
 
-/* The distinct ranges, and a hash table of their numbers plus one. All zeros: empty. */
+/* The distinct ranges, a hash table of their numbers plus one, and the number that was found last. All zeros: empty. */
 typedef struct {
     uint32_t *slots;
     Stretch *stretches;
     size_t slot_count, count, room;
+    int32_t last;
 } Distinct;
 
 /* Python's hash secret, so that nobody can choose ranges that collide. */
