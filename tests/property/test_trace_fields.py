@@ -74,9 +74,10 @@ def rows(columns: EventColumns) -> list[dict[str, object]]:
 
 
 def joined(texts: list[str], gap: str, lines: bool) -> bytes:
-    return (
-        ("\n" if lines else gap + "," + gap).join(text.replace("\n", " ") if lines else text for text in texts).encode()
-    )
+    """The events twice, since the scanner expects what it has seen before, and one more, since it looks ahead."""
+    all_events = [*texts, *texts, '{"ph":"X","name":"%s"}' % ("x" * 40)]
+    between = "\n" if lines else gap + "," + gap
+    return between.join(text.replace("\n", " ") if lines else text for text in all_events).encode()
 
 
 @given(st.lists(events(usual=True), min_size=1, max_size=6), BLANKS, st.booleans())
@@ -117,6 +118,45 @@ def test_malformed_events_are_declined(texts: list[str], lines: bool, data: st.D
     columns = scanned_columns(body, lines)
     if columns is not None:
         assert rows(columns) == rows(_one_by_one(body, lines).columns)
+
+
+ONE = b'{"ph":"X","name":"one","ts":1,"args":{"External id":1, "b":[2],"c":"three"}}'
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b'{"ph":"X","name": "one","ts": 1,"args":{"External id":  1, "b": [2],"c":"three"}}',
+        b'{ "ph":"X","name":"one" ,"ts":1 ,"args":{"External id":1 , "b":[2],"c":"three" } }',
+        b'{"ph":"X","name":"one","ts":1,"args":{"External id":1, "b":[2],"d":"three"}}',
+        b'{"ph":"X","name":"one","args":{"External id":1},"ts":1}',
+        b'{"ph":"X","name":"one","args":{},"ts":1}',
+        b'{"ph":"X","name":"one","tsts":1,"args":{"External id":{"External id":1, "b":[2]}, "b":3}}',
+        b'{"ph":"X","name":"one","ts":1,"args":{"' + b"e" * 40 + b'":1, "' + b"e" * 40 + b'":2}}',
+        b"{}",
+    ],
+)
+def test_events_that_begin_like_others(other: bytes) -> None:
+    body = b",".join([ONE, ONE, other, ONE, other, other, ONE])
+    columns = scanned_columns(body, False)
+    assert columns is not None
+    assert rows(columns) == rows(_one_by_one(body, False).columns)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b'{"ph":"X","name":"one","ts":,"args":{"External id":1, "b":[2],"c":"three"}}',
+        b'{"ph":"X","name":"one","ts":1,"args":{"External id":1, "b":[2],"c":"three",}}',
+        b'{"ph":"X","name":"one","ts":1,"args":{"External id":1, "b":[2],,"c":"three"}}',
+        b'{"ph":"X","name":"one","ts":1,"args":{"External id":1 "b":[2],"c":"three"}}',
+        b'{"ph":"X","name":"one","ts":1,"args":{"External id":1, "b":[2],"c":"three"},}',
+        b'{"ph":"X","name":"one","ts":1,"args":{"External id":1, "b":[2],"c":"three"',
+        b'{,"ph":"X","name":"one","ts":1}',
+    ],
+)
+def test_malformed_events_that_begin_like_others(other: bytes) -> None:
+    assert scanned_columns(b",".join([ONE, ONE, other, ONE]), False) is None
 
 
 @pytest.mark.parametrize(

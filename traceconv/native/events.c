@@ -11,6 +11,7 @@
 #include "room.h"
 
 enum { MOST_FIELDS = 32, FIRST = MOST_FIELDS, UNKNOWN, PLACES };
+enum { MOST_LEAD = 32, LEADS = 2, INNER_BITS = 6 };
 
 /* A field of events, identified by the first eight bytes of its name; no name is longer. */
 typedef struct {
@@ -19,6 +20,14 @@ typedef struct {
     int is_label;
     int place; /* among the labels or the raw fields */
 } Field;
+
+/* What led from a value (or the first brace) to the next one: the text in between, and the number of its key: a field's,
+   or inside a field, some of the key's bits. Size 0: none. */
+typedef struct {
+    uint8_t text[MOST_LEAD];
+    uint32_t size;
+    int number;
+} Lead;
 
 /* A key that is not a field: its event, the positions of its quotes, start and end of its value. */
 typedef int32_t Other[5];
@@ -37,8 +46,10 @@ typedef struct {
     /* The sound part: the number of events and other keys, and where the next event begins. */
     size_t sound_rows, sound_others;
     Text sound_end;
-    /* Which field last followed each field, came first in an event, and followed a key that is not a field. */
-    int guess[PLACES];
+    /* Those that followed each field, began an event, and followed a key that is not a field; the latest first. */
+    Lead leads[PLACES][LEADS];
+    /* The same inside fields; at 0, those that began an object. */
+    Lead inner_leads[1 << INNER_BITS][LEADS];
 } Scan;
 
 /* The current event. */
@@ -50,14 +61,48 @@ typedef struct {
     Text key, last; /* the quotes of a key that is not a field */
 } Event;
 
-/* After the colon of the key with its quote at `at`, if it is the guessed field. */
-static inline Text past_guess(const Scan *scan, Text at, int guess)
+#ifdef __SSE2__
+/* Whether the first `size` bytes are equal, of up to 16. */
+static inline int are_equal(Text one, Text other, uint32_t size)
 {
-    const Field *field = &scan->fields[guess];
-    if (scan->end - at < WORD + 3 || *at != '"' || word_of(at + 1, field->size, scan->end) != field->word)
+    __m128i bytes = _mm_loadu_si128((const __m128i *)one), others = _mm_loadu_si128((const __m128i *)other);
+    return (~_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, others)) & ((1 << size) - 1)) == 0;
+}
+#endif
+
+/* Whether a lead is at this position, from where on there are MOST_LEAD bytes. */
+static inline int has_text(const Lead *lead, Text at)
+{
+    uint32_t size = lead->size;
+#ifdef __SSE2__
+    return size <= 16 ? size > 0 && are_equal(at, lead->text, size)
+                      : are_equal(at, lead->text, 16) && are_equal(at + 16, lead->text + 16, size - 16);
+#else
+    return size > 0 && memcmp(at, lead->text, size) == 0;
+#endif
+}
+
+/* From the end of a value to the next one, if it is led to as before; else NULL. Changes the number of the key. */
+static inline Text past_lead(const Lead *leads, Text at, Text end, int lines, int *number)
+{
+    if (end - at < MOST_LEAD || *at == '}')
         return NULL;
-    at += field->size + 1;
-    return at[0] == '"' && at[1] == ':' ? at + 2 : NULL;
+    for (int place = 0; place < LEADS; place++)
+        if (has_text(&leads[place], at)) {
+            *number = leads[place].number;
+            return past_blanks(at + leads[place].size, end, lines);
+        }
+    return NULL;
+}
+
+static void remember(Lead *leads, Text at, Text value, int number)
+{
+    if (value - at > MOST_LEAD)
+        return;
+    leads[1] = leads[0];
+    leads[0].size = (uint32_t)(value - at);
+    leads[0].number = number;
+    memcpy(leads[0].text, at, leads[0].size);
 }
 
 static int field_of(const Scan *scan, Text at, size_t size)
@@ -82,28 +127,8 @@ static int32_t *new_row(Scan *scan)
     return row;
 }
 
-INLINE Text past_name(void *self, Text at, Text end)
+static inline Outcome take_value(Event *event, Text value, Text stop)
 {
-    Event *event = self;
-    Scan *scan = event->scan;
-    int *guess = &scan->guess[event->number];
-    Text value = *guess == UNKNOWN ? NULL : past_guess(scan, at, *guess);
-    if (value != NULL)
-        value = past_blanks(value, end, scan->lines);
-    else {
-        event->key = at;
-        value = past_key(at, end, scan->lines, &event->last);
-        if (value == NULL)
-            return NULL;
-        *guess = field_of(scan, at + 1, (size_t)(event->last - at - 1));
-    }
-    event->number = *guess;
-    return value;
-}
-
-INLINE Outcome take_value(void *self, Text value, Text stop)
-{
-    Event *event = self;
     Scan *scan = event->scan;
     int32_t start = (int32_t)(value - scan->begin), end = (int32_t)(stop - scan->begin);
     if (event->number == UNKNOWN) {
@@ -129,6 +154,73 @@ INLINE Outcome take_value(void *self, Text value, Text stop)
     return OK;
 }
 
+/* From after the blanks that follow a value to the next key; NULL: malformed. */
+static inline Text past_comma(Text at, Text end, int lines)
+{
+    return at < end && *at == ',' ? past_blanks(at + 1, end, lines) : NULL;
+}
+
+/* After the object at `at`, as past_value. */
+static Text past_object(Scan *scan, Text at)
+{
+    Text end = scan->end, last;
+    int number = 0;
+    at++;
+    for (int is_first = 1;; is_first = 0) {
+        Lead *leads = scan->inner_leads[number];
+        Text begin = at, value = past_lead(leads, at, end, scan->lines, &number);
+        if (value == NULL) {
+            at = past_blanks(at, end, scan->lines);
+            if (at < end && *at == '}')
+                return at + 1;
+            at = is_first ? at : past_comma(at, end, scan->lines);
+            value = at == NULL ? NULL : past_key(at, end, scan->lines, &last);
+            if (value == NULL)
+                return NULL;
+            number = (int)(word_of(at + 1, (size_t)(last - at - 1), end) * 0x9E3779B97F4A7C15u >> (64 - INNER_BITS));
+            remember(leads, begin, value, number);
+        }
+        at = past_value(value, end, scan->lines);
+        if (at == NULL)
+            return NULL;
+    }
+}
+
+/* Take the members of the event at *place; *place becomes the position after it. */
+static Outcome take_event(Event *event, Text *place)
+{
+    Scan *scan = event->scan;
+    Text at = *place, end = scan->end;
+    if (at >= end || *at != '{')
+        return FALLBACK;
+    at++;
+    for (int is_first = 1;; is_first = 0) {
+        Lead *leads = scan->leads[event->number];
+        Text begin = at, value = past_lead(leads, at, end, scan->lines, &event->number);
+        if (value == NULL) {
+            at = past_blanks(at, end, scan->lines);
+            if (at < end && *at == '}') {
+                *place = at + 1;
+                return OK;
+            }
+            at = is_first ? at : past_comma(at, end, scan->lines);
+            event->key = at;
+            value = at == NULL ? NULL : past_key(at, end, scan->lines, &event->last);
+            if (value == NULL)
+                return FALLBACK;
+            event->number = field_of(scan, at + 1, (size_t)(event->last - at - 1));
+            if (event->number != UNKNOWN)
+                remember(leads, begin, value, event->number);
+        }
+        at = value < end && *value == '{' ? past_object(scan, value) : past_value(value, end, scan->lines);
+        if (at == NULL)
+            return FALLBACK;
+        Outcome outcome = take_value(event, value, at);
+        if (outcome != OK)
+            return outcome;
+    }
+}
+
 static void note_sound(Scan *scan, Text at)
 {
     scan->sound_rows = scan->row_count;
@@ -144,7 +236,7 @@ static Outcome take_events(Scan *scan)
         Event event = {scan, new_row(scan), 0, FIRST, at, at};
         if (event.row == NULL)
             return NO_MEMORY;
-        Outcome outcome = walk_object(&at, end, scan->lines, past_name, take_value, &event);
+        Outcome outcome = take_event(&event, &at);
         if (outcome != OK)
             return outcome;
         at = past_blanks(at, end, scan->lines);
@@ -333,8 +425,6 @@ PyObject *native_events(PyObject *module, PyObject *args)
     scan->begin = (Text)text;
     scan->end = scan->begin + size;
     scan->row_size = scan->field_count ? (size_t)scan->label_count + 2 * (size_t)scan->raw_count : 1;
-    for (int place = 0; place < PLACES; place++)
-        scan->guess[place] = UNKNOWN;
     Py_BEGIN_ALLOW_THREADS
     outcome = take_events(scan);
     measure(scan, &columns);
