@@ -8,16 +8,30 @@
 #include "module.h"
 #include "rows.h"
 
-enum { MOST_PLACES = 18 };
+/* Numbers of more digits are left to Python; 64 bits without a sign are enough for these. */
+enum { MOST_PLACES = 18, MOST_DIGITS_READ = 19 };
 typedef enum { VALID, ABSENT, UNPARSED } Status;
 
-/* Append a digit; 0 if the number would exceed 63 bits. */
-static inline int append(int64_t *value, int digit)
+/* The value of eight digits, of which the first is the lowest byte: pairs of neighbours are added up three times. */
+static inline uint64_t eight_digits(Text at)
 {
-    if (*value > (INT64_MAX - 9) / 10 && *value > (INT64_MAX - digit) / 10)
-        return 0;
-    *value = *value * 10 + digit;
-    return 1;
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    word -= 0x3030303030303030u;
+    word = (word * 10 + (word >> 8)) & 0x00FF00FF00FF00FFu;
+    word = (word * 100 + (word >> 16)) & 0x0000FFFF0000FFFFu;
+    return (word * 10000 + (word >> 32)) & 0xFFFFFFFFu;
+}
+
+static inline uint64_t with_digits(uint64_t value, Text at, Text end)
+{
+#ifdef WORDS_AT_ONCE
+    for (; end - at >= WORD; at += WORD)
+        value = value * 100000000 + eight_digits(at);
+#endif
+    for (; at < end; at++)
+        value = value * 10 + (uint64_t)(*at - '0');
+    return value;
 }
 
 /* Read [-]digits[.digits], in units of 10^places; 0 if it is something else, or beyond 63 bits.
@@ -25,7 +39,6 @@ static inline int append(int64_t *value, int digit)
 static int read_number(Text at, Text end, int places, int64_t *number, int64_t *rounded)
 {
     int negative = 0, left = places, half = 0, more = 0;
-    int64_t value = 0;
     if (end - at >= 2 && *at == '"' && end[-1] == '"') {
         at++;
         end--;
@@ -35,35 +48,32 @@ static int read_number(Text at, Text end, int places, int64_t *number, int64_t *
         at++;
     }
     Text digits = at;
-    for (; at < end && *at >= '0' && *at <= '9'; at++)
-        if (!append(&value, *at - '0'))
-            return 0;
-    if (at == digits)
+    at = past_digits(at, end);
+    if (at == digits || at - digits + places > MOST_DIGITS_READ)
         return 0;
+    uint64_t value = with_digits(0, digits, at);
     if (at < end && *at == '.') {
         digits = ++at;
-        for (; at < end && left > 0 && *at >= '0' && *at <= '9'; at++, left--)
-            if (!append(&value, *at - '0'))
-                return 0;
-        if (at < end && *at >= '0' && *at <= '9')
-            half = *at++ - '0';
-        for (; at < end && *at >= '0' && *at <= '9'; at++)
-            more |= *at != '0';
+        at = past_digits(at, end);
         if (at == digits)
             return 0;
+        Text kept = at - digits > left ? digits + left : at;
+        value = with_digits(value, digits, kept);
+        left -= (int)(kept - digits);
+        if (kept < at)
+            half = *kept++ - '0';
+        for (; kept < at; kept++)
+            more |= *kept != '0';
     }
     if (at != end)
         return 0;
     for (; left > 0; left--)
-        if (!append(&value, 0))
-            return 0;
-    if (half > 5 || (half == 5 && (more || value & 1))) {
-        if (value == INT64_MAX)
-            return 0;
-        value++;
-    }
+        value *= 10;
+    value += half > 5 || (half == 5 && (more || value & 1));
+    if (value > INT64_MAX)
+        return 0;
     *rounded += half || more;
-    *number = negative ? -value : value;
+    *number = negative ? -(int64_t)value : (int64_t)value;
     return 1;
 }
 
