@@ -160,6 +160,12 @@ static inline Text past_comma(Text at, Text end, int lines)
     return at < end && *at == ',' ? past_blanks(at + 1, end, lines) : NULL;
 }
 
+/* After the value at `at`, which is rarely an object or array. */
+static inline Text past_simple(Text at, Text end, int lines)
+{
+    return at < end && (*at == '{' || *at == '[') ? past_value(at, end, lines) : past_scalar(at, end);
+}
+
 /* After the object at `at`, as past_value. */
 static Text past_object(Scan *scan, Text at)
 {
@@ -180,7 +186,7 @@ static Text past_object(Scan *scan, Text at)
             number = (int)(word_of(at + 1, (size_t)(last - at - 1), end) * 0x9E3779B97F4A7C15u >> (64 - INNER_BITS));
             remember(leads, begin, value, number);
         }
-        at = past_value(value, end, scan->lines);
+        at = past_simple(value, end, scan->lines);
         if (at == NULL)
             return NULL;
     }
@@ -212,7 +218,7 @@ static Outcome take_event(Event *event, Text *place)
             if (event->number != UNKNOWN)
                 remember(leads, begin, value, event->number);
         }
-        at = value < end && *value == '{' ? past_object(scan, value) : past_value(value, end, scan->lines);
+        at = value < end && *value == '{' ? past_object(scan, value) : past_simple(value, end, scan->lines);
         if (at == NULL)
             return FALLBACK;
         Outcome outcome = take_value(event, value, at);

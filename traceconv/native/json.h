@@ -207,6 +207,26 @@ static inline Text past_key(Text at, Text end, int lines, Text *last)
     return *last == NULL ? NULL : past_colon(*last + 1, end, lines);
 }
 
+/* After the string, number or word at `at`. */
+static inline Text past_scalar(Text at, Text end)
+{
+    if (at >= end)
+        return NULL;
+    switch (*at) {
+    case '"':
+        at = end_of_string(at + 1, end);
+        return at == NULL ? NULL : at + 1;
+    case 't':
+        return past_word(at, end, "true", 4);
+    case 'f':
+        return past_word(at, end, "false", 5);
+    case 'n':
+        return past_word(at, end, "null", 4);
+    default:
+        return past_number(at, end);
+    }
+}
+
 /* After the value at `at`; NULL if it is malformed or too deep. */
 static inline Text past_value(Text at, Text end, int lines)
 {
@@ -231,19 +251,7 @@ static inline Text past_value(Text at, Text end, int lines)
                 continue;
             }
             at++;
-        } else if (first == '"') {
-            at = end_of_string(at + 1, end);
-            if (at != NULL)
-                at++;
-        } else if (first == 't')
-            at = past_word(at, end, "true", 4);
-        else if (first == 'f')
-            at = past_word(at, end, "false", 5);
-        else if (first == 'n')
-            at = past_word(at, end, "null", 4);
-        else
-            at = past_number(at, end);
-        if (at == NULL)
+        } else if ((at = past_scalar(at, end)) == NULL)
             return NULL;
         for (;;) {
             if (depth == 0)
