@@ -159,6 +159,14 @@ def test_malformed_events_that_begin_like_others(other: bytes) -> None:
     assert scanned_columns(b",".join([ONE, ONE, other, ONE]), False) is None
 
 
+def test_commas_are_missed_and_refused_after_any_key() -> None:
+    # What led to a key is looked up by some bits of the key before it.
+    for number in range(400):
+        sound = f'{{"args":{{"x":5,"{number}":1,"b":2}},"ph":"X"}}'
+        for other in (sound.replace('1,"b"', '1"x"'), sound.replace('{"x"', '{,"b"')):
+            assert scanned_columns(",".join([sound, sound, other, sound]).encode(), False) is None
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -48,8 +48,8 @@ typedef struct {
     Text sound_end;
     /* Those that followed each field, began an event, and followed a key that is not a field; the latest first. */
     Lead leads[PLACES][LEADS];
-    /* The same inside fields; at 0, those that began an object. */
-    Lead inner_leads[1 << INNER_BITS][LEADS];
+    /* The same inside fields; at 0, those that began an object: no key has that number, since others begin with a comma. */
+    Lead inner_leads[(1 << INNER_BITS) + 1][LEADS];
 } Scan;
 
 /* The current event. */
@@ -183,7 +183,7 @@ static Text past_object(Scan *scan, Text at)
             value = at == NULL ? NULL : past_key(at, end, scan->lines, &last);
             if (value == NULL)
                 return NULL;
-            number = (int)(word_of(at + 1, (size_t)(last - at - 1), end) * 0x9E3779B97F4A7C15u >> (64 - INNER_BITS));
+            number = 1 + (int)(word_of(at + 1, (size_t)(last - at - 1), end) * 0x9E3779B97F4A7C15u >> (64 - INNER_BITS));
             remember(leads, begin, value, number);
         }
         at = past_simple(value, end, scan->lines);
