@@ -200,8 +200,7 @@ def readings(
             def reading(by: str, measured: Measured, kind: str = kind, size: int = size) -> Reading:
                 return Reading(kind, by, size, measured.seconds, measured.cpu_seconds, measured.peak_bytes)
 
-            # No other program reads these.
-            compared = compare and kind not in ("damaged", "wrecked")
+            compared = compare and kind not in ("damaged", "wrecked")  # no other program reads these
             if compared:
                 load = _LOAD_LINES if kind == "dftracer" else _LOAD
                 if collector:

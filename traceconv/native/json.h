@@ -23,7 +23,7 @@
 #define INLINE static inline
 #endif
 
-enum { DEEPEST = 256, WORD = 8, MOST_DIGITS = 18 };
+enum { DEEPEST = 256, WORD = 8, MOST_DIGITS = 19 };
 
 typedef const uint8_t *Text;
 
@@ -307,20 +307,22 @@ INLINE Outcome walk_object(Text *place, Text end, int lines, Text (*past)(void *
     }
 }
 
-/* Parse an integer in canonical form, of up to 18 digits: no leading zeros, no plus sign. Returns 0 for anything else. */
+/* Parse an integer of 64 bits in canonical form: no leading zeros, no plus sign, no -0. Returns 0 for anything else. */
 static inline int parse_int64(Text at, Text end, int64_t *number)
 {
     int negative = at < end && *at == '-';
     at += negative;
     if (at == end || end - at > MOST_DIGITS || (*at == '0' && (negative || end - at > 1)))
         return 0;
-    int64_t value = 0;
+    uint64_t value = 0;
     for (; at < end; at++) {
         if (*at < '0' || *at > '9')
             return 0;
-        value = value * 10 + (*at - '0');
+        value = value * 10 + (uint64_t)(*at - '0');
     }
-    *number = negative ? -value : value;
+    if (value > (uint64_t)INT64_MAX + (uint64_t)negative)
+        return 0;
+    *number = (int64_t)(negative ? 0 - value : value);
     return 1;
 }
 

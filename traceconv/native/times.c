@@ -8,8 +8,8 @@
 #include "module.h"
 #include "rows.h"
 
-/* Numbers of more digits are left to Python; 64 bits without a sign are enough for these. */
-enum { MOST_PLACES = 18, MOST_DIGITS_READ = 19 };
+/* Numbers of more than MOST_DIGITS digits are left to Python; 64 bits without a sign are enough for others. */
+enum { MOST_PLACES = 18 };
 typedef enum { VALID, ABSENT, UNPARSED } Status;
 
 /* The value of eight digits, of which the first is the lowest byte: pairs of neighbours are added up three times. */
@@ -49,7 +49,7 @@ static int read_number(Text at, Text end, int places, int64_t *number, int64_t *
     }
     Text digits = at;
     at = past_digits(at, end);
-    if (at == digits || at - digits + places > MOST_DIGITS_READ)
+    if (at == digits || at - digits + places > MOST_DIGITS)
         return 0;
     uint64_t value = with_digits(0, digits, at);
     if (at < end && *at == '.') {
