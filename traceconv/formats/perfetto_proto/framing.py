@@ -6,6 +6,7 @@ next complete packet that another follows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,12 +114,12 @@ class PacketFramer:
         self._needed = WINDOW_BYTES
         self._max_bytes = min(max_bytes, _MAX_LENGTH)
 
-    def feed(self, chunk: bytes) -> list[Window]:
-        """Take more bytes; return the complete windows."""
-        self._buffer += chunk
-        if len(self._buffer) < self._needed:
-            return []
-        return self._take(at_end=False)
+    def feed(self, chunk: bytes) -> Iterator[Window]:
+        """Take more bytes; yield the complete windows."""
+        for first in range(0, len(chunk), WINDOW_BYTES):
+            self._buffer += chunk[first : first + WINDOW_BYTES]
+            if len(self._buffer) >= self._needed:
+                yield from self._take(at_end=False)
 
     def finish(self) -> list[Window]:
         """Return the rest, when there are no more bytes."""

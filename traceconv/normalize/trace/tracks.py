@@ -21,6 +21,8 @@ from traceconv.normalize.tracks import Track, Tracks
 HOST, DEVICE, _BOTH = 1, 2, 3
 #: The first track with a pid and tid, whatever its side.
 FIRST = 4
+#: Threads and counters that are found again without looking at their rows.
+_MOST_RECENT = 1 << 14
 
 
 class TraceTracks(Tracks):
@@ -34,6 +36,8 @@ class TraceTracks(Tracks):
         self._sides = bytearray()
         #: Pairs of tracks with one pid and tid, by the number of the first: the host's, the device's.
         self.pairs: dict[int, tuple[int, int]] = {}
+        #: Recent tracks, by all that they were asked for by, and its types: True is not 1.
+        self._recent: dict[tuple[object, ...], int] = {}
 
     def process_of(self, pid: Label) -> int | None:
         """Return the ID of a process, None for no pid."""
@@ -52,6 +56,17 @@ class TraceTracks(Tracks):
 
         side  HOST or DEVICE, if the event shows it; each side has a track of its own if both occur. FIRST: any of them
         """
+        key = pid, type(pid), tid, type(tid), side
+        number = self._recent.get(key)
+        return self._keep(key, self._thread_of(pid, tid, side)) if number is None else number
+
+    def _keep(self, key: tuple[object, ...], number: int) -> int:
+        if len(self._recent) >= _MOST_RECENT:
+            self._recent.clear()
+        self._recent[key] = number
+        return number
+
+    def _thread_of(self, pid: Label, tid: Label | NamedTrack, side: int) -> int:
         process_id = self.process_of(pid)
         if isinstance(tid, NamedTrack):
             return self._tracks.number((tid.kind, process_id, tid.key), tid.kind, process_id, None, tid.key)
@@ -69,7 +84,9 @@ class TraceTracks(Tracks):
         if first == _BOTH and side == DEVICE:
             return number
         other = self._tracks.number((*key, "other"), *values)
-        self.pairs[number] = (number, other) if first == HOST else (other, number)
+        if number not in self.pairs:
+            self.pairs[number] = (number, other) if first == HOST else (other, number)
+            self._recent.clear()  # from now on, each side has a track of its own
         if first != HOST:
             self._sides[number] = _BOTH
         return other
@@ -95,9 +112,14 @@ class TraceTracks(Tracks):
 
     def counter_of(self, pid: Label, name: str | None, id_text: str | None) -> int:
         """Return the track of a counter."""
+        recent = pid, type(pid), name, id_text
+        number = self._recent.get(recent)
+        if number is not None:
+            return number
         process_id = self.process_of(pid)
         key = ("counter", process_id, name, id_text)
-        return self._tracks.number(key, "counter", process_id, None, None, None, name, None, None, id_text)
+        values = "counter", process_id, None, None, None, name, None, None, id_text
+        return self._keep(recent, self._tracks.number(key, *values))
 
     def make_streams(self, tracks: Int64, device: tuple[Int64, Int64], stream: tuple[Int64, Int64]) -> None:
         """Mark tracks as ones on which a device runs tasks.
