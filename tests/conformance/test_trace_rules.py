@@ -474,6 +474,27 @@ def test_unitrace(tmp_path: Path) -> None:
         assert store.execute("SELECT name FROM range").fetchall() == [("my task",)]
 
 
+@pytest.mark.parametrize(
+    ("processes", "by"),
+    [(["CPU OP"], "MindSpore (host)"), (["CPU OP", "Ascend Hardware"], "Ascend (torch_npu, msprof)")],
+)
+def test_operators_of_mindspore_on_the_host(processes: list[str], by: str, tmp_path: Path) -> None:
+    """As MindSpore 2.10 writes them, with and without a device."""
+    events: list[dict[str, object]] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+        for pid, name in enumerate(processes, 2)
+    ]
+    times = {"ts": "1795959967843826.916", "dur": "1.833", "cat": ""}
+    events.append({"ph": "X", "name": "AddExt", "pid": 2, "tid": 0, **times, "args": {"type": "HostCpuOps"}})
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps(events))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        assert writer(store) == by
+        expected = [("AddExt", "host_op", 1795959967843826916, 1833)]
+        assert store.execute("SELECT name, kind, start_ns, dur_ns FROM range").fetchall() == expected
+
+
 def test_paddle(tmp_path: Path) -> None:
     """Names end in durations, quotes in names have no backslash, and copies have no device in their args."""
     span = '"args": {{ "start_time": "{:.3f} us", "end_time": "{:.3f} us"{} }}\n  }},\n  '

@@ -330,22 +330,41 @@ def span_windows(draw: st.DrawFn) -> list[RecordArray]:
     return np.split(spans, np.searchsorted(spans["start_ns"], sorted(cuts)))
 
 
-def nested(windows: list[RecordArray], in_c: bool = True) -> tuple[list[object], list[object], int]:
+def nested(
+    windows: list[RecordArray], in_c: bool = True, start_step_ns: int = 1
+) -> tuple[list[object], list[object], int]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "AVAILABLE", in_c)
-        nester = CompleteNester()
+        nester = CompleteNester(start_step_ns)
     parts = [*map(nester.feed, windows), nester.finish()]
     rows, points = (sorted(row for part in parts for row in part[which].tolist()) for which in (0, 1))
     return rows, points, nester.overlaps
 
 
-@given(span_windows())
-def test_nesting(windows: list[RecordArray]) -> None:
-    rows, points, overlaps = nested(windows)
-    assert (rows, points, overlaps) == nested(windows, in_c=False)
+@given(span_windows(), st.sampled_from([1, 2, 3]))
+def test_nesting(windows: list[RecordArray], start_step_ns: int) -> None:
+    rows, points, overlaps = nested(windows, True, start_step_ns)
+    assert (rows, points, overlaps) == nested(windows, False, start_step_ns)
     spans = np.concatenate(windows) if windows else np.zeros(0, SPAN_DTYPE)
     assert len(rows) == np.count_nonzero(spans["kind"] <= UNFINISHED)
     assert len(points) == np.count_nonzero(spans["kind"] > UNFINISHED)
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_slices_inside_others_whose_starts_were_rounded_down(in_c: bool) -> None:
+    # From 13 to 33; inside, from 15 to 20 and from 21 to 33; then from 34 to 36. The third one seems to end at 32.
+    spans = np.array(
+        [(10, 20, 1, -1, 1, SLICE), (10, 5, 2, -1, 1, SLICE), (20, 12, 3, -1, 1, SLICE), (30, 2, 4, -1, 1, SLICE)],
+        SPAN_DTYPE,
+    )
+    rows, _, overlaps = nested([spans], in_c, start_step_ns=10)
+    # id, parent, duration, self time, gap
+    expected = [(1, NO_PARENT, 20, 5, 0), (2, 1, 5, 5, -20), (3, 1, 12, 12, 5), (4, NO_PARENT, 2, 2, -2)]
+    assert [row[:5] for row in rows] == expected  # type: ignore[index]
+    assert overlaps == 0
+    rows, _, overlaps = nested([spans], in_c)
+    assert [row[:2] for row in rows] == [(1, NO_PARENT), (2, 1), (3, NO_PARENT), (4, 3)]  # type: ignore[index]
+    assert overlaps == 1
 
 
 @pytest.mark.parametrize("in_c", [True, False])

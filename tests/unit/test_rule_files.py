@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from stores import query
 
 from traceconv.base.errors import InputError
 from traceconv.normalize.trace.classify import Classifier, identifying_words, rules_of
@@ -172,6 +173,23 @@ def test_a_trace_with_as_many_events_as_its_writer_keeps_is_incomplete(
     assert [entry.code.text for entry in inspect_trace(trace, "chrome_json", rules=rules).log] == codes
     with pytest.raises(InputError, match="event_limit must be 1 or more"):
         parse_rules("title = 'One'\nevent_limit = 0", "zero.toml")
+
+
+def test_starts_that_the_writer_rounds_down(tmp_path: Path) -> None:
+    """From 0.9 to 30.9, and inside, from 5.1 to 30.8, which seems to end later."""
+    trace = tmp_path / "one.json"
+    one = {"ph": "X", "cat": "kernel", "name": "a", "pid": 1, "tid": 1}
+    trace.write_text(json.dumps([{**one, "ts": 0, "dur": 30}, {**one, "ts": 5, "dur": 25.7}]))
+    own_times = []
+    for step in ("", "start_step_ns = 1000\n"):
+        rules = (parse_rules(step + GOOD, "step.toml"),)
+        store = tmp_path / f"trace{len(own_times)}.duckdb"
+        ingest([trace], store, trace_options=TraceOptions(rules=rules))
+        own_times.append(query(store, "SELECT depth, self_ns FROM range ORDER BY id"))
+    assert own_times == [[(0, 30_000), (0, 25_700)], [(0, 5000), (1, 25_700)]]
+    for given, problem in ((0, "must be 1 or more"), (2 * 10**9, "must be 1,000,000,000 or less")):
+        with pytest.raises(InputError, match=f"start_step_ns {problem}"):
+            parse_rules(f"title = 'One'\nstart_step_ns = {given}", "zero.toml")
 
 
 _FULL = {"ph": "M", "cat": "__metadata", "name": "trace_buffer_overflowed", "pid": 1, "tid": 1, "ts": 0}

@@ -239,3 +239,42 @@ def test_blocks_of_our_own_export_are_not_duplicated(tmp_path: Path) -> None:
 def test_invalid_memory_rules_are_rejected(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_rules(f'title = "x"\n[memory]\n{text}\n', "rules.toml")
+
+
+def paddle_moment(us: int, change: str, size: int, place: str, allocated: int, reserved: int) -> dict[str, Any]:
+    args = {
+        "place": f"Place({place})", "addr": "94923988889600", "increase_bytes": size, "current_allocated": allocated,
+        "current_reserved": reserved, "peak_allocated": 10**9, "peak_reserved": 10**9,
+    }  # fmt: skip
+    thread = {"pid": 5, "tid": "5(C++)"}
+    return {"name": "[memory]", **thread, "ts": BASE_US + us, "ph": "i", "cat": change, "args": args}
+
+
+def test_memory_of_paddle(tmp_path: Path) -> None:
+    """Reserved memory of the host is not counted by its profiler: 8 MiB are what the first event saw."""
+    operator = {"ph": "X", "cat": "Operator", "pid": 5, "tid": "5(C++)", "ts": BASE_US, "dur": 20.5}
+    events = [
+        {**operator, "name": "matmul dygraph[20.500 us]"},
+        paddle_moment(1, "ReservedAllocate", 4096, "gpu:1", 1000, 6096),
+        paddle_moment(2, "Allocate", 512, "gpu:1", 1512, 6096),
+        paddle_moment(3, "Allocate", 64, "cpu", 1064, 8 << 20),
+        paddle_moment(4, "Allocate", 32, "gpu_pinned", 1096, 8 << 20),
+        paddle_moment(5, "Free", -512, "gpu:1", 1000, 6096),
+        paddle_moment(6, "ReservedFree", -4096, "gpu:1", 1000, 2000),
+    ]
+    trace = {"schemaVersion": "1.0.2", "span_index": "0", "traceEvents": events}
+    columns = f"device_id, kind, size_bytes, alloc_ns - {BASE_NS}, free_ns - {BASE_NS}"
+    assert rows_of(trace, tmp_path, f"SELECT {columns} FROM memory ORDER BY device_id, kind, size_bytes, alloc_ns") == [
+        (-1, "block", 32, 4000, None),
+        (-1, "block", 64, 3000, None),
+        (-1, "block", 1000, None, None),
+        (1, "block", 512, 2000, 5000),
+        (1, "block", 1000, None, None),
+        (1, "segment", 2000, 6000, None),
+        (1, "segment", 2000, None, 1000),
+        (1, "segment", 6096, 1000, 6000),
+    ]
+    by_operator = "SELECT range_name, size_bytes FROM allocating_range ORDER BY size_bytes"
+    store = tmp_path / "trace.duckdb"
+    assert query(store, by_operator) == [("matmul dygraph", size) for size in (32, 64, 512)]
+    assert query(store, "SELECT device_id, kind FROM device ORDER BY 1") == [(-1, "CPU"), (1, None)]

@@ -13,7 +13,7 @@
 #include "room.h"
 #include "span.h"
 
-enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
+enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12, MOST_STEP = 1000000000 };
 static const int64_t never = INT64_MAX;
 /* gap_ns after a slice without an end, or that doesn't fit 64 bits. */
 static const int64_t unknown = INT64_MIN;
@@ -59,6 +59,7 @@ typedef struct {
     const Span **order;
     size_t tied_room;
     long long overlaps;
+    long long step_ns; /* starts are rounded down to multiples of it; 0 or 1: they are exact */
     int is_busy, is_unsound; /* a call is running; a span had no track or kind */
 } Nester;
 
@@ -163,6 +164,14 @@ static inline int is_open(const Open *open, const Span *span)
     return open->end_ns > span->start_ns || (open->end_ns == span->start_ns && open->start_ns == span->start_ns && !ended);
 }
 
+/* Whether a slice seems to end after an open one only because starts are rounded down, not durations: by less than a
+   step, and it starts at least a step before that end, when the other one can't have ended. */
+static inline int seems_to_end_after(const Open *open, const Span *span, int64_t end, int64_t step)
+{
+    return step > 1 && span->kind < UNFINISHED && open->end_ns < end && end - open->end_ns < step
+        && span->start_ns <= open->end_ns - step;
+}
+
 static int take_point(Nester *nester, Track *track, const Span *span)
 {
     if (span->kind == BEFORE_NEXT) {
@@ -191,6 +200,10 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
         const Open *open = &track->open[depth - 1];
         if (open->end_ns >= end && (end != start || is_open(open, span)))
             break;
+        if (seems_to_end_after(open, span, end, nester->step_ns)) {
+            end = open->end_ns;
+            break;
+        }
         if (open->end_ns > start) {
             overlap = 1;
             if (!add_loose(track, open->end_ns))
@@ -231,7 +244,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
         return 0;
     nester->overlaps += overlap;
     track->depth = depth + 1;
-    track->last_end_ns = end;
+    track->last_end_ns = end_of(span);
     track->last_unfinished = span->kind == UNFINISHED;
     track->has_slices = 1;
     return answer_asks(nester, track, span->id);
@@ -418,6 +431,24 @@ static PyObject *nester_overlaps(PyObject *self, void *nothing)
     return PyLong_FromLongLong(((Nester *)self)->overlaps);
 }
 
+static PyObject *nester_step(PyObject *self, void *nothing)
+{
+    (void)nothing;
+    return PyLong_FromLongLong(((Nester *)self)->step_ns);
+}
+
+static int nester_set_step(PyObject *self, PyObject *value, void *nothing)
+{
+    (void)nothing;
+    long long step = value == NULL ? -1 : PyLong_AsLongLong(value);
+    if (!PyErr_Occurred() && (step < 0 || step > MOST_STEP))
+        PyErr_SetString(PyExc_ValueError, "no step of a clock");
+    if (PyErr_Occurred())
+        return -1;
+    ((Nester *)self)->step_ns = step;
+    return 0;
+}
+
 static void nester_free(PyObject *self)
 {
     Nester *nester = (Nester *)self;
@@ -441,6 +472,7 @@ static PyMethodDef methods[] = {
 };
 static PyGetSetDef values[] = {
     {"overlaps", nester_overlaps, NULL, "Slices that overlap one before them without lying inside of it.", NULL},
+    {"start_step_ns", nester_step, nester_set_step, "Starts are rounded down to multiples of it.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot slots[] = {

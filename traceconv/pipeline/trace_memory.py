@@ -7,6 +7,9 @@ counted before its first event and was not freed later is one more block, withou
 one segment from each change of its size to the next; a writer that marks each segment has these instead. The markers
 stay in `marker`.
 
+Paddle writes the device as a place, such as Place(gpu:0), and marks changes of what its allocator reserves, too: of
+these markers only the new total counts. It doesn't count what is reserved on the host.
+
 PyTorch reports memory that it maps (files, tensors that processes share) with a total of 0, since its allocator doesn't
 count it. Such blocks are not part of what the allocator held.
 """
@@ -22,16 +25,23 @@ HOST_DEVICE = -1
 _CHANGES = """
 CREATE OR REPLACE TEMP TABLE memory_change AS
 WITH read AS (
-  SELECT m.id, m.ts_ns, t.process_id, TRY(json_extract_string(m.args, $paths)) AS texts
+  SELECT m.id, m.ts_ns, t.process_id, TRY(json_extract_string(m.args, $paths)) AS texts,
+         coalesce(NOT list_contains(string_split($categories, '|'), coalesce(m.category, '')), false) AS is_reserve
   FROM marker AS m
   LEFT JOIN track AS t ON t.run_id = m.run_id AND t.track_id = m.track_id
   WHERE m.run_id = $run AND m.name = $name AND m.ts_ns IS NOT NULL
 ), typed AS MATERIALIZED (
   -- Otherwise the filter below would parse the JSON again.
-  SELECT id, ts_ns, process_id, nullif(TRY_CAST(texts[1] AS BIGINT), -9223372036854775808) AS size_bytes,
-         TRY_CAST(texts[2] AS HUGEINT) AS address, TRY_CAST(texts[3] AS BIGINT) AS device_id,
-         TRY_CAST(texts[4] AS BIGINT) AS device_type, TRY_CAST(texts[5] AS BIGINT) AS total_bytes,
-         TRY_CAST(texts[6] AS BIGINT) AS reserved_bytes, coalesce(texts[7] = 'segment', false) AS is_segment,
+  SELECT id, ts_ns, process_id, nullif(TRY_CAST(texts[1] AS BIGINT), -9223372036854775808) AS size_bytes, is_reserve,
+         TRY_CAST(texts[2] AS HUGEINT) AS address,
+         TRY_CAST(coalesce(nullif(regexp_extract(texts[3], '^Place\\([^:]+:([0-9]+)\\)$', 1), ''), texts[3]) AS BIGINT)
+           AS device_id,
+         -- Page-locked memory is counted as the host's.
+         texts[4] IN ('Place(cpu)', 'Place(gpu_pinned)') AS is_host_place,
+         CASE WHEN is_host_place THEN 0 ELSE TRY_CAST(texts[4] AS BIGINT) END AS device_type,
+         CASE WHEN NOT is_reserve THEN TRY_CAST(texts[5] AS BIGINT) END AS total_bytes,
+         CASE WHEN is_host_place THEN NULL ELSE TRY_CAST(texts[6] AS BIGINT) END AS reserved_bytes,
+         coalesce(texts[7] = 'segment', false) AS is_segment,
          coalesce(texts[8] = 'true', false) AS is_before, 'stream ' || texts[9] AS pool,
          TRY(TRY_CAST(texts[10] AS BIGINT) + $first_op) AS op_id
   FROM read
@@ -41,13 +51,13 @@ WITH read AS (
          TRY_CAST(CASE WHEN address < 0 THEN address + 18446744073709551616::HUGEINT ELSE address END AS UBIGINT)
            AS address,
          CASE WHEN device_type = 0 THEN $host ELSE device_id END AS device_id,
-         device_type, total_bytes, reserved_bytes, is_segment, is_before, pool, op_id
+         is_reserve, device_type, total_bytes, reserved_bytes, is_segment, is_before, pool, op_id
   FROM typed
   WHERE size_bytes IS DISTINCT FROM 0
 ), counted AS (
   SELECT *, CASE WHEN address IS NULL THEN abs(size_bytes) END AS alike,
          sum(sign(size_bytes)) OVER (
-           PARTITION BY process_id, device_type, device_id, is_segment, address,
+           PARTITION BY process_id, device_type, device_id, is_reserve, is_segment, address,
              CASE WHEN address IS NULL THEN abs(size_bytes) END
            ORDER BY ts_ns, id
          ) AS live
@@ -68,7 +78,8 @@ WITH neighbour AS (
          ) AS total_before
   FROM temp.memory_change
   WINDOW on_level AS (
-           PARTITION BY process_id, device_type, device_id, is_segment, address, alike, level ORDER BY ts_ns, id
+           PARTITION BY process_id, device_type, device_id, is_reserve, is_segment, address, alike, level
+           ORDER BY ts_ns, id
          ), on_device AS (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
 ), block AS (
   SELECT id, process_id, device_type, device_id, pool, is_segment, address, abs(size_bytes) AS size_bytes, op_id,
@@ -76,7 +87,7 @@ WITH neighbour AS (
          CASE WHEN size_bytes > 0 THEN next_ns ELSE ts_ns END AS free_ns,
          total_bytes = 0 AND total_before + size_bytes <> 0 AS is_mapped
   FROM neighbour
-  WHERE size_bytes > 0 OR before_ns IS NULL
+  WHERE NOT is_reserve AND (size_bytes > 0 OR before_ns IS NULL)
 ), first AS (
   SELECT process_id, device_type, device_id, min_by(total_bytes::HUGEINT - size_bytes, (ts_ns, id)) AS held_bytes
   FROM temp.memory_change
@@ -100,8 +111,10 @@ WITH neighbour AS (
     lag(reserved_bytes) OVER (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
 ), segment AS (
   SELECT id, device_id, reserved_bytes AS size_bytes,
-         CASE WHEN lag(id) OVER on_device IS NOT NULL THEN ts_ns END AS alloc_ns,
-         lead(ts_ns) OVER on_device AS free_ns
+         CASE WHEN is_reserve OR lag(id) OVER on_device IS NOT NULL THEN ts_ns END AS alloc_ns,
+         lead(ts_ns) OVER on_device AS free_ns,
+         CASE WHEN is_reserve AND lag(id) OVER on_device IS NULL
+              THEN TRY_CAST(reserved_bytes::HUGEINT - size_bytes AS BIGINT) END AS held_bytes
   FROM reserved
   WINDOW on_device AS (PARTITION BY process_id, device_type, device_id ORDER BY ts_ns, id)
 ), every AS (
@@ -112,6 +125,8 @@ WITH neighbour AS (
   SELECT -1, device_id, NULL, 'block', NULL, size_bytes, NULL, NULL, NULL FROM rest WHERE size_bytes > 0
   UNION ALL
   SELECT id, device_id, NULL, 'segment', NULL, size_bytes, alloc_ns, free_ns, NULL FROM segment WHERE size_bytes > 0
+  UNION ALL
+  SELECT -1, device_id, NULL, 'segment', NULL, held_bytes, NULL, alloc_ns, NULL FROM segment WHERE held_bytes > 0
 )
 SELECT $run, row_number() OVER (ORDER BY id, device_id, kind), device_id, pool, kind, address, size_bytes, alloc_ns,
        free_ns, op_id
@@ -154,7 +169,14 @@ def insert_blocks(target: RunSql, markers: MemoryMarkers) -> int:
     )
     # Ops of tasks have numbers already.
     first_op = target.number("SELECT coalesce(max(op_id), 0) FROM op WHERE run_id = $run")
-    target.run_sql(_CHANGES, name=markers.name, host=HOST_DEVICE, paths=_paths(*keys), first_op=first_op)
+    target.run_sql(
+        _CHANGES,
+        name=markers.name,
+        categories=markers.categories,
+        host=HOST_DEVICE,
+        paths=_paths(*keys),
+        first_op=first_op,
+    )
     unread = target.number("SELECT count(*) FROM temp.memory_change WHERE size_bytes IS NULL")
     if unread:
         target.run_sql("DELETE FROM temp.memory_change WHERE size_bytes IS NULL")

@@ -17,7 +17,7 @@ IN_TRACES = {
     "api": "Traces have API calls if a runtime was recorded, in PyTorch with ProfilerActivity.CUDA.",
     "step": "PyTorch traces have steps if the profiler had a schedule and prof.step() was called, JAX traces those "
     "in jax.profiler.StepTraceAnnotation.",
-    "memory": "PyTorch traces have memory if recorded with profile_memory=True.",
+    "memory": "PyTorch and Paddle traces have memory if recorded with profile_memory=True.",
     "fusion": "Apart from the reference NPU, only msprof records fusions, in a CSV file of its folder.",
 }
 #: Tables that a trace may have instead of those that a report needs.

@@ -116,11 +116,13 @@ class MemoryMarkers(NamedTuple):
     """How a writer marks allocations and frees: the name of its instant events, and keys of their args.
 
     size_bytes   bytes, negative for a free
-    device_type  0 is the host, which has no number, whatever `device_id` is
+    device_id    the number of the device, or a place of Paddle, such as Place(gpu:0)
+    device_type  0 is the host, which has no number, whatever `device_id` is; or a place of Paddle, such as Place(cpu)
     total_bytes  bytes allocated on the device afterwards
 
     The others are None if the trace doesn't have them:
 
+    categories      of allocations and frees, separated by |; events of others only change reserved_bytes
     reserved_bytes  bytes in segments of the device's allocator afterwards
     kind            `segment` for memory that the allocator reserves
     is_before       true for memory that was allocated before the recording
@@ -134,6 +136,7 @@ class MemoryMarkers(NamedTuple):
     device_id: str
     device_type: str
     total_bytes: str
+    categories: str | None = None
     reserved_bytes: str | None = None
     kind: str | None = None
     is_before: str | None = None
@@ -185,6 +188,7 @@ class RuleSet:
                   the writer dropped events
     sides         category → HOST or DEVICE: threads of the host and streams of devices may have the same pid and tid
     no_starts     the source has durations only: starts order its slices, and are not stored
+    start_step_ns  starts are rounded down to multiples of it, while durations are exact
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -206,6 +210,7 @@ class RuleSet:
     overflow_keys: tuple[str, ...] = ()
     sides: Mapping[str, int] = field(default_factory=dict)
     no_starts: bool = False
+    start_step_ns: int = 1
 
     def missing_events(self, complete_events: int, keys: Mapping[str, bytes]) -> str | None:
         """Return what is missing if the writer dropped events, or kept as many complete events as it ever does.

@@ -9,6 +9,8 @@ that does, found with one stack per track: in C (native/nester.c), or in Python 
 - An unfinished slice (its end is unknown) encloses everything after it on its track.
 - Slices that overlap without one enclosing the other are not each other's parents; they are counted.
 - Self time is the time outside of the children; where children overlap each other, it is subtracted once.
+- Where starts are rounded down to a step and durations are not, a slice may seem to end after the one around it. If it
+  does by less than a step, and starts at least a step before that end, it is inside: it can't have started later.
 - A flow point is enclosed like a slice of duration 0 that comes last at its time; if nothing encloses it,
   it belongs to the innermost slice that ends at its time.
 """
@@ -60,8 +62,10 @@ class CompleteNester:
     Both return NESTED rows of closed slices, and POINT rows, in no set order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start_step_ns: int = 1) -> None:
+        """`start_step_ns`: starts are rounded down to multiples of it; 1: they are exact."""
         self._nester = native.Nester() if native.AVAILABLE else _PlainNester()
+        self._nester.start_step_ns = start_step_ns
 
     @property
     def overlaps(self) -> int:
@@ -112,6 +116,7 @@ class _PlainNester:
 
     def __init__(self) -> None:
         self.overlaps = 0
+        self.start_step_ns = 1
         self._tracks: defaultdict[int, _Track] = defaultdict(_Track)
         self._rows: list[tuple[int, ...]] = []
         self._points: list[tuple[int, int]] = []
@@ -160,6 +165,9 @@ class _PlainNester:
             heapq.heappop(track.left)
         overlap = bool(track.left) and track.left[0] < end
         while track.open and not _encloses(track.open[-1], span, end):
+            if self._seems_to_end_after(track.open[-1], span, end):
+                end = track.open[-1].end_ns
+                break
             one = track.open.pop()
             if one.end_ns > start:
                 overlap = True
@@ -170,7 +178,7 @@ class _PlainNester:
         if parent is not None and UNFINISHED not in (parent.span[5], kind) and end > parent.covered_ns:
             parent.self_ns -= end - max(start, parent.covered_ns)
             parent.covered_ns = end
-        gap = 0 if track.last is None else start - track.last.end_ns
+        gap = 0 if track.last is None else start - _end_of(track.last.span)
         if not is_time(gap) or (track.last is not None and track.last.encloses_all):
             gap = UNKNOWN
         depth = 0 if parent is None else parent.depth + 1
@@ -181,6 +189,11 @@ class _PlainNester:
         track.last = one
         self.overlaps += overlap
         self._answer(track, id_)
+
+    def _seems_to_end_after(self, one: _Open, span: _Span, end: int) -> bool:
+        """Whether a slice seems to end after an open one only because starts are rounded down."""
+        step = self.start_step_ns
+        return step > 1 and span[5] < UNFINISHED and 0 < end - one.end_ns < step and span[0] <= one.end_ns - step
 
     def _close(self, one: _Open) -> None:
         _, dur, id_, link, _, kind = one.span

@@ -37,7 +37,8 @@ files without correlation IDs (`launch_arg`), which complete events are instants
 list of categories), which events are on threads of the host and which on streams of devices, if their pids and tids may
 be equal (`host_categories`, `device_categories`), which args contain the name of the host (`[[host]]`, with the fields
 of `HostArg`), how many complete events it keeps (`event_limit`), which keys outside the events show that it dropped
-some (`overflow_keys`), and whether its files have no starts, but only durations (`no_starts`).
+some (`overflow_keys`), whether its files have no starts, but only durations (`no_starts`), and to multiples of what it
+rounds starts down, while durations are exact (`start_step_ns`).
 """
 
 from __future__ import annotations
@@ -75,12 +76,14 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 _OF_COLUMN = {"str": _TEXT, "json": _TEXT, "i32": _INTEGER, "i64": _INTEGER, "bool": _BOOLEAN}
 #: Keys with categories whose events are on this side of a pid and tid that both use.
 SIDES = {"host_categories": HOST, "device_categories": DEVICE}
+#: Keys whose values are 1 or more, up to the limits.
+_COUNTS = {"event_limit": 2**63 - 1, "start_step_ns": 10**9}
 _FILE_KEYS = {
     **dict.fromkeys(("title", "device_kind", "launch_arg"), _TEXT),
     **dict.fromkeys(("launch_flows", "op_types", "instants", "overflow_keys", *SIDES), _TEXTS),
     **dict.fromkeys(("detect", "memory", "step_ends"), _TABLE),
     "items": _ITEMS,
-    **dict.fromkeys(("priority", "event_limit"), _INTEGER),
+    **dict.fromkeys(("priority", *_COUNTS), _INTEGER),
     **dict.fromkeys(("flow_chains", "no_starts"), _BOOLEAN),
     **dict.fromkeys(("rule", "host"), _TABLES),
 }
@@ -185,11 +188,12 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
             hosts=tuple(_host_arg(entry, f"{where}: host {number}") for number, entry in hosts),
             step_ends=_texts_of(StepEnds, raw["step_ends"], f"{where}: step_ends") if "step_ends" in raw else None,
             instants=frozenset(raw.get("instants", ())),
-            event_limit=_event_limit(raw, where),
+            event_limit=_count(raw, "event_limit", where),
             launch_arg=raw.get("launch_arg"),
             overflow_keys=tuple(raw.get("overflow_keys", ())),
             sides={category: side for key, side in SIDES.items() for category in raw.get(key, ())},
             no_starts=raw.get("no_starts", False),
+            start_step_ns=_count(raw, "start_step_ns", where) or 1,
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error
@@ -197,11 +201,13 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
 
 
-def _event_limit(raw: Mapping[str, Any], where: str) -> int | None:
-    limit: int | None = raw.get("event_limit")
-    if limit is not None and limit < 1:
-        raise _RuleError(f"{where}: event_limit must be 1 or more")
-    return limit
+def _count(raw: Mapping[str, Any], key: str, where: str) -> int | None:
+    count: int | None = raw.get(key)
+    if count is not None and count < 1:
+        raise _RuleError(f"{where}: {key} must be 1 or more")
+    if count is not None and count > _COUNTS[key]:
+        raise _RuleError(f"{where}: {key} must be {_COUNTS[key]:,} or less")
+    return count
 
 
 def _op_type(text: str, where: str) -> re.Pattern[str]:

@@ -112,7 +112,7 @@ class SecondPass:
         overlaps, numbers = 0, self._first.slice_numbers
         with closing(SpansByTrack(self._spans(), self._first.tracks.count)) as parts:
             for windows in parts:
-                nester = CompleteNester()
+                nester = CompleteNester(self.rules.start_step_ns)
                 found = self._nested_windows(nester, windows)
                 with closing(found if self._is_small else prefetch(found)) as nested:
                     for rows, points in nested:

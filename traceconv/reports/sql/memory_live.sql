@@ -1,7 +1,7 @@
 -- title = "Memory content at the peak"
 -- doc = "Which blocks were in use when a device used the most memory? One row per block, the largest first; the peak is that of all pools together."
 -- needs = ["memory"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR), or a PyTorch trace with profile_memory=True, to log allocations and frees."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR), or a PyTorch or Paddle trace with profile_memory=True, to log allocations and frees."
 -- order = ["run_id", "device_id", "size_bytes DESC", "block_id"]
 -- measure = "size_bytes"
 -- shown = ["device_id", "tensor_name", "allocated_by", "module_name", "purpose", "pool", "size_bytes", "share_percent"]

@@ -1,7 +1,7 @@
 -- title = "Memory peaks"
 -- doc = "What was the peak of used and reserved memory, when, for which op, and what was in it? One row per device (pool NULL), and one per pool if the source names pools. A used peak far below the reserved memory indicates fragmentation."
 -- needs = ["memory"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR), or a PyTorch trace with profile_memory=True, to log allocations and frees."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR), or a PyTorch or Paddle trace with profile_memory=True, to log allocations and frees."
 -- order = ["run_id", "device_id", "level", "pool"]
 -- measure = "peak_used_bytes"
 -- shown = ["device_id", "level", "pool", "peak_used_bytes", "peak_ns", "reserved_bytes", "fragmentation_bytes", "peak_reserved_bytes", "peak_op"]

@@ -1,7 +1,7 @@
 -- title = "Memory by what allocated it"
 -- doc = "Which ops or operators allocate device memory, and how much of it is in use at the peak? One row per device and op, or operator of PyTorch; with by_module, per module, too. The peak is that of memory-live."
 -- needs = ["memory"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR), or a PyTorch trace with profile_memory=True, to log allocations and frees."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR), or a PyTorch or Paddle trace with profile_memory=True, to log allocations and frees."
 -- order = ["run_id", "device_id", "peak_bytes DESC", "allocated_bytes DESC", "allocated_by", "module_name"]
 -- measure = "peak_bytes"
 -- shown = ["device_id", "allocated_by", "module_name", "block_count", "allocated_bytes", "largest_bytes", "peak_count", "peak_bytes", "peak_percent"]

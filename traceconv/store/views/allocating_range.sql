@@ -1,5 +1,5 @@
 -- title = "Allocating range of each block"
--- doc = "Each block of memory whose allocation PyTorch's profiler recorded, and the innermost ranges around the allocation on its thread. Ranges that end at that time are around it, too."
+-- doc = "Each block of memory whose allocation PyTorch's or Paddle's profiler recorded, and the innermost ranges around the allocation on its thread. Ranges that end at that time are around it, too."
 -- order = ["run_id", "alloc_ns", "block_id"]
 -- [columns]
 -- block_id = { type = "BIGINT", unit = "id", doc = "Block (memory.block_id)." }
@@ -16,10 +16,13 @@
 -- free_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Free time; NULL if it was not freed during the recording." }
 WITH RECURSIVE event AS MATERIALIZED (
   SELECT k.run_id, k.track_id, k.ts_ns,
-         TRY_CAST(TRY(json_extract_string(k.args, '$.Bytes')) AS BIGINT) AS size_bytes,
-         TRY_CAST(TRY(json_extract_string(k.args, '$.Addr')) AS HUGEINT) AS address
-  FROM marker AS k
-  WHERE k.name = '[memory]'
+         TRY_CAST(coalesce(k.texts[1], k.texts[3]) AS BIGINT) AS size_bytes,
+         TRY_CAST(coalesce(k.texts[2], k.texts[4]) AS HUGEINT) AS address
+  FROM (
+    SELECT *, TRY(json_extract_string(args, ['$.Bytes', '$.Addr', '$.increase_bytes', '$.addr'])) AS texts
+    FROM marker
+    WHERE name = '[memory]' AND (category NOT LIKE 'Reserved%') IS NOT FALSE
+  ) AS k
 ), allocation AS MATERIALIZED (
   SELECT m.run_id, m.block_id, m.alloc_ns, min(e.track_id) AS track_id
   FROM memory AS m
