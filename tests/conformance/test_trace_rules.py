@@ -495,6 +495,30 @@ def test_operators_of_mindspore_on_the_host(processes: list[str], by: str, tmp_p
         assert store.execute("SELECT name, kind, start_ns, dur_ns FROM range").fetchall() == expected
 
 
+def test_operators_and_functions_of_xla_on_the_host(tmp_path: Path) -> None:
+    """As JAX 0.10 and TensorFlow 2.21 write them."""
+    named = [
+        ("dot.1", "host_op", {"hlo_op": "dot.1", "hlo_module": "jit_f"}),
+        ("MatMul", "host_op", {"long_name": "dense/Relu:MatMul"}),
+        ("ReadFile", "annotation", {"long_name": "data"}),
+        ("$compiler.py:292 compile", "frame", {}),
+        ("train", "annotation", {"step_num": "3"}),
+    ]
+    path = tmp_path / "host.trace.json"
+    events: list[dict[str, object]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/host:CPU"}}]
+    events += [
+        {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 10 * ts, "dur": 5, "args": args}
+        for ts, (name, _, args) in enumerate(named)
+    ]
+    path.write_text(json.dumps({"traceEvents": events}))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        assert writer(store) == "JAX, TensorFlow (XLA profiler)"
+        kinds = store.execute("SELECT name, kind FROM range ORDER BY start_ns").fetchall()
+        assert kinds == [(name, kind) for name, kind, _ in named]
+        assert store.execute("SELECT iteration FROM step").fetchall() == [(3,)]
+
+
 def test_paddle(tmp_path: Path) -> None:
     """Names end in durations, quotes in names have no backslash, and copies have no device in their args."""
     span = '"args": {{ "start_time": "{:.3f} us", "end_time": "{:.3f} us"{} }}\n  }},\n  '
