@@ -42,7 +42,7 @@ def tree(path: Path) -> dict[Path_, list[int]]:
         row = writers.kineto(chrome.Slice((), event.get("cat"), name, None, None, args, nanoseconds(start)))
         if row.table == "task" and row.kind != "sync":
             tasks.append((int(args["correlation"]), nanoseconds(dur)))
-        elif row.table != "task" and event.get("cat") != "gpu_user_annotation":
+        elif row.table != "task" and event.get("cat") != "gpu_user_annotation" and row.kind != "summary":
             shown = None if row.table == "api" else re.sub(r"^ProfilerStep#\d+$", "ProfilerStep*", name or "")
             track = slices[str(event["pid"]), str(event.get("tid"))]
             track.append((nanoseconds(start), -nanoseconds(dur), place, shown, args))

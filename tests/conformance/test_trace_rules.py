@@ -519,6 +519,35 @@ def test_operators_and_functions_of_xla_on_the_host(tmp_path: Path) -> None:
         assert store.execute("SELECT iteration FROM step").fetchall() == [(3,)]
 
 
+def test_mxnet(tmp_path: Path) -> None:
+    """It writes each operator twice: on its device, and as an asynchronous event of a process of its own."""
+    processes = ["cpu/0", "gpu/0", "cpu pinned/", "operator", "MXNET_C_API"]
+    events: list[dict[str, object]] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in enumerate(processes)
+    ]
+    for pid, name, ts in ((0, "CopyCPU2GPU", 10), (1, "FullyConnected", 20)):
+        times = zip("BE", "be", (ts, ts + 5), strict=True)
+        for of_device, asynchronous, at in times:
+            operator = {"name": name, "cat": "operator", "ts": at}
+            events.append({**operator, "ph": of_device, "pid": pid, "tid": 77})
+            events.append({**operator, "ph": asynchronous, "pid": 3, "tid": 77, "id": 77})
+    call = {"name": "MXNDArrayFree", "cat": "MXNET_C_API", "pid": 4, "tid": 9, "id": 9}
+    events += [{**call, "ph": "b", "ts": 30}, {**call, "ph": "e", "ts": 31}]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    ingest([path], tmp_path / "trace.duckdb")
+    with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
+        assert writer(store) == "MXNet profiler"
+        ranges = "SELECT name, kind FROM range ORDER BY kind, start_ns"
+        again = [("CopyCPU2GPU", "summary"), ("FullyConnected", "summary")]
+        assert store.execute(ranges).fetchall() == [("CopyCPU2GPU", "host_op"), *again]
+        tasks = "SELECT name, kind, device_id, dur_ns FROM task"
+        assert store.execute(tasks).fetchall() == [("FullyConnected", "compute", 0, 5000)]
+        assert store.execute("SELECT name, level FROM api").fetchall() == [("MXNDArrayFree", "framework")]
+        for report in ("range_statistic", "op_tree WHERE name IS NOT NULL"):
+            assert store.execute(f"SELECT name, count FROM {report}").fetchall() == [("CopyCPU2GPU", 1)]
+
+
 def test_paddle(tmp_path: Path) -> None:
     """Names end in durations, quotes in names have no backslash, and copies have no device in their args."""
     span = '"args": {{ "start_time": "{:.3f} us", "end_time": "{:.3f} us"{} }}\n  }},\n  '

@@ -87,6 +87,22 @@ def test_small_ranges_are_summed(make_store: MakeStore) -> None:
     ]
 
 
+def test_slices_that_repeat_others_are_left_out(make_store: MakeStore) -> None:
+    """The second one has the name of the first, and encloses a slice."""
+    ranges = [
+        span(1, None, "mm", 0, 10, 10),
+        span(2, None, "mm", 20, 10, 10, kind="summary", track_id=3),
+        span(3, None, "all", 40, 10, 6, kind="summary"),
+        span(4, 3, "add", 42, 4, 4),
+    ]
+    store = make_store(track=TRACKS, range=ranges)
+    assert ask(store, "SELECT label, kind, count, host_total_ns FROM op_tree") == [
+        ("all", "summary", 1, 10),
+        ("  add", "host_op", 1, 4),
+        ("mm", "host_op", 1, 10),
+    ]
+
+
 def test_a_step_of_the_tree(make_store: MakeStore) -> None:
     outer = span(11, None, "training", 0, 1000, 850, kind="annotation")
     ranges = [{**one, "parent_id": 11} if one["id"] in (1, 5) else one for one in RANGES]

@@ -51,9 +51,11 @@ PATH_NAME = (
     "CASE WHEN starts_with(r.name, 'ProfilerStep#') "
     "THEN regexp_replace(r.name, '^ProfilerStep#[0-9]+$', 'ProfilerStep*') ELSE coalesce(r.name, '') END"
 )
+#: Slices by which a writer repeats others are not in their chains.
+_IS_SUMMARY = "coalesce(r.kind = 'summary', false)"
 _sql = partial(
-    section, __name__, path_name=PATH_NAME, null="(-9223372036854775807 - 1)", operator=OPERATOR,
-    other_range=OTHER_RANGE, host=HOST, call=CALL, other_names=OTHER_NAMES,
+    section, __name__, path_name=PATH_NAME, is_summary=_IS_SUMMARY, null="(-9223372036854775807 - 1)",
+    operator=OPERATOR, other_range=OTHER_RANGE, host=HOST, call=CALL, other_names=OTHER_NAMES,
 )  # fmt: skip
 _NONE_LINKED = "CREATE OR REPLACE TEMP TABLE linked (run_id BIGINT, id BIGINT, range_id BIGINT)"
 _PLACE_NAMES = ["run_id", "id", "path", "class"]
@@ -111,7 +113,8 @@ class _Pass:
         kinds = connection.execute(_sql("kinds", **self._within)).fetchall() if self._has_ranges else []
         self._kinds = [kind for (kind,) in kinds]
         cases = " ".join(f"WHEN {quote_text(kind)} THEN {_bits(kind, n)}" for n, kind in enumerate(self._kinds, 1))
-        self._within |= {"kinds": cases or "WHEN '' THEN 0", "name": f"hash({PATH_NAME})", "join_names": ""}
+        self._within |= {"kinds": cases or "WHEN '' THEN 0", "name": f"hash({PATH_NAME}, {_IS_SUMMARY})"}
+        self._within["join_names"] = ""
         self._has_linked = bool(connection.execute("FROM temp.linked LIMIT 1").fetchall())
         self._has_executions = self._has_tasks and "execution" in self._kinds
         self._within["if_alone"] = " AND r.execution_id IS NULL" if self._has_executions else ""
@@ -128,7 +131,8 @@ class _Pass:
             if self._has_ranges and self._connection.execute(_sql("collision", **self._within)).fetchall():
                 self._connection.execute(_sql("numbers_of_names", **self._within))
                 self._within["name"] = "n.number"
-                self._within["join_names"] = f"JOIN temp.path_name AS n ON n.name = {PATH_NAME}"
+                on = f"n.name = {PATH_NAME} AND n.is_summary = {_IS_SUMMARY}"
+                self._within["join_names"] = f"JOIN temp.path_name AS n ON {on}"
             is_complete = self._read(at_once=at_once) or at_once
             if is_complete:
                 self._insert()

@@ -1,15 +1,21 @@
 --- collision
 -- Names with equal hashes, or with the hash of other_names.
 SELECT 1
-FROM (SELECT DISTINCT {path_name} AS name FROM (SELECT DISTINCT name FROM range WHERE run_id IN ({runs})) AS r)
-GROUP BY hash(name)
-HAVING count(*) > 1 OR hash(name) = {other_names}
+FROM (
+  SELECT DISTINCT {path_name} AS name, {is_summary} AS is_summary
+  FROM (SELECT DISTINCT name, kind FROM range WHERE run_id IN ({runs})) AS r
+)
+GROUP BY hash(name, is_summary)
+HAVING count(*) > 1 OR hash(name, is_summary) = {other_names}
 LIMIT 1
 
 --- numbers_of_names
 CREATE OR REPLACE TEMP TABLE path_name AS
-SELECT name, (row_number() OVER (ORDER BY name) + {other_names})::UBIGINT AS number
-FROM (SELECT DISTINCT {path_name} AS name FROM (SELECT DISTINCT name FROM range WHERE run_id IN ({runs})) AS r)
+SELECT name, is_summary, (row_number() OVER (ORDER BY name, is_summary) + {other_names})::UBIGINT AS number
+FROM (
+  SELECT DISTINCT {path_name} AS name, {is_summary} AS is_summary
+  FROM (SELECT DISTINCT name, kind FROM range WHERE run_id IN ({runs})) AS r
+)
 
 --- kinds
 SELECT DISTINCT kind FROM range WHERE run_id IN ({with_ranges}) AND kind IS NOT NULL ORDER BY kind

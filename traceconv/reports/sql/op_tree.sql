@@ -1,5 +1,5 @@
 -- title = "Time by range, as a tree"
--- doc = "How much host and device time does each module, operator, function and annotation take, with and without those inside it? One row per chain of names; the children of a row follow it, those with most device time first. Tasks without a known range are in a row without a name, so that device_self_ns adds up to the durations of all tasks but waits and events. In replays of graphs, the rows inside the launching range are modules and operators of a reference (graph_replay). Tasks of the reference NPU, which a thread of its own launches, are in their inference; modules has their modules. Filter by depth and path, or set min_percent, to see less."
+-- doc = "How much host and device time does each module, operator, function and annotation take, with and without those inside it? One row per chain of names; the children of a row follow it, those with most device time first. Tasks without a known range are in a row without a name, so that device_self_ns adds up to the durations of all tasks but waits and events. In replays of graphs, the rows inside the launching range are modules and operators of a reference (graph_replay). Tasks of the reference NPU, which a thread of its own launches, are in their inference; modules has their modules. Ranges of kind summary, which repeat others, are left out, unless others are inside. Filter by depth and path, or set min_percent, to see less."
 -- needs = ["range"]
 -- when_empty = "Ranges come from annotations of a framework or program: PyTorch operators, record_function, NVTX, spans of traceconv.profile."
 -- order = ["run_id", "position"]
@@ -52,6 +52,8 @@ WITH RECURSIVE spent AS (
     SELECT run_id, launch_id, module_name, NULL, 0, 0 FROM replay WHERE module_name IS NOT NULL
   )
   GROUP BY run_id, launch_id, module_name, operator_name
+), enclosing AS (
+  SELECT DISTINCT run_id, parent_path_id AS path_id FROM range_path WHERE parent_path_id IS NOT NULL
 ), node AS (
   SELECT p.run_id, p.path_id, p.parent_path_id AS parent_id, p.depth, p.name, p.kind,
          coalesce(s.is_asked, false) AS is_asked, coalesce(s.ended, 0) AS ended, coalesce(s.total, 0) AS total,
@@ -60,7 +62,9 @@ WITH RECURSIVE spent AS (
   FROM range_path AS p
   LEFT JOIN spent AS s ON s.run_id = p.run_id AND s.path_id = p.path_id
   LEFT JOIN moved AS m ON m.run_id = p.run_id AND m.launch_id = p.path_id
-  WHERE run IS NULL OR p.run_id = run
+  LEFT JOIN enclosing AS e ON e.run_id = p.run_id AND e.path_id = p.path_id
+  WHERE (run IS NULL OR p.run_id = run)
+    AND (p.kind IS DISTINCT FROM 'summary' OR e.path_id IS NOT NULL OR coalesce(s.tasks, 0) > 0)
   UNION ALL
   SELECT s.run_id, s.path_id, NULL, 0, NULL, NULL, false, 0, 0, 0, 0, s.tasks - coalesce(m.tasks, 0),
          s.device_own - coalesce(m.device_own, 0)
