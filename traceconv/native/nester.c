@@ -168,8 +168,9 @@ static inline int is_open(const Open *open, const Span *span)
    step, and it starts at least a step before that end, when the other one can't have ended. */
 static inline int seems_to_end_after(const Open *open, const Span *span, int64_t end, int64_t step)
 {
-    return step > 1 && span->kind < UNFINISHED && open->end_ns < end && end - open->end_ns < step
-        && span->start_ns <= open->end_ns - step;
+    return step > 1 && span->kind < UNFINISHED && open->end_ns < end
+        && (uint64_t)end - (uint64_t)open->end_ns < (uint64_t)step
+        && open->end_ns >= INT64_MIN + step && span->start_ns <= open->end_ns - step;
 }
 
 static int take_point(Nester *nester, Track *track, const Span *span)
