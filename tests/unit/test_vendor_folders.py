@@ -204,6 +204,17 @@ def test_exact_requires_equal_numbers(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert ("avg time(us)", "8.876", "8.875") in [row[2:5] for row in rows]
 
 
+@pytest.mark.parametrize("size", ["12345678901234567890123456789012.123", "9e18", "many"])
+def test_sizes_that_can_not_be_read_are_a_loss(size: str, tmp_path: Path) -> None:
+    prof = msprof_folder(tmp_path)
+    edit(prof, "fusion_op_*.csv", ",1.5,2,", f",{size},2.5,")
+    ingest([prof], tmp_path / "s.duckdb")
+    sizes = "SELECT input_bytes, output_bytes FROM op WHERE name = 'conv_1'"
+    assert query(tmp_path / "s.duckdb", sizes) == [(None, 2560)]
+    lost = "SELECT code, event_count FROM import_log WHERE severity = 'data_loss'"
+    assert query(tmp_path / "s.duckdb", lost) == [("bad_number", 1)]
+
+
 def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, rows, err = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
     assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in err) == (3, True)

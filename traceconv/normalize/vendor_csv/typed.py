@@ -55,10 +55,10 @@ class CellIssues:
     def note_fractions(self, name: str, cells: Sequence[str], unit: int) -> None:
         """Note the precision of sizes: rounded ones are known to their last digit only."""
         for cell in cells:
-            value = exact_number(cell)
-            if value is None or (value * unit) % 1 == 0:
+            size = _size(cell, unit)
+            if size is None or size % 1 == 0:
                 continue
-            exponent = value.as_tuple().exponent
+            exponent = size.as_tuple().exponent
             digit = math.ceil(unit * Decimal(1).scaleb(exponent)) if isinstance(exponent, int) else 1
             self.coarse[name] = min(digit, self.coarse.get(name, digit))
 
@@ -167,10 +167,14 @@ def _integer(cell: str) -> int | None:
 
 def _bytes(cell: str, unit: int) -> int | None:
     """Convert a size in units of `unit` bytes to bytes; fractions are rounded half to even."""
+    size = _size(cell, unit)
+    return None if size is None else int(size.to_integral_value())
+
+
+def _size(cell: str, unit: int) -> Decimal | None:
+    """Return the bytes in a cell, perhaps with a fraction; None for no number, or one beyond 62 bits."""
     value = exact_number(cell)
-    if value is None or abs(value * unit) >= Decimal(2) ** 62:
-        return None
-    return int((value * unit).to_integral_value())
+    return None if value is None or abs(value * unit) >= Decimal(2) ** 62 else value * unit
 
 
 def _objects(count: int, columns: Iterable[tuple[str, Iterable[str | None]]]) -> pa.Array:
