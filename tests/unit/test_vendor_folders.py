@@ -215,6 +215,16 @@ def test_sizes_that_can_not_be_read_are_a_loss(size: str, tmp_path: Path) -> Non
     assert query(tmp_path / "s.duckdb", lost) == [("bad_number", 1)]
 
 
+def test_verify_shows_numbers_of_any_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    prof = msprof_folder(tmp_path)
+    number = "12345678901234567890123456789012.125"
+    edit(prof, "op_statistic_*.csv", "17.75,", f"{number},")
+    edit(prof, "step_trace_*.csv", ",18,15.5,", f",{number},15.5,")
+    code, cells, _ = differing(prof, capfd)
+    assert code == 3
+    assert [number in cell for cell in cells] == [True, True]
+
+
 def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, rows, err = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
     assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in err) == (3, True)

@@ -124,7 +124,8 @@ def number(cell: str) -> Decimal | None:
 def us(ns: Decimal) -> str:
     """Format nanoseconds as msprof prints them: µs with three decimals, or more if needed."""
     value = ns.normalize() / 1000
-    return f"{value:.3f}" if value == value.quantize(Decimal("0.001")) else f"{value:f}"
+    usual = f"{value:.3f}"
+    return usual if Decimal(usual) == value else f"{value:f}"
 
 
 def _unwrapped(value_us: Decimal) -> Decimal:
