@@ -69,15 +69,16 @@ def add_up(path: Path) -> Tally:
                 start_ns = nanoseconds(start_ps, _NS_OF_PS)
                 end_ns = nanoseconds(start_ps + event.duration_ps, _NS_OF_PS)
                 tally.event_count += 1
-                tally.slice((*_row(plane.name, thread, name), name), start_ns, end_ns - start_ns)
+                given = {keys[stat.key] for stat in event.stats}
+                tally.slice((*_row(plane.name, thread, name, given), name), start_ns, end_ns - start_ns)
                 steps = [stat.int64 for stat in event.stats if keys[stat.key] == "step_num"]
                 if steps and plane.name == "/host:CPU":
                     tally.steps.add((steps[-1], start_ns, end_ns))
     return tally
 
 
-def _row(process: str, thread: str, name: str) -> tuple[str, str, int | None, int | None]:
-    """Table, kind, device and stream of a slice."""
+def _row(process: str, thread: str, name: str, given: set[str]) -> tuple[str, str, int | None, int | None]:
+    """Table, kind, device and stream of a slice with these statistics."""
     device, stream = re.fullmatch(r"/device:GPU:(\d+).*", process), re.fullmatch(r"Stream #(\d+).*", thread)
     if device and stream:
         copies = name.lower().startswith(("memcpy", "memset"))
@@ -86,4 +87,7 @@ def _row(process: str, thread: str, name: str) -> tuple[str, str, int | None, in
         return "api", "runtime", None, None
     if process == "/host:CPU" and re.fullmatch(r"cu[A-Z]\w*", name):
         return "api", "driver", None, None
-    return "range", "annotation", None, None
+    if process == "/host:CPU" and not given.isdisjoint(("hlo_op", "long_name")):
+        return "range", "host_op", None, None
+    is_function = process == "/host:CPU" and re.fullmatch(r"\$.+", name)
+    return "range", "frame" if is_function else "annotation", None, None

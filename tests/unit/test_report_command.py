@@ -355,7 +355,7 @@ def test_report_without_rows_explains_what_to_record(command: Command, store: Pa
     [
         ("task-time", "has no rows in task. Traces have tasks if devices were recorded, in PyTorch with "),
         ("step-trace", "has no rows in step. PyTorch traces have steps if the profiler had a schedule"),
-        ("memory-peak", "has no rows in memory. PyTorch traces have memory if recorded with profile_memory=True."),
+        ("memory-peak", "has no rows in memory. PyTorch and Paddle traces have memory if recorded with "),
     ],
 )
 def test_report_without_rows_lists_the_tables_of_a_trace(
