@@ -6,14 +6,16 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "module.h"
 #include "room.h"
 #include "span.h"
 
-enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12, MOST_STEP = 1000000000 };
+enum { NO_PARENT = -1, MOST_TRACKS = 1 << 28, FEW = 12 };
 static const int64_t never = INT64_MAX;
 /* gap_ns after a slice without an end, or that doesn't fit 64 bits. */
 static const int64_t unknown = INT64_MIN;
@@ -59,7 +61,7 @@ typedef struct {
     const Span **order;
     size_t tied_room;
     long long overlaps;
-    long long step_ns; /* starts are rounded down to multiples of it; 0 or 1: they are exact */
+    long long start_step_ns;
     int is_busy, is_unsound; /* a call is running; a span had no track or kind */
 } Nester;
 
@@ -201,7 +203,7 @@ static int take_slice(Nester *nester, Track *track, const Span *span)
         const Open *open = &track->open[depth - 1];
         if (open->end_ns >= end && (end != start || is_open(open, span)))
             break;
-        if (seems_to_end_after(open, span, end, nester->step_ns)) {
+        if (seems_to_end_after(open, span, end, nester->start_step_ns)) {
             end = open->end_ns;
             break;
         }
@@ -426,30 +428,6 @@ static PyObject *nester_finish(PyObject *self, PyObject *nothing)
     return enter(nester) ? done(nester, take_rest(nester)) : NULL;
 }
 
-static PyObject *nester_overlaps(PyObject *self, void *nothing)
-{
-    (void)nothing;
-    return PyLong_FromLongLong(((Nester *)self)->overlaps);
-}
-
-static PyObject *nester_step(PyObject *self, void *nothing)
-{
-    (void)nothing;
-    return PyLong_FromLongLong(((Nester *)self)->step_ns);
-}
-
-static int nester_set_step(PyObject *self, PyObject *value, void *nothing)
-{
-    (void)nothing;
-    long long step = value == NULL ? -1 : PyLong_AsLongLong(value);
-    if (!PyErr_Occurred() && (step < 0 || step > MOST_STEP))
-        PyErr_SetString(PyExc_ValueError, "no step of a clock");
-    if (PyErr_Occurred())
-        return -1;
-    ((Nester *)self)->step_ns = step;
-    return 0;
-}
-
 static void nester_free(PyObject *self)
 {
     Nester *nester = (Nester *)self;
@@ -471,15 +449,17 @@ static PyMethodDef methods[] = {
     {"finish", nester_finish, METH_NOARGS, "finish(): the same of what is left."},
     {NULL, NULL, 0, NULL},
 };
-static PyGetSetDef values[] = {
-    {"overlaps", nester_overlaps, NULL, "Slices that overlap one before them without lying inside of it.", NULL},
-    {"start_step_ns", nester_step, nester_set_step, "Starts are rounded down to multiples of it.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
+static PyMemberDef members[] = {
+    {"overlaps", T_LONGLONG, offsetof(Nester, overlaps), READONLY,
+        "Slices that overlap one before them without lying inside of it."},
+    {"start_step_ns", T_LONGLONG, offsetof(Nester, start_step_ns), 0,
+        "Starts are rounded down to multiples of it, durations are not; 0 or 1: neither is."},
+    {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, nester_free},
     {Py_tp_methods, methods},
-    {Py_tp_getset, values},
+    {Py_tp_members, members},
     {Py_tp_doc, "Nests slices, window by window."},
     {0, NULL},
 };

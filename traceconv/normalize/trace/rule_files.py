@@ -37,8 +37,8 @@ files without correlation IDs (`launch_arg`), which complete events are instants
 list of categories), which events are on threads of the host and which on streams of devices, if their pids and tids may
 be equal (`host_categories`, `device_categories`), which args contain the name of the host (`[[host]]`, with the fields
 of `HostArg`), how many complete events it keeps (`event_limit`), which keys outside the events show that it dropped
-some (`overflow_keys`), whether its files have no starts, but only durations (`no_starts`), and to multiples of what it
-rounds starts down, while durations are exact (`start_step_ns`).
+some (`overflow_keys`), whether its files have no starts, but only durations (`no_starts`), and to multiples of how many
+ns it rounds starts down, while durations are exact (`start_step_ns`).
 """
 
 from __future__ import annotations
