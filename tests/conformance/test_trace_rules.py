@@ -656,6 +656,48 @@ def test_hpus_in_kineto(tmp_path: Path) -> None:
         assert store.execute("SELECT count(*) FROM range").fetchall() == [(0,)]
 
 
+@pytest.mark.parametrize("start_us", [0, 1_201_478_000])
+def test_exact_times_of_rocprof(tmp_path: Path, start_us: int) -> None:
+    """`ts` and `dur` are whole microseconds, 0 of which become 1, from the start of the recording in some versions."""
+
+    def event(name: str, pid: int, begin_ns: int, end_ns: int, **args: str) -> Event:
+        ts, dur = begin_ns // 1000 - start_us, max((end_ns - begin_ns) // 1000, 1)
+        args = {"BeginNs": str(begin_ns), "EndNs": str(end_ns), "DurationNs": str(end_ns - begin_ns), **args}
+        return {"ph": "X", "name": name, "pid": pid, "tid": 1, "ts": str(ts), "dur": str(dur), "args": args}
+
+    def flow(ph: str, number: int, pid: int, ns: int) -> Event:
+        ts = ns // 1000 - start_us
+        return {"ph": ph, "cat": "DataFlow", "id": number, "name": "dep", "pid": pid, "tid": 1, "ts": ts}
+
+    at = 1_201_478_076_289
+    names = {2: "CPU HIP API", 6: "GPU0"}
+    queue = {"dev-id": "0", "queue-id": "0", "stream-id": "1"}
+    events = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in names.items()]
+    events += [
+        event("hipLaunchKernel", 2, at, at + 2640),
+        event("hipLaunchKernel", 2, at + 2700, at + 5000),  # starts in the microsecond in which the first one ends
+        event("first", 6, at + 9100, at + 11_650, **queue),
+        event("second", 6, at + 11_690, at + 14_001, **queue),
+        event("short", 6, at + 20_000, at + 20_640, **queue),
+        {**event("moved", 6, at + 30_000, at + 32_000, **queue), "ts": "77", "dur": "2"},
+        flow("s", 1, 2, at + 2640),
+        flow("t", 1, 6, at + 9100),
+        flow("s", 2, 2, at + 5000),
+        flow("t", 2, 6, at + 11_690),
+    ]
+    path, db = tmp_path / "results.json", tmp_path / "trace.duckdb"
+    path.write_text(json.dumps({"traceEvents": [{}, *events]}))
+    ingest([path], db)
+    start = at - start_us * 1000
+    assert query(db, "SELECT name, start_ns, dur_ns, submit_ns FROM task WHERE name <> 'moved' ORDER BY start_ns") == [
+        ("first", start + 9100, 2550, start),
+        ("second", start + 11_690, 2311, start + 2700),
+        ("short", start + 20_000, 640, None),
+    ]
+    assert query(db, "SELECT start_ns, dur_ns FROM task WHERE name = 'moved'") == [(77_000, 2000)]
+    assert query(db, "SELECT start_ns, dur_ns FROM api ORDER BY start_ns") == [(start, 2640), (start + 2700, 2300)]
+
+
 def test_rocprof_before_rocprofv3(tmp_path: Path) -> None:
     """Times are texts; a flow leads from a call to what it launched; a merged trace has the rank behind each name."""
 

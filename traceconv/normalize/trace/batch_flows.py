@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
+from traceconv.base.integers import LARGEST
 from traceconv.events.trace import Coded, EventFlows
 from traceconv.normalize.names import constant
 from traceconv.normalize.trace import phases
@@ -68,7 +69,7 @@ def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
     bp = events.batch.columns.label("bp")
     loose = np.array([one != "e" for one in bp.distinct], np.bool_)[bp.codes[at]]
     points = np.zeros(len(at), SPAN_DTYPE)
-    points["start_ns"], points["id"], points["track"] = events.ts.ns[at], events.ids[at], tracks
+    points["start_ns"], points["id"], points["track"] = _binding_times(events, at, steps), events.ids[at], tracks
     points["link"] = is_of_device
     points["kind"] = np.where((steps == 2) & loose, BEFORE_NEXT, POINT)
     events.first.spans.add(points)
@@ -84,6 +85,19 @@ def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
         events.names.text(at),
         ids,
     ]
+
+
+def _binding_times(events: EventBatch, at: Places, steps: NDArray[np.int32]) -> Int64:
+    """Return the times at which flow events are bound to slices.
+
+    If only slices have exact times, a flow leads to the one that starts within its microsecond, and the last ns of that
+    is inside of it. It starts in one that lasts at least until its microsecond.
+    """
+    ns = events.ts.ns[at]
+    exact = events.first.exact_times
+    if exact is None or not exact.is_used:
+        return ns
+    return np.where((steps > 0) & (ns % 1000 == 0) & (ns < LARGEST - 999), ns + 999, ns)
 
 
 def _keys(events: EventBatch, at: Places, ids: pa.Array) -> Int64:

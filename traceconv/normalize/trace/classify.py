@@ -153,6 +153,13 @@ class StepEnds(NamedTuple):
     thread: str
 
 
+class TimeArgs(NamedTuple):
+    """The args of complete events that contain their start and end in ns."""
+
+    start_ns: str
+    end_ns: str
+
+
 class HostArg(NamedTuple):
     """An arg that contains the name of the host: its key, the table of its rows, and their name (None: any)."""
 
@@ -189,6 +196,7 @@ class RuleSet:
     sides         category → HOST or DEVICE: threads of the host and streams of devices may have the same pid and tid
     no_starts     the source has durations only: starts order its slices, and are not stored
     start_step_ns  starts are rounded down to multiples of it, while durations are exact
+    time_args     args of complete events with their exact times, where `ts` and `dur` are whole microseconds
     items         where this writer's JSON documents, which are not traces, contain items, a table each
     """
 
@@ -211,6 +219,7 @@ class RuleSet:
     sides: Mapping[str, int] = field(default_factory=dict)
     no_starts: bool = False
     start_step_ns: int = 1
+    time_args: TimeArgs | None = None
 
     def missing_events(self, complete_events: int, keys: Mapping[str, bytes]) -> str | None:
         """Return what is missing if the writer dropped events, or kept as many complete events as it ever does.

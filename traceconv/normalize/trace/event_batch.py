@@ -22,6 +22,7 @@ from traceconv.normalize.trace.metadata import id2_parts
 from traceconv.normalize.trace.times import Times, exact_ns
 
 if TYPE_CHECKING:
+    from traceconv.normalize.trace.exact_times import ExactTimes
     from traceconv.normalize.trace.first_pass import FirstPass
 
 #: Scopes of an instant event.
@@ -57,6 +58,8 @@ class EventBatch:
         self.extra = columns.extra
         self._times: dict[str, Times] = {}
         self._precomputed = first.precomputed(batch)
+        if first.exact_times is not None:
+            self._replace_times(first.exact_times)
         self.ts = self.times("ts")
         #: Durations of complete events; zeros for others.
         self.durations = _no_times(self.count)
@@ -93,6 +96,13 @@ class EventBatch:
             if found.rounded:
                 self.report(Code.FINE_TIME, f"{field} finer than a nanosecond", None, found.rounded)
         return found
+
+    def _replace_times(self, exact: ExactTimes) -> None:
+        """Take the times of complete events from their args."""
+        ts, dur = self.times("ts"), self.times("dur")
+        args = args_column(self.batch.columns.raw.get("args"), self.count)
+        starts, lengths = exact.of(args, ts, dur)
+        self._times |= {"ts": ts._replace(ns=starts), "dur": dur._replace(ns=lengths)}
 
     # -- accounting --
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.workers import Workers
@@ -24,6 +25,9 @@ from traceconv.normalize.trace.slice_numbers import SliceNumbers
 from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.normalize.trace.times import US_PLACES, Times, exact_ns
 from traceconv.normalize.trace.tracks import TraceTracks
+
+if TYPE_CHECKING:
+    from traceconv.normalize.trace.exact_times import ExactTimes
 
 #: Each group of slices has a buffer of rows.
 _MOST_GROUPS = 6
@@ -70,6 +74,8 @@ class FirstPass(TimeBounds):
         self.arg_keys: set[str] = set()
         #: The unit of times, as decimal places above the nanosecond.
         self.time_places = US_PLACES
+        #: Of files whose args have exact times.
+        self.exact_times: ExactTimes | None = None
         self.kinds = phases.Kinds()
         #: Slices of the first few categories are spilled in groups: most categories go to one table.
         self._groups: dict[str | None, int] = {}
@@ -97,6 +103,7 @@ class FirstPass(TimeBounds):
         if batch.first_ordinal == 0:
             self.time_places = time_places(batch.columns)
             self.arg_keys = arg_keys(batch.columns.raw.get("args"))
+            self._find_exact_times()
         self.merges_in_depth |= batch.columns.merges_in_depth
         for track in batch.names:
             self.tracks.describe(track)
@@ -108,6 +115,14 @@ class FirstPass(TimeBounds):
         slices(events)
         counters(events)
         flows(events)
+
+    def _find_exact_times(self) -> None:
+        for keys in (rules.time_args for rules in self.rule_sets):
+            if keys is not None and self.arg_keys.issuperset(keys):
+                from traceconv.normalize.trace.exact_times import ExactTimes  # few files have them
+
+                self.exact_times = ExactTimes(keys)
+                return
 
     def end(self) -> None:
         """Finish writing what was spilled."""

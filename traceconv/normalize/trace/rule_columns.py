@@ -111,7 +111,7 @@ def _from_own_names(rule: Rule, names: pa.Array, rows: NDArray[np.intp]) -> Iter
     texts = coded.dictionary.to_pylist()
     used, codes = np.unique(codes_of(coded, len(texts))[rows], return_inverse=True)
     own = [*texts, None]
-    found = [rule.name.fullmatch(own[code] or "") for code in used.tolist()]
+    found = [None if own[code] is None else rule.name.fullmatch(own[code]) for code in used.tolist()]
     for group in groups:
         yield group, Values(codes.astype(np.int32), [match and match[group] for match in found])
     if "name" in groups and rule.table == "api":

@@ -37,8 +37,9 @@ files without correlation IDs (`launch_arg`), which complete events are instants
 list of categories), which events are on threads of the host and which on streams of devices, if their pids and tids may
 be equal (`host_categories`, `device_categories`), which args contain the name of the host (`[[host]]`, with the fields
 of `HostArg`), how many complete events it keeps (`event_limit`), which keys outside the events show that it dropped
-some (`overflow_keys`), whether its files have no starts, but only durations (`no_starts`), and to multiples of how many
-ns it rounds starts down, while durations are exact (`start_step_ns`).
+some (`overflow_keys`), whether its files have no starts, but only durations (`no_starts`), to multiples of how many ns
+it rounds starts down, while durations are exact (`start_step_ns`), and which args have exact times where those of
+events are whole microseconds (`[time_args]`, with the fields of `TimeArgs`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,16 @@ import tomli
 
 from traceconv.base.errors import InputError, printable, reason_of, regular_expression, suggestion
 from traceconv.events.items import ITEMS_KEY, UNITS, Items
-from traceconv.normalize.trace.classify import OP_COLUMNS, TABLES, HostArg, MemoryMarkers, Rule, RuleSet, StepEnds
+from traceconv.normalize.trace.classify import (
+    OP_COLUMNS,
+    TABLES,
+    HostArg,
+    MemoryMarkers,
+    Rule,
+    RuleSet,
+    StepEnds,
+    TimeArgs,
+)
 from traceconv.normalize.trace.kernel_names import SHARED
 from traceconv.normalize.trace.steps import TIME_COLUMNS
 from traceconv.normalize.trace.tracks import DEVICE, HOST
@@ -81,7 +91,7 @@ _COUNTS = {"event_limit": 2**63 - 1, "start_step_ns": 10**9}
 _FILE_KEYS = {
     **dict.fromkeys(("title", "device_kind", "launch_arg"), _TEXT),
     **dict.fromkeys(("launch_flows", "op_types", "instants", "overflow_keys", *SIDES), _TEXTS),
-    **dict.fromkeys(("detect", "memory", "step_ends"), _TABLE),
+    **dict.fromkeys(("detect", "memory", "step_ends", "time_args"), _TABLE),
     "items": _ITEMS,
     **dict.fromkeys(("priority", *_COUNTS), _INTEGER),
     **dict.fromkeys(("flow_chains", "no_starts"), _BOOLEAN),
@@ -102,7 +112,7 @@ _NOT_SETTABLE = frozenset(
 )
 
 
-_Texts = TypeVar("_Texts", MemoryMarkers, StepEnds, HostArg)
+_Texts = TypeVar("_Texts", MemoryMarkers, StepEnds, HostArg, TimeArgs)
 
 
 class _RuleError(ValueError):
@@ -194,6 +204,7 @@ def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequ
             sides={category: side for key, side in SIDES.items() for category in raw.get(key, ())},
             no_starts=raw.get("no_starts", False),
             start_step_ns=_count(raw, "start_step_ns", where) or 1,
+            time_args=_texts_of(TimeArgs, raw["time_args"], f"{where}: time_args") if "time_args" in raw else None,
         )
     except _RuleError as error:
         raise InputError(printable(str(error), 400)) from error
