@@ -1,4 +1,4 @@
-"""Tables of rocprofv3 (CSV): the same rows as from its JSON, damage, and which files are one recording."""
+"""Tables of rocprof (CSV): the same rows as from its JSON, damage, and which files are one recording."""
 
 from __future__ import annotations
 
@@ -166,3 +166,40 @@ def test_damaged_and_older_tables(tmp_path: Path, command: Command) -> None:
     assert found == [("void ns::add<int, 4>(int,\n int*)", 4, 1, 100, 80, "compute")]
     assert rows(tmp_path / "s.duckdb", "op", "op_type") == [("add",)]
     assert "without times" in command("ingest", tmp_path / "b_stats.csv", "--db", tmp_path / "t.duckdb", code=1).err
+
+
+def test_versions_before_rocprofv3(tmp_path: Path, command: Command) -> None:
+    """The first one writes kernels with a column for each counter, the second one also calls, with blank lines."""
+    first = (
+        '"Index","KernelName","gpu-id","queue-id","queue-index","pid","tid","grd","wgr","lds","scr","arch_vgpr",'
+        '"accum_vgpr","sgpr","wave_size","sig","obj","DispatchNs","BeginNs","EndNs","CompleteNs","DurationNs","Busy"\n'
+        '0,"bodyForce(Body*, float, int) [clone .kd]",1,2,0,3670615,3670615,65536,256,0,0,20,4,16,64,"0x0","0x7f7b",'
+        "1591372809346673,1591372809872935,1591372836189584,1591372836215944,26316649,72.4\n"
+    )
+    second = (
+        "Dispatch_ID,GPU_ID,Queue_ID,PID,TID,Grid_Size,Workgroup_Size,LDS_Per_Workgroup,Scratch_Per_Workitem,Arch_VGPR,"
+        "Accum_VGPR,SGPR,Wave_Size,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID,SQ_WAVES,SQ_WAVES\n\n"
+        '1,4,1,15,15,10,10,0,0,8,0,16,64,"hello(char*) (.kd)",140469300940000,140469300947216,33,8.5,9\n'
+    )
+    calls = (
+        "Domain,Function,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID\n\n"
+        "HIP_API_DOMAIN,hipMalloc,,316678074105702,316678074130851,2\n"
+        "HIP_API_DOMAIN,hipLaunchKernel,hello,316678074131382,316678074136111,3\n"
+    )
+    for name, text in (("results", first), ("results_out", second), ("hip_api_trace_out", calls)):
+        (tmp_path / f"{name}.csv").write_text(text)
+    db = tmp_path / "s.duckdb"
+    assert not any(run.lossy for run in ingest([tmp_path], db))
+    columns = "name, device_id, stream_id, start_ns, dur_ns, args->>'$.counters', args->>'$.DurationNs'"
+    assert rows(db, "task", columns) == [
+        ("bodyForce(Body*, float, int) [clone .kd]", 1, 2, 1591372809872935, 26316649, '{"Busy":72.4}', "26316649"),
+        ("hello(char*) (.kd)", 4, 1, 140469300940000, 7216, '{"SQ_WAVES":9}', None),
+    ]
+    assert rows(db, "op", "op_type") == [("bodyForce",), ("hello",)]
+    assert rows(db, "api", "name, level, dur_ns") == [
+        ("hipLaunchKernel", "runtime", 4729),
+        ("hipMalloc", "runtime", 25149),
+    ]
+    [number] = {number for (number,) in rows(db, "task", "id")}
+    for run, cells in ((2, "1591372809872935"), (3, "140469300940000")):
+        assert cells in command("why", "task", number, "--run", run, "--db", db).out.partition("its event")[2]

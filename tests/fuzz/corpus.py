@@ -149,7 +149,7 @@ def ncu_csv() -> list[Sample]:
 
 
 def rocprof_csv() -> list[Sample]:
-    """Tables of rocprofv3: kernels, counters, copies, calls."""
+    """Tables of rocprofv3: kernels, counters, copies, calls; kernels of the versions before it."""
     times = b'"Correlation_Id","Start_Timestamp","End_Timestamp"\n'
     kernels = b'"Kind","Agent_Id","Queue_Id","Dispatch_Id","Kernel_Name",' + times
     kernels += b'"KERNEL_DISPATCH","Agent 4",1,7,"void n::add<int, 4>(int,\n int*)",14,100,180\n' * 2
@@ -161,7 +161,11 @@ def rocprof_csv() -> list[Sample]:
     copies += b'"MEMORY_COPY","HOST_TO_DEVICE",0,1,5,14955949675563,14955950239443\n'
     calls = b'"Domain","Function","Process_Id","Thread_Id",' + times
     calls += b'"HIP_RUNTIME_API","hipMemcpy",238,239,5,1191915691439107,1191916547828448\n'
-    return [("t.csv", one) for one in (kernels, counters, copies, calls)]
+    first = b'"Index","KernelName","gpu-id","queue-id","sig","BeginNs","EndNs","DurationNs","Busy"\n'
+    first += b'0,"f(int) [clone .kd]",1,2,"0x0",1591372809872935,1591372836189584,26316649,72.4\n' * 2
+    second = b"Dispatch_ID,GPU_ID,Queue_ID,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID,SQ_WAVES\n\n"
+    second += b'1,4,1,"f(char*) (.kd)",140469300940000,140469300947216,33,8.5\n'
+    return [("t.csv", one) for one in (kernels, counters, copies, calls, first, second)]
 
 
 def vendor_csv() -> list[Sample]:

@@ -1,9 +1,10 @@
-"""The format of rocprofv3's tables, and which files of a folder belong to one recording."""
+"""The format of rocprof's tables, and which files of a folder belong to one recording."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from traceconv.formats.format import Format
@@ -18,8 +19,21 @@ AGENTS = "agent_info"
 _NAME = re.compile(rf"(?P<prefix>.*?)(?:{'|'.join((*TABLES, AGENTS))})(?P<end>\.csv(?:\.(?:gz|zst|xz))?)", re.DOTALL)
 _HEADER = re.compile(
     rb'(?:\xef\xbb\xbf)?(?:"?Guid"?,)?"?(?:Kind"?,"?(?:Agent_Id|Direction|Operation|Stream_Id)|Domain"?,"?Function|'
-    rb'Correlation_Id"?,"?Dispatch_Id)"?,[^\r\n]*"?(?:Start_Timestamp|Counter_Value)\b'
+    rb'Correlation_Id"?,"?Dispatch_Id|Dispatch_ID"?,"?GPU_ID|(?:Index"?,"?)?KernelName"?,"?gpu-id)"?,'
+    rb'[^\r\n]*"?(?:Start_Timestamp|Counter_Value|BeginNs)\b'
 )
+#: Columns of the first two versions of rocprof, and their names in rocprofv3.
+_RENAMED = {
+    "Index": "Dispatch_Id", "KernelName": "Kernel_Name", "gpu-id": "Agent_Id", "queue-id": "Queue_Id",
+    "pid": "Process_Id", "tid": "Thread_Id", "BeginNs": "Start_Timestamp", "EndNs": "End_Timestamp",
+    "Dispatch_ID": "Dispatch_Id", "GPU_ID": "Agent_Id", "Queue_ID": "Queue_Id", "PID": "Process_Id",
+    "TID": "Thread_Id", "Correlation_ID": "Correlation_Id",
+}  # fmt: skip
+
+
+def column_names(header: Sequence[str]) -> list[str]:
+    """Return the names of a table's columns in rocprofv3."""
+    return [_RENAMED.get(name, name) for name in header]
 
 
 def tables(path: Path) -> tuple[Path, ...]:
@@ -43,7 +57,7 @@ def parts(path: Path) -> tuple[Path, ...]:
 
 FORMAT = Format(
     "rocprof_csv",
-    "a table of rocprofv3 (CSV)",
+    "a table of rocprof (CSV)",
     lambda head: 96 if _HEADER.match(head) else 0,
     "traceconv.formats.rocprof_csv.reader:RocprofCsvReader",
     "traceconv.formats.rocprof_csv.locate:locate",

@@ -1,10 +1,10 @@
-"""Find a record in the tables of rocprofv3."""
+"""Find a record in the tables of rocprof."""
 
 from __future__ import annotations
 
 from traceconv.base.diagnostics import Account, ImportLog
 from traceconv.formats.locate import Evidence, SourceFile, Wanted, text_evidence
-from traceconv.formats.rocprof_csv.format import tables
+from traceconv.formats.rocprof_csv.format import column_names, tables
 from traceconv.formats.vendor_folder.locate import header_of, named_cells
 from traceconv.formats.vendor_folder.records import CsvRecords
 
@@ -25,7 +25,7 @@ def locate(wanted: Wanted) -> list[Evidence]:
     for batch in records.batches():
         bounds = [*batch.offsets, len(text)]
         for number, cells in enumerate(batch.rows):
-            named = dict(zip(header, cells, strict=False))
+            named = dict(zip(column_names(header), cells, strict=False))
             if all(named.get(key) == value for key, value in wanted_cells.items()):
                 data = text[bounds[number] : bounds[number + 1]].rstrip(b"\r\n")
                 where = f"a record of {source.path.name}"

@@ -1,4 +1,6 @@
-"""The tables of rocprofv3 (CSV) → batches of events, in integer ns, as from its JSON.
+"""The tables of rocprof (CSV) → batches of events, in integer ns, as from the JSON of rocprofv3.
+
+The versions before it write a table of kernels, whose counters are columns, and the second one tables of calls.
 
 Byte offsets are those in the texts of all tables, one after another.
 """
@@ -22,7 +24,7 @@ from traceconv.formats.common.counter_sums import add_counter
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.common.files import STDIN, TextSource
 from traceconv.formats.format import ReadRequest
-from traceconv.formats.rocprof_csv.format import parts, tables
+from traceconv.formats.rocprof_csv.format import column_names, parts, tables
 from traceconv.formats.vendor_folder.records import CsvRecords, RecordBatch
 
 _FLOWS = "launch"
@@ -30,6 +32,18 @@ _FLOWS = "launch"
 _LISTS = {"HIP": "hip_api", "HSA": "hsa_api", "RCCL": "rccl_api", "MARKER": "marker_api",
           "ROCDECODE": "rocdecode_api", "ROCJPEG": "rocjpeg_api"}  # fmt: skip
 _START, _END, _CORRELATION = "Start_Timestamp", "End_Timestamp", "Correlation_Id"
+#: Columns of tables of kernels before rocprofv3, which have one column for each counter.
+_OLD = {"KernelName", "Dispatch_ID"}
+#: Columns besides these and those with another name in rocprofv3 are counters.
+_NO_COUNTERS = {
+    "Kernel_Name", _START, _END,
+    "queue-index", "grd", "wgr", "lds", "scr", "vgpr", "arch_vgpr", "accum_vgpr", "sgpr", "fbar", "wave_size", "sig",
+    "obj", "DispatchNs", "CompleteNs", "DurationNs", "Queue_Index", "GRD", "WGR", "LDS", "SCR", "Grid_Size",
+    "Workgroup_Size", "LDS_Per_Workgroup", "Scratch_Per_Workitem", "Arch_VGPR", "ACCUM_VGPR", "Accum_VGPR", "SGPR",
+    "Wave_Size", "SIG", "OBJ",
+}  # fmt: skip
+#: What they append to the names of kernels.
+_SUFFIX = re.compile(r"(?: \[clone \.kd\]| \(\.kd\)|\.kd)$")
 _MAX_AGENTS = 10_000
 
 Cells = Mapping[str, Sequence[str]]
@@ -65,6 +79,8 @@ class RocprofCsvReader(FileReader):
         self._agents: dict[str, _Agent] = {}
         self._named_tracks: set[object] = set()
         self._header: Sequence[str] = ()
+        #: Columns that are counters.
+        self._counter_names: Sequence[str] = ()
         #: The dispatch whose counters are being read.
         self._open_dispatch: _Dispatch | None = None
         #: Process and number of dispatches that have counters.
@@ -101,7 +117,11 @@ class RocprofCsvReader(FileReader):
                 yield chunk
 
         records = CsvRecords(chunks(), self._log, damaged, path.name)
-        header = records.open()
+        recorded = records.open()
+        header = column_names(recorded)
+        is_old = not _OLD.isdisjoint(recorded)
+        unchanged = set(recorded).intersection(header) - _NO_COUNTERS if is_old else set()
+        self._counter_names = [name for name in dict.fromkeys(header) if name in unchanged]
         known = {_START, _END}.issubset(header)
         self.found_events = self.found_events or known
         read = self._rows_of(header) if known else None
@@ -152,11 +172,11 @@ class RocprofCsvReader(FileReader):
         """Return what turns the records of a table with this header into batches."""
         self._header = header
         names = set(header)
+        if "Function" in names:  # those of the second version also have the names of kernels
+            return self._calls
         if "Kernel_Name" in names:
             return self._counters if "Counter_Name" in names else self._kernels
-        if "Direction" in names:
-            return self._copies
-        return self._calls if "Function" in names else self._others
+        return self._copies if "Direction" in names else self._others
 
     def _cells(self, batch: RecordBatch) -> dict[str, Sequence[str]]:
         return dict(zip(self._header, zip(*batch.rows, strict=True), strict=True))
@@ -167,8 +187,12 @@ class RocprofCsvReader(FileReader):
         if not all(kept):
             self._accounts["kernels with counters"].add(used=kept.count(False))
             cells = {name: list(compress(column, kept)) for name, column in cells.items()}
+        counters = None
+        if self._counter_names:
+            columns = [_each(_value, cells.pop(name)) for name in self._counter_names]
+            counters = json_objects(self._counter_names, columns, len(batch.rows)).to_pylist()
         if any(kept):
-            yield self._dispatched(cells, sum(kept), batch.byte_offset, batch.byte_count, None)
+            yield self._dispatched(cells, sum(kept), *_place(batch), counters)
 
     def _without_counters(self, cells: Cells, count: int) -> list[bool]:
         if not self._dispatches or "Dispatch_Id" not in cells:
@@ -312,6 +336,7 @@ def _place(batch: RecordBatch) -> tuple[int, int]:
 
 def _function(name: str) -> str:
     """A kernel's name without namespaces, template arguments and arguments, as a truncated name of rocprofv3."""
+    name = _SUFFIX.sub("", name)
     head = re.split(r"[<(]", name.replace("(anonymous namespace)", "").removeprefix("void "), maxsplit=1)[0]
     return head.rpartition("::")[2] or name
 
