@@ -22,7 +22,7 @@ CHROME: dict[str, Classify] = {
     "real/speedscope_trace_event": writers.ranges,
     "real/tensorflow": writers.tensorflow,
     "real/torch": writers.kineto,
-    "real/viztracer": writers.ranges,
+    "real/viztracer": writers.viztracer,
     "perfetto_json": writers.ranges,
     "seed_systems/furiosa": writers.furiosa,
     "seed_systems/megengine": writers.megengine,

@@ -23,7 +23,7 @@ def add_up(path: Path) -> Tally:
         def leave(to: int, at_ns: int, stack: list[tuple[int, int]] = stack) -> None:
             while len(stack) > to:
                 frame, since_ns = stack.pop()
-                tally.slice(("range", "annotation", None, None, frames[frame]), since_ns, at_ns - since_ns)
+                tally.slice(("range", "frame", None, None, frames[frame]), since_ns, at_ns - since_ns)
 
         if profile["type"] == "evented":
             for event in profile["events"]:

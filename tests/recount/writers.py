@@ -204,3 +204,8 @@ def bazel(one: Slice) -> Row:
 def ranges(_: Slice) -> Row:
     """Writers whose slices are all ranges."""
     return _ANNOTATION
+
+
+def viztracer(one: Slice) -> Row:
+    """Functions are frames; other events are annotations."""
+    return Row("range", "frame") if one.category in ("FEE", "fee") else _ANNOTATION

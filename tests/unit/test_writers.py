@@ -27,20 +27,21 @@ def named(pid: int, name: str, tid: int | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("keys", "event", "writer"),
+    ("keys", "event", "writer", "kind"),
     [
-        ({"viztracer_metadata": {"version": "1.1.1"}}, {"cat": "fee"}, "VizTracer"),
-        ({"beginningOfTime": 1}, {}, "clang -ftime-trace"),
-        ({"otherData": {}}, {"cat": "action processing"}, "Bazel"),
-        ({}, {"cat": "node,node.fs,node.fs.sync"}, "Node.js"),
-        ({}, {"cat": "toplevel"}, "Chrome"),
-        ({}, {"cat": "mine"}, None),
+        ({"viztracer_metadata": {"version": "1.1.1"}}, {"cat": "fee"}, "VizTracer", "frame"),
+        ({"beginningOfTime": 1}, {}, "clang -ftime-trace", "annotation"),
+        ({"otherData": {}}, {"cat": "action processing"}, "Bazel", "annotation"),
+        ({}, {"cat": "node,node.fs,node.fs.sync"}, "Node.js", "annotation"),
+        ({}, {"cat": "py-spy"}, "py-spy", "frame"),
+        ({}, {"cat": "toplevel"}, "Chrome", "annotation"),
+        ({}, {"cat": "mine"}, None, "annotation"),
     ],
 )
-def test_writers(keys: dict[str, Any], event: dict[str, Any], writer: str | None, tmp_path: Path) -> None:
+def test_writers(keys: dict[str, Any], event: dict[str, Any], writer: str | None, kind: str, tmp_path: Path) -> None:
     with stored({**keys, "traceEvents": [slice_of("a", 1, 2, **event)]}, tmp_path) as store:
         assert store.execute("SELECT writer FROM run").fetchall() == [(writer,)]
-        assert store.execute("SELECT name, start_ns, dur_ns FROM range").fetchall() == [("a", 1000, 2000)]
+        assert store.execute("SELECT name, start_ns, dur_ns, kind FROM range").fetchall() == [("a", 1000, 2000, kind)]
 
 
 def test_jax_kernels_on_a_gpu(tmp_path: Path) -> None:
@@ -127,3 +128,52 @@ def test_each_kernel_of_a_tensorflow_timeline_is_one_task(tmp_path: Path) -> Non
             ("annotation",),
             ("annotation",),
         ]
+
+
+def test_rpd2tracing(tmp_path: Path) -> None:
+    """Events of rocmProfileData have no categories: its flows and the names of threads show what wrote them."""
+
+    def on_gpu(name: str, ts: float, dur: float, **args: str) -> dict[str, Any]:
+        slice_ = slice_of(name, 0, 0, args=args)
+        return {**slice_, "pid": "1", "tid": "4", "ts": str(ts), "dur": str(dur)}
+
+    def flow(ph: str, number: int, pid: str, tid: str, ts: float) -> dict[str, Any]:
+        return {"ph": ph, "pid": pid, "tid": tid, "cat": "api_op", "name": "api_op", "ts": str(ts), "id": str(number)}
+
+    call = {"pid": "77", "tid": "78"}
+    events: list[dict[str, Any]] = [
+        {"name": "process_name", "ph": "M", "pid": "1", "args": {"name": "GPU1"}},
+        {"name": "thread_name", "ph": "M", "pid": "77", "tid": "78", "args": {"name": "Hip 78"}},
+        on_gpu("void add<float>(int)", 120.125, 10.5, desc="KernelExecution"),
+        on_gpu("ncclDevKernel_AllReduce", 131, 5, desc="KernelExecution"),
+        on_gpu("CopyHostToDevice", 137, 4, desc="CopyHostToDevice"),
+        on_gpu("Fill", 142, 2, desc="Memcpy"),
+        on_gpu("Barrier", 145, 1, desc="Barrier"),
+        on_gpu("Graph 0x55", 120.125, 16, kernels="2"),
+        on_gpu("forward", 119.125, 27, desc="UserMarker frame: 4 ops"),
+        {**slice_of("hipGraphLaunch", 0, 0), **call, "ts": "100.0", "dur": "6.25", "args": {"desc": "stream=0x1"}},
+        {**slice_of("step 3", 0, 0), **call, "ts": "90.0", "dur": "30.0", "args": {"desc": "step 3"}},
+        {**slice_of("hsa_queue_create", 0, 0), **call, "tid": "79", "ts": "200.0", "dur": "1.0"},
+        flow("s", 1, "77", "78", 104.25),
+        {**flow("f", 1, "1", "4", 120.125), "bp": "e"},
+    ]
+    with stored([{}, *events], tmp_path) as store:
+        found = "SELECT name, kind, device_id, stream_id, start_ns, submit_ns FROM task ORDER BY start_ns"
+        assert store.execute(found).fetchall() == [
+            ("void add<float>(int)", "compute", 1, 4, 120125, 100000),
+            ("ncclDevKernel_AllReduce", "collective", 1, 4, 131000, None),
+            ("CopyHostToDevice", "copy", 1, 4, 137000, None),
+            ("Fill", "copy", 1, 4, 142000, None),
+            ("Barrier", "sync", 1, 4, 145000, None),
+        ]
+        assert store.execute("SELECT name, kind FROM range ORDER BY name, kind").fetchall() == [
+            ("Graph 0x55", "summary"),
+            ("forward", "annotation"),
+            ("step 3", "annotation"),
+        ]
+        assert store.execute("SELECT name, level FROM api ORDER BY start_ns").fetchall() == [
+            ("hipGraphLaunch", "runtime"),
+            ("hsa_queue_create", "driver"),
+        ]
+        assert store.execute("SELECT writer FROM run").fetchall() == [("rocmProfileData",)]
+        assert store.execute("SELECT iteration FROM step").fetchall() == [(3,)]
