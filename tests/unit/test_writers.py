@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 from ingest_checks import taken
+
+from traceconv.pipeline.ingest import ingest
 
 
 def stored(trace: Any, folder: Path) -> duckdb.DuckDBPyConnection:
@@ -177,3 +180,69 @@ def test_rpd2tracing(tmp_path: Path) -> None:
         ]
         assert store.execute("SELECT writer FROM run").fetchall() == [("rocmProfileData",)]
         assert store.execute("SELECT iteration FROM step").fetchall() == [(3,)]
+
+
+def test_proton(tmp_path: Path) -> None:
+    """Triton's profiler. Its first format has a document for each stream, whose times are in ns."""
+
+    def kernel(name: str, ts: float, dur: float, tid: int, **more: Any) -> dict[str, Any]:
+        args = {"call_stack": ["ROOT", name]}
+        return {"name": name, "cat": "kernel", "ph": "X", "ts": ts, "dur": dur, "tid": tid, "args": args, **more}
+
+    flow = {"name": "launch->kernel", "cat": "flow", "pid": 0, "id": 3, "bp": "e"}
+    events: list[dict[str, Any]] = [
+        named(0, "CPU Thread 0", 0),
+        named(0, "GPU Stream 7", 200007),
+        slice_of("matmul", 1, 10, 0, 0, cat="scope", args={"call_stack": ["ROOT", "matmul"]}),
+        {**flow, "ph": "s", "tid": 0, "ts": 1.0},
+        {**flow, "ph": "f", "tid": 200007, "ts": 30.125},
+        kernel("matmul_kernel", 30.125, 4.5, 200007, pid=0),
+        kernel("ncclDevKernel_AllReduce_Sum", 40.0, 2.0, 200007, pid=0),
+    ]
+    tasks = "SELECT name, kind, stream_id, start_ns, dur_ns FROM task ORDER BY stream_id, start_ns"
+    with stored({"displayTimeUnit": "us", "traceEvents": events}, tmp_path) as store:
+        assert store.execute(tasks).fetchall() == [
+            ("matmul_kernel", "compute", 7, 30125, 4500),
+            ("ncclDevKernel_AllReduce_Sum", "collective", 7, 40000, 2000),
+        ]
+        assert store.execute("SELECT kind FROM range").fetchall() == [("annotation",)]
+        assert store.execute("SELECT kind, src_ns, dst_ns FROM flow").fetchall() == [("launch", 1000, 30125)]
+    of_streams = [{"traceEvents": [kernel("k", 0, 1500, tid), kernel("k", 9000, 640, tid)]} for tid in (0, 7)]
+    (tmp_path / "first.json").write_text("".join(f"{json.dumps(one)}\n" for one in of_streams))
+    [run] = ingest([tmp_path / "first.json"], tmp_path / "first.duckdb")
+    assert not run.lossy
+    with duckdb.connect(str(tmp_path / "first.duckdb"), read_only=True) as store:
+        assert store.execute(tasks).fetchall() == [
+            ("k", "compute", stream, start, dur) for stream in (0, 7) for start, dur in ((0, 1500), (9000, 640))
+        ]
+
+
+def test_nsys2json(tmp_path: Path) -> None:
+    """A pid and a tid are texts, which name the device and the stream or thread."""
+
+    def event(category: str, name: str, tid: str, ts: float, **args: int) -> dict[str, Any]:
+        return {
+            "ph": "X",
+            "cat": category,
+            "name": name,
+            "pid": "Device 1",
+            "tid": tid,
+            "ts": ts,
+            "dur": 5.5,
+            "args": args,
+        }
+
+    events = [
+        event("cuda", "gemm", "Stream 7", 1000.125),
+        event("cuda", "ncclDevKernel_AllReduce_Sum", "Stream 13", 1010.125),
+        event("nvtx", "layer", "NVTX Thread 55", 900),
+        event("nvtx-kernel", "layer", "NVTX Kernel Thread 55", 1000.125),
+        event("cuda_api", "cudaLaunchKernel_v7000", "CUDA API Thread 55", 950, correlationId=9),
+    ]
+    with stored(events, tmp_path) as store:
+        assert store.execute("SELECT name, kind, device_id, stream_id, start_ns FROM task ORDER BY id").fetchall() == [
+            ("gemm", "compute", 1, 7, 1000125),
+            ("ncclDevKernel_AllReduce_Sum", "collective", 1, 13, 1010125),
+        ]
+        assert store.execute("SELECT name, kind FROM range").fetchall() == [("layer", "annotation")] * 2
+        assert store.execute("SELECT name, correlation_id FROM api").fetchall() == [("cudaLaunchKernel_v7000", 9)]

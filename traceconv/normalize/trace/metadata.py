@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+import pyarrow.compute as pc
 
 from traceconv.base.integers import parse_int64
 from traceconv.events.trace import EventColumns, Label, NamedTrack
+from traceconv.normalize.trace.args import arg_keys
 from traceconv.normalize.trace.times import US_PLACES
 from traceconv.normalize.trace.tracks import TraceTracks
 
@@ -42,7 +44,11 @@ def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label 
 
 
 def time_places(events: EventColumns) -> int:
-    """Return the unit of times as a power of ten of nanoseconds: µs, unless a DFTracer event specifies another."""
+    """Return the unit of times as a power of ten of nanoseconds: µs, unless a DFTracer event specifies another, or the
+    file is Proton's first format.
+    """
+    if _has_nanoseconds(events):
+        return 0
     names = events.label("name")
     args = events.raw.get("args")
     if args is None or "CM" not in names.distinct:
@@ -53,6 +59,14 @@ def time_places(events: EventColumns) -> int:
         if fields.get("name") == "time_metric" and isinstance(unit, str) and unit in TIME_UNITS:
             return TIME_UNITS[unit]
     return US_PLACES
+
+
+def _has_nanoseconds(events: EventColumns) -> bool:
+    """Whether events are those of the first versions of Proton: kernels without a pid, in whole nanoseconds."""
+    if events.label("cat").distinct != ["kernel"] or events.label("pid").distinct != [None] or "ts" not in events.raw:
+        return False
+    is_decimal = pc.any(pc.match_substring(events.raw["ts"], ".")).as_py()
+    return "call_stack" in arg_keys(events.raw.get("args")) and not is_decimal
 
 
 def id2_parts(text: bytes) -> tuple[str, str]:

@@ -157,10 +157,12 @@ class TraceTracks(Tracks):
         return self.asyncs.at(track_id) if track_id in self.asyncs else self._tracks.at(track_id)
 
     def names_of(self, track_id: int) -> tuple[str | None, str | None]:
-        """Return the names of a track's process and of the track (see `_name`)."""
+        """Return the names of a track's process, or else its pid, and of the track (see `_name`)."""
         track = self._row(track_id)
-        process = None if track.process_id is None else self._processes.at(track.process_id).name
-        return process, _name(track)
+        if track.process_id is None:
+            return None, _name(track)
+        process = self._processes.at(track.process_id)
+        return process.name or process.pid_text, _name(track)
 
     def process_id_of(self, track_id: int) -> int | None:
         """Return the process of a track."""
