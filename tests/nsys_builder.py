@@ -89,7 +89,8 @@ def new_report(path: Path) -> sqlite3.Connection:
     db.executescript(SCHEMA)
     strings = {1: "gemm", 2: "void gemm<float>(float*)", 3: "ncclDevKernel", 4: "ncclDevKernel_AllReduce(args)",
                10: "cudaLaunchKernel_v7000", 11: "cuLaunchKernel", 12: "cudaMemcpyAsync_v3020", 13: "read",
-               14: "cudaDeviceSynchronize_v3020", 20: "main loop", 30: "python3"}  # fmt: skip
+               14: "cudaDeviceSynchronize_v3020", 15: "OS runtime libraries profiling started",
+               20: "main loop", 30: "python3"}  # fmt: skip
     db.executemany("INSERT INTO StringIds VALUES (?, ?)", list(strings.items()))
     db.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.11.0')")
     db.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'NVIDIA H100', 85899345920)")

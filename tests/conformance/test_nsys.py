@@ -71,8 +71,10 @@ def report(tmp_path: Path) -> Path:
         {**nvtx, "start": T0, "eventType": 75, "text": "cublas", "domainId": 2},
         {**nvtx, "start": T0, "eventType": 33, "text": "math", "domainId": 2, "category": 4},
     ])  # fmt: skip
-    insert(db, "OSRT_API", [{"start": T0 + 47, "end": T0 + 49, "eventClass": 27, "globalTid": thread,
-                             "nameId": 13, "returnValue": 5, "callchainId": 0}])  # fmt: skip
+    osrt = {"start": T0 + 47, "end": T0 + 49, "eventClass": 27, "globalTid": thread, "nameId": 13, "returnValue": 5,
+            "callchainId": 0}  # fmt: skip
+    started = {**osrt, "start": T0 + 4, "end": T0 + 4, "eventClass": 31, "nameId": 15}
+    insert(db, "OSRT_API", [osrt, started])
     db.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (256, 0, 'GPU', 3, 'SM Active [%]')")
     db.execute("INSERT INTO GPU_METRICS VALUES (?, 256, 3, 87)", (T0 + 150,))
     db.execute(
@@ -106,13 +108,13 @@ def test_every_row_is_in_its_table(report: Path, tmp_path: Path) -> None:
                          " ORDER BY name").fetchall() == [
         ("ncclDevKernel_AllReduce(args)", "ncclDevKernel", 1, 100), (gemm, "gemm", 2, 234)]  # fmt: skip
     assert store.execute("SELECT level, name, dur_ns, depth FROM api ORDER BY start_ns").fetchall() == [
-        ("runtime", "cudaLaunchKernel_v7000", 10, 2),
+        ("runtime", "cudaLaunchKernel", 10, 2),
         ("driver", "cuLaunchKernel", 6, 3),
-        ("runtime", "cudaLaunchKernel_v7000", 8, 2),
+        ("runtime", "cudaLaunchKernel", 8, 2),
         ("os", "read", 2, 1),
-        ("runtime", "cudaMemcpyAsync_v3020", 10, 0),
-        ("runtime", "cudaLaunchKernel_v7000", 2, 1),
-        ("runtime", "cudaDeviceSynchronize_v3020", 630, 1),
+        ("runtime", "cudaMemcpyAsync", 10, 0),
+        ("runtime", "cudaLaunchKernel", 2, 1),
+        ("runtime", "cudaDeviceSynchronize", 630, 1),
     ]
     assert store.execute("SELECT iteration, start_ns, end_ns FROM step").fetchall() == [(3, T0 + 1, T0 + 65)]
     assert store.execute("SELECT DISTINCT device_id, kind FROM device").fetchall() == [(0, "GPU")]
@@ -141,7 +143,11 @@ def test_nvtx_ranges(report: Path, tmp_path: Path) -> None:
     ]
     assert store.execute("SELECT count(*) FROM range WHERE args LIKE ?", [f"%{BIG}%"]).fetchone() == (1,)
     markers = store.execute("SELECT name, ts_ns - ?, args->>'$.name' FROM marker ORDER BY 2", [T0]).fetchall()
-    assert markers == [("mark", 3, None), ("allocation", 8, "weights")]
+    assert markers == [
+        ("mark", 3, None),
+        ("OS runtime libraries profiling started", 4, None),
+        ("allocation", 8, "weights"),
+    ]
     counters = store.execute(
         "SELECT t.name, p.name, c.ts_ns - ?, c.value_int FROM counter c JOIN track t USING (run_id, track_id) "
         "JOIN process p USING (run_id, process_id)",

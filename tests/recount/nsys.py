@@ -38,6 +38,7 @@ def add_up(path: Path) -> Tally:
     for row in _rows(db, "CUPTI_ACTIVITY_KIND_RUNTIME"):
         name = texts[row["nameId"]]
         level = "driver" if re.match("cu[A-Z]", name) else "runtime"
+        name = name if level == "driver" else re.sub(r"_v\d{4,5}$", "", name)
         tally.slice(("api", level, None, None, name), row["start"], row["end"] - row["start"])
         calls[row["globalTid"] >> 24, row["correlationId"]] = row["start"]
     for row in _rows(db, "OSRT_API"):

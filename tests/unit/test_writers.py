@@ -245,4 +245,4 @@ def test_nsys2json(tmp_path: Path) -> None:
             ("ncclDevKernel_AllReduce_Sum", "collective", 1, 13, 1010125),
         ]
         assert store.execute("SELECT name, kind FROM range").fetchall() == [("layer", "annotation")] * 2
-        assert store.execute("SELECT name, correlation_id FROM api").fetchall() == [("cudaLaunchKernel_v7000", 9)]
+        assert store.execute("SELECT name, correlation_id FROM api").fetchall() == [("cudaLaunchKernel", 9)]

@@ -29,6 +29,7 @@ from traceconv.formats.nsys.tables import (
     EVENT_TABLES,
     GPU_METRICS,
     MEMORY_USAGE,
+    NOTES,
     NVTX,
     SPAN_TABLES,
     CallTable,
@@ -214,8 +215,12 @@ class NsysReader(SqliteReader):
             threads = coded(by_column[2])
             pids, tids = as_columns(threads, [self._names.thread(one) for one in threads.distinct])
             names = renamed(self._names.texts(by_column[3]), lambda name: name or table.category)
+            phases = same("X", count)
+            if "eventClass" in columns:
+                classes = coded(by_column[4 + columns.index("eventClass")])
+                phases = renamed(classes, lambda number: "i" if number in NOTES else "X")
             args = json_objects(keys, values, count)
-            events = Events(same("X", count), names, pids, tids, by_column[0], by_column[1], args)
+            events = Events(phases, names, pids, tids, by_column[0], by_column[1], args)
             yield self._batch(table.category, events, flows, self._names.take_track_names())
 
     def _launchers(self, processes: Int64, correlations: Int64) -> Int64:

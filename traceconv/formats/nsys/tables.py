@@ -57,6 +57,9 @@ CALL_TABLES = (
     CallTable("MPI_START_WAIT_EVENTS", "mpi"),
     CallTable("MPI_OTHER_EVENTS", "mpi"),
 )
+#: Event classes of rows in these tables that are no calls: the profiler has started or finished to record CUDA, the
+#: system's libraries, cuDNN or cuBLAS. nsys stats leaves them out.
+NOTES = frozenset((10, 11, 31, 32, 33, 34, 35, 36))
 NVTX = "NVTX_EVENTS"
 GPU_METRICS = "GPU_METRICS"
 MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
