@@ -156,6 +156,27 @@ def test_nvtx_ranges(report: Path, tmp_path: Path) -> None:
     assert counters == [("SM Active [%]", "GPU 0 NVIDIA H100", 150, 87)]
 
 
+@pytest.mark.parametrize(("ranks", "found"), [([3], 3), ([0, 1], None), ([b"x"], None), ([], None)])
+def test_mpi(ranks: list[object], found: int | None, tmp_path: Path) -> None:
+    """A report of one rank is that rank's. Tables that describe communicators have times, but no events."""
+    path = tmp_path / "mpi.sqlite"
+    db = new_report(path)
+    db.execute("CREATE TABLE MPI_RANKS (globalTid INTEGER, rank INTEGER)")
+    db.executemany("INSERT INTO MPI_RANKS VALUES (1, ?)", [(rank,) for rank in ranks])
+    db.execute("CREATE TABLE MPI_COMMUNICATORS (rank INTEGER, timestamp INTEGER, commHandle INTEGER, size INTEGER)")
+    db.executemany("INSERT INTO MPI_COMMUNICATORS VALUES (0, 5, ?, ?)", [(77, 2), (78, b"x")])
+    db.execute("CREATE TABLE MPI_COLLECTIVES_EVENTS (start INTEGER, end INTEGER, globalTid INTEGER, textId INTEGER)")
+    db.execute("INSERT INTO MPI_COLLECTIVES_EVENTS VALUES (100, 180, ?, 20)", (global_tid(100, 100),))
+    db.commit()
+    db.close()
+    run, store = taken_from(path, tmp_path)
+    assert not run.lossy
+    assert run.rank == found
+    assert store.execute("SELECT name, level, dur_ns FROM api").fetchall() == [("main loop", "communication", 80)]
+    sizes = store.execute("SELECT options->'$.nsys_export.mpi_communicators' FROM run").fetchall()
+    assert sizes == [('{"77":2}',)]
+
+
 def test_equal_correlation_ids_of_processes_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "two.sqlite"
     db = new_report(path)

@@ -5,7 +5,7 @@ Metadata comes first, then the file name, then the folders above it, the nearest
 PyTorch (Kineto)   distributedInfo.rank; host_name, hostname and job names that were added as metadata;
                    HOST_PID.TIME.pt.trace.json, as tensorboard_trace_handler names it
 torch_npu, msprof  rank_id and hostname of profiler_info*.json and info.json*; HOST_PID_TIME_ascend_pt
-rocprofv3, rocpd   metadata.node.hostname; rocpd_info_node         nsys   TARGET_INFO_SYSTEM_ENV.Hostname
+rocprofv3, rocpd   metadata.node.hostname; rocpd_info_node         nsys   TARGET_INFO_SYSTEM_ENV.Hostname, MPI_RANKS
 JAX, TensorFlow    hostnames of an XSpace; plugins/profile/RUN/HOST.xplane.pb, HOST.trace.json.gz
 any                rank0, rank_3, worker-2, node-07 in the name of the file or of a folder
 """
@@ -157,7 +157,8 @@ def of_keys(keys: Mapping[str, bytes]) -> Identity:
     """Return the identity in a trace's metadata: key → JSON text of its value."""
     distributed = value_at(keys, "distributedInfo")
     inner_rank = distributed.get("rank") if isinstance(distributed, dict) else None
-    rank = _first(_rank_of(value) for value in (inner_rank, *(value_at(keys, key) for key in _RANK_KEYS)))
+    ranks = (inner_rank, *(value_at(keys, key) for key in _RANK_KEYS), value_at(keys, "nsys_export", "mpi_rank"))
+    rank = _first(map(_rank_of, ranks))
     hosts = [value_at(keys, key) for key in _HOST_KEYS] + [value_at(keys, *steps) for steps in _HOST_PATHS]
     return Identity(rank, _first(map(_name_of, hosts)), _first(_name_of(value_at(keys, key)) for key in _GROUP_KEYS))
 

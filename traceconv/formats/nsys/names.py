@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from traceconv.formats.common.sqlite_names import SqliteNames
 from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.nsys.tables import LABELS, STRINGS
 
+#: Communicators whose sizes are kept.
+_MOST_COMMUNICATORS = 1000
 _ABOUT = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SYSTEM_ENV")
 
 
@@ -62,6 +65,13 @@ class Names(SqliteNames):
                 about[table] = values
         for row in self._all("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs", "utcTime"))[:1]:
             about["session_start"] = {"utcEpochNs": row[0], "utcTime": row[1] if isinstance(row[1], str) else None}
+        rows = self._all("MPI_COMMUNICATORS", ("commHandle", "size"))
+        sizes = {str(row[0]): row[1] for row in rows if isinstance(row[0], int) and isinstance(row[1], int)}
+        if sizes:
+            about["mpi_communicators"] = dict(islice(sizes.items(), _MOST_COMMUNICATORS))
+        ranks = {row[0] for row in self._all("MPI_RANKS", ("rank",)) if isinstance(row[0], int)}
+        if len(ranks) == 1:
+            about["mpi_rank"] = ranks.pop()
         return about
 
     def _report_warnings(self) -> None:

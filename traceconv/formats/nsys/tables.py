@@ -78,6 +78,8 @@ DESCRIBING = (
     "META_DATA_EXPORT",
     "EXPORT_META_DATA",
     "ProcessStreams",
+    "MPI_COMMUNICATORS",
+    "MPI_RANKS",
     "DIAGNOSTIC_EVENT",
     "sqlite_sequence",
 )
