@@ -48,6 +48,14 @@ from traceconv.pipeline.result import NothingUsable
         ("profile.pkl", pickle.dumps([("CPU", 1.5)]), "Python pickle"),
         ("uftrace.folded", b"_GLOBAL__sub_I_f 2\nmain 2\nmain;f 168\nmain;f;g 4\n", "collapsed stacks"),
         ("1_kernel_stats.csv", b'"Name","Calls","TotalDurationNs"\n', "without times"),
+        (
+            "kernels.csv",
+            b"\nNOTICE: Existing SQLite export found: r.sqlite\n\nProcessing [r.sqlite] with [cuda_gpu_trace.py]...\n"
+            b"Start (ns),Duration (ns),CorrId,GrdX,Strm,Name\n100,50,1,1,7,k\n",
+            "nsys export",
+        ),
+        ("sum.csv", b'"Time (%)","Total Time (ns)","Instances"\n', "nsys export"),
+        ("prof.csv", b"==2119== NVPROF is profiling process 2119, command: a\n", "nsys, which replaces it"),
         ("ninja_log", b"# ninja log v5\n0\t54\t1795719583953398400\ta\tc464ab420d369203\n", "ninjatracing"),
         ("a.prof", marshal.dumps({("a.py", 1, "f"): ()}), "cProfile"),
         ("memray.bin", b'\x04"M\x18@@\xc0zA\x00\x00\xfa\x04memray\x00\r\x00', "memray"),
@@ -61,7 +69,10 @@ from traceconv.pipeline.result import NothingUsable
         ("a.dat", b"", "is empty"),
     ],
 )
-def test_other_files_that_look_like_traces(name: str, text: bytes, advice: str, tmp_path: Path) -> None:
+def test_other_files_that_look_like_traces(
+    name: str, text: bytes, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)  # nsys may be installed
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / name).write_bytes(text)
     for path in (tmp_path / "files" / name, tmp_path / "files"):

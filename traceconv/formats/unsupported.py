@@ -63,7 +63,17 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (
         re.compile(rb'"?(?:Node_Id"?,"?Logical_Node_Id|Name"?,"?Calls"?,"?TotalDurationNs)\b'),
-        "is a table of rocprofv3 without times; ingest those of --kernel-trace, --hip-trace and others",
+        "is a table of rocprof without times; ingest those of --kernel-trace, --hip-trace and others",
+    ),
+    (
+        re.compile(
+            rb'(?:[^\n]*\n){0,20}?"?(?:Start \([num]?s\)"?,"?(?:Duration|End) \(|Time \(%\)"?,"?Total Time \([num]?s\))'
+        ),
+        "is a table of nsys stats, which is not supported; ingest its report, or what nsys export --type sqlite writes",
+    ),
+    (
+        re.compile(rb"==\d+== ?(?:NVPROF|Profiling)"),
+        "is output of nvprof, which is not supported; nsys, which replaces it, writes supported reports",
     ),
     (re.compile(rb"# ninja log v\d"), "is a log of ninja, which is not supported; convert it with ninjatracing"),
     (
