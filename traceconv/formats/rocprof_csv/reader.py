@@ -187,12 +187,12 @@ class RocprofCsvReader(FileReader):
         if not all(kept):
             self._accounts["kernels with counters"].add(used=kept.count(False))
             cells = {name: list(compress(column, kept)) for name, column in cells.items()}
-        counters = None
+        count, counters = sum(kept), None
         if self._counter_names:
             columns = [_each(_value, cells.pop(name)) for name in self._counter_names]
-            counters = json_objects(self._counter_names, columns, len(batch.rows)).to_pylist()
-        if any(kept):
-            yield self._dispatched(cells, sum(kept), *_place(batch), counters)
+            counters = json_objects(self._counter_names, columns, count).to_pylist()
+        if count:
+            yield self._dispatched(cells, count, *_place(batch), counters)
 
     def _without_counters(self, cells: Cells, count: int) -> list[bool]:
         if not self._dispatches or "Dispatch_Id" not in cells:

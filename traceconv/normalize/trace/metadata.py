@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from traceconv.base.integers import parse_int64
@@ -65,7 +66,8 @@ def _has_nanoseconds(events: EventColumns) -> bool:
     """Whether events are those of the first versions of Proton: kernels without a pid, in whole nanoseconds."""
     if events.label("cat").distinct != ["kernel"] or events.label("pid").distinct != [None] or "ts" not in events.raw:
         return False
-    is_decimal = pc.any(pc.match_substring(events.raw["ts"], ".")).as_py()
+    times = events.raw["ts"]
+    is_decimal = pa.types.is_binary(times.type) and pc.any(pc.match_substring(times, ".")).as_py()
     return "call_stack" in arg_keys(events.raw.get("args")) and not is_decimal
 
 
