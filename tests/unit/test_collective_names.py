@@ -97,6 +97,7 @@ def test_all_rules_for_gpu_kernels_use_the_shared_pattern() -> None:
         "rocprof",
         "rocprof-sys",
         "rocprofv3",
+        "rpd2tracing",
     }
 
 

@@ -134,7 +134,7 @@ def test_each_kernel_of_a_tensorflow_timeline_is_one_task(tmp_path: Path) -> Non
 
 
 def test_rpd2tracing(tmp_path: Path) -> None:
-    """Events of rocmProfileData have no categories: its flows and the names of threads show what wrote them."""
+    """Events of rpd2tracing have no categories: its flows and the names of threads show what wrote them."""
 
     def on_gpu(name: str, ts: float, dur: float, **args: str) -> dict[str, Any]:
         slice_ = slice_of(name, 0, 0, args=args)
@@ -178,7 +178,7 @@ def test_rpd2tracing(tmp_path: Path) -> None:
             ("hipGraphLaunch", "runtime"),
             ("hsa_queue_create", "driver"),
         ]
-        assert store.execute("SELECT writer FROM run").fetchall() == [("rocmProfileData",)]
+        assert store.execute("SELECT writer FROM run").fetchall() == [("rpd2tracing",)]
         assert store.execute("SELECT iteration FROM step").fetchall() == [(3,)]
 
 
