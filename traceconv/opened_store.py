@@ -367,7 +367,7 @@ class Store:
     ) -> CriticalPath:
         """Return the longest chain of dependent work through each step: `steps`, `parts` (Arrow), `kinds`, `ops`.
 
-        run     number or label; None: the latest
+        run             number or label; None: the latest
         device          only the steps of this device
         steps           only these steps: "3-5", "3-" or "-5"
         from_ns, to_ns  a time window instead of steps: absolute ns, or "1.5ms" since the start of the run
