@@ -238,16 +238,123 @@ def test_values_of_wrong_types_lose_only_their_row(report: Path, tmp_path: Path)
     assert rows == [("void gemm<float>(float*)", None)] * 2 + [("kernel", 1)]
 
 
+def test_kernels_of_graphs_have_the_range_that_captured_their_node(tmp_path: Path) -> None:
+    """As TensorRT-LLM's tools find it: the node of an executable graph is a copy of the one that was captured."""
+    path = tmp_path / "graphs.sqlite"
+    thread = global_tid(100, 100)
+    with new_report(path) as db:
+        db.execute(
+            "CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INT, end INT, eventClass INT, globalTid INT, nameId INT, "
+            "graphNodeId INT, originalGraphNodeId INT)"
+        )
+        db.execute("INSERT INTO StringIds VALUES (40, 'Graph Node Creation'), (41, 'cudaGraphLaunch_v10000')")
+        nvtx = {"eventType": 59, "globalTid": thread, "start": T0 + 100, "end": T0 + 200, "text": "layer 0"}
+        inner = {**nvtx, "start": T0 + 110, "end": T0 + 150, "text": "attention"}
+        replay = {**nvtx, "start": T0 + 1000, "end": T0 + 1100, "text": "decode"}
+        insert(db, "NVTX_EVENTS", [nvtx, inner, replay])
+        insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", [
+            call(T0 + 120, T0 + 130, 10, 1), call(T0 + 160, T0 + 170, 10, 2), call(T0 + 1010, T0 + 1020, 41, 3),
+            call(T0 + 1010, T0 + 1020, 41, 3, pid=200, tid=200),
+        ])  # fmt: skip
+        created = {"start": T0 + 125, "end": T0 + 125, "eventClass": 90, "globalTid": thread, "nameId": 40,
+                   "graphNodeId": 7, "originalGraphNodeId": None}  # fmt: skip
+        insert(db, "CUDA_GRAPH_NODE_EVENTS", [
+            created,
+            {**created, "start": T0 + 165, "end": T0 + 165, "graphNodeId": 8},
+            {**created, "start": T0 + 300, "end": T0 + 300, "graphNodeId": 17, "originalGraphNodeId": 7},
+            {**created, "start": T0 + 400, "end": T0 + 400, "graphNodeId": 27, "originalGraphNodeId": 17},
+            {**created, "start": T0 + 300, "end": T0 + 300, "graphNodeId": 18, "originalGraphNodeId": 8},
+            {**created, "start": T0 + 300, "end": T0 + 300, "graphNodeId": 19, "originalGraphNodeId": 99},
+            {**created, "start": T0 + 310, "end": T0 + 310, "graphNodeId": 20, "originalGraphNodeId": 21},
+            {**created, "start": T0 + 310, "end": T0 + 310, "graphNodeId": 21, "originalGraphNodeId": 20},
+        ])  # fmt: skip
+        nodes = {27: 0, 18: 10, 19: 20, 20: 30}
+        kernels = [kernel(T0 + 2000 + at, T0 + 2005 + at, 1, 3, graphNodeId=node) for node, at in nodes.items()]
+        insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [*kernels, kernel(T0 + 2100, T0 + 2105, 1, 3, 200, graphNodeId=27)])
+    db.close()
+    run, store = taken_from(path, tmp_path)
+    assert not run.lossy
+    rows = store.execute(
+        "SELECT c.start_ns - ?, c.range_name, c.dur_ns, l.name, n.name, n.level, n.start_ns - ? "
+        "FROM graph_node_range AS c JOIN api AS l ON l.id = c.launch_id JOIN api AS n ON n.id = c.node_api_id "
+        "ORDER BY c.start_ns",
+        [T0, T0],
+    ).fetchall()
+    assert rows == [
+        (2000, "attention", 5, "cudaGraphLaunch", "Graph Node Creation", "graph", 125),
+        (2010, "layer 0", 5, "cudaGraphLaunch", "Graph Node Creation", "graph", 165),
+    ]
+
+
+def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp_path: Path) -> None:
+    """Most of these tables are in what nsys records without options outside of containers."""
+    thread, process = global_tid(100, 100), global_tid(100, 0)
+    with sqlite3.connect(report) as db:
+        db.executescript("""
+            CREATE TABLE SCHED_EVENTS (start INT, cpu INT, isSchedIn INT, globalTid INT, threadState INT);
+            CREATE TABLE COMPOSITE_EVENTS (id INT, start INT, cpu INT, threadState INT, globalTid INT, cpuCycles INT);
+            CREATE TABLE ENUM_SAMPLING_THREAD_STATE (id INT, name TEXT, label TEXT);
+            CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start INT, globalPid INT, address INT);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT (timestamp INT, deviceId INT, streamId INT, globalPid INT);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH (start INT, end INT, deviceId INT,
+                contextId INT, streamId INT, correlationId INT, globalPid INT);
+            CREATE TABLE UCP_EVENTS (start INT, end INT, globalTid INT, textId INT);
+            CREATE TABLE SOC_METRICS (rawTimestamp INT, timestamp INT, typeId INT, metricId INT, value INT);
+            CREATE TABLE TARGET_INFO_SOC_METRICS (typeId INT, metricId INT, metricName TEXT);
+            INSERT INTO ENUM_SAMPLING_THREAD_STATE VALUES (1, 'RUNNING', 'Running'), (2, 'WAITING', 'Waiting');
+            INSERT INTO StringIds VALUES (50, 'ucp_worker_progress');
+            INSERT INTO TARGET_INFO_SOC_METRICS VALUES (9, 1, 'DRAM read [%]');
+        """)
+        db.execute("INSERT INTO SCHED_EVENTS VALUES (?, 3, 0, ?, 2), (?, 4, 1, ?, NULL)", (T0, thread, T0 + 9, thread))
+        db.execute("INSERT INTO COMPOSITE_EVENTS VALUES (1, ?, 3, 1, ?, 12345)", (T0 + 11, thread))
+        db.execute("INSERT INTO CUDA_UM_CPU_PAGE_FAULT_EVENTS VALUES (?, ?, 4096)", (T0 + 12, process))
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_CUDA_EVENT VALUES (0, 0, 7, ?), (?, 0, 7, ?)",
+                   (process, T0 + 13, process))  # fmt: skip
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH VALUES (?, ?, 0, 1, 7, 6, ?)",
+                   (T0 + 434, T0 + 439, process))  # fmt: skip
+        db.execute("INSERT INTO UCP_EVENTS VALUES (?, ?, ?, 50)", (T0 + 80, T0 + 81, thread))
+        db.execute("INSERT INTO SOC_METRICS VALUES (0, ?, 9, 1, 55)", (T0 + 15,))
+    db.close()
+    run, store = taken_from(report, tmp_path)
+    assert not run.lossy
+    markers = store.execute(
+        "SELECT m.ts_ns - ?, m.category, m.name, k.tid_text, m.args::VARCHAR "
+        "FROM marker AS m JOIN track AS k USING (track_id) "
+        "WHERE m.category IN ('scheduling', 'cpu_sample', 'page_fault', 'cuda_event') ORDER BY m.ts_ns",
+        [T0],
+    ).fetchall()
+    assert markers == [
+        (0, "scheduling", "scheduled out", "100", '{"cpu":3,"isSchedIn":0,"threadState":"Waiting"}'),
+        (9, "scheduling", "scheduled in", "100", '{"cpu":4,"isSchedIn":1}'),
+        (11, "cpu_sample", "CPU sample", "100", '{"id":1,"cpu":3,"threadState":"Running","cpuCycles":12345}'),
+        (12, "page_fault", "CPU page fault", "100", '{"address":4096}'),
+        (13, "cuda_event", "CUDA event", "100", '{"deviceId":0,"streamId":7}'),
+    ]
+    assert run.accounts.by_record["CUPTI_ACTIVITY_KIND_CUDA_EVENT rows"].used == 1
+    assert store.execute("SELECT kind, name, dur_ns FROM task WHERE task_type = 'HOST_FUNCTION'").fetchall() == [
+        ("sync", "CUDA host function", 5)]  # fmt: skip
+    assert store.execute("SELECT level, dur_ns FROM api WHERE name = 'ucp_worker_progress'").fetchall() == [
+        ("communication", 1)]  # fmt: skip
+    metrics = store.execute("SELECT name, value FROM counter JOIN track USING (track_id) WHERE name LIKE 'DRAM%'")
+    assert metrics.fetchall() == [("DRAM read [%]", 55)]
+    event = store.execute("SELECT id FROM marker WHERE category = 'cuda_event'").fetchone()
+    assert event is not None
+    store.close()
+    with open_store(tmp_path / "trace.duckdb") as connection:
+        [evidence] = why(connection, tmp_path / "trace.duckdb", "marker", str(event[0])).evidence
+    assert evidence.where == "table CUPTI_ACTIVITY_KIND_CUDA_EVENT, rowid 2"
+
+
 def test_unsupported_tables_are_counted(report: Path, tmp_path: Path) -> None:
     with sqlite3.connect(report) as db:
-        db.execute("CREATE TABLE SCHED_EVENTS (start INT, cpu INT)")
-        db.execute("INSERT INTO SCHED_EVENTS VALUES (1, 2), (3, 4)")
+        db.execute("CREATE TABLE NET_NIC_METRIC (start INT, cpu INT)")
+        db.execute("INSERT INTO NET_NIC_METRIC VALUES (1, 2), (3, 4)")
         db.execute("CREATE TABLE SETTINGS (name TEXT)")
         db.execute("INSERT INTO SETTINGS VALUES ('a'), ('b'), ('c')")
         db.execute("CREATE VIEW MPI_OTHER_EVENTS AS SELECT 1 AS start, 2 AS end, load_extension('x') AS nameId")
     db.close()
     run, store = taken_from(report, tmp_path)
-    lost = run.accounts.by_record["SCHED_EVENTS rows"]
+    lost = run.accounts.by_record["NET_NIC_METRIC rows"]
     assert (lost.records, lost.lost) == (2, 2)
     codes = store.execute("SELECT code, event_count FROM import_log WHERE message LIKE '%read%'").fetchall()
     assert set(codes) == {("unknown_record", 2), ("not_read", 3), ("not_read", None)}

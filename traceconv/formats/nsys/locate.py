@@ -11,10 +11,12 @@ from traceconv.formats.locate import Evidence, Wanted
 from traceconv.formats.nsys.export import sqlite_file
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.nvtx import NAMING
-from traceconv.formats.nsys.tables import EVENT_TABLES, NVTX, SPAN_TABLES
+from traceconv.formats.nsys.tables import EVENT_TABLES, MARKER_TABLES, NVTX, SPAN_TABLES
 
 #: Columns that refer to StringIds.
 _TEXTS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
+
+_MARKER_TABLES = {table.table: table for table in MARKER_TABLES}
 
 
 def locate(wanted: Wanted) -> list[Evidence]:
@@ -41,12 +43,18 @@ def _event_rows(db: Database) -> Iterator[tuple[str, list[str], list[Row]]]:
     """Yield (table, its columns, rowid and cells of rows that became events) in the order of ingest."""
     for name in EVENT_TABLES:
         columns = db.columns(name)
+        moments = _MARKER_TABLES.get(name)
         needed = {"start", "end"} if name in SPAN_TABLES else {"start"} if name == NVTX else set()
-        if name not in db.tables or not needed <= set(columns):
+        if name not in db.tables or not (needed | ({moments.time} if moments else set())) <= set(columns):
             continue
         kind = columns.index("eventType") + 1 if name == NVTX and "eventType" in columns else None
+        time = columns.index(moments.time) + 1 if moments and moments.zero_is_unknown else None
         for rows in db.scan(name, columns, numbered=True):
-            yield name, columns, rows if kind is None else [row for row in rows if row[kind] not in NAMING]
+            if kind is not None:
+                rows = [row for row in rows if row[kind] not in NAMING]
+            elif time is not None:
+                rows = [row for row in rows if isinstance(row[time], int) and row[time] > 0]
+            yield name, columns, rows
 
 
 def _decoded(db: Database, columns: list[str], cells: list[object]) -> dict[str, object]:

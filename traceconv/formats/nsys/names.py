@@ -104,9 +104,9 @@ class Names(SqliteNames):
             self._labels[table] = {**LABELS.get(table, {}), **found}
         return self._labels[table]
 
-    def metric_names(self) -> dict[tuple[Any, Any], str]:
-        """The names of GPU metrics, by type and number."""
-        rows = self._all("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
+    def metric_names(self, table: str) -> dict[tuple[Any, Any], str]:
+        """The names of metrics in a table of names, by type and number."""
+        rows = self._all(table, ("typeId", "metricId", "metricName"))
         return {(row[0], row[1]): row[2] for row in rows if isinstance(row[2], str)}
 
     def _process(self, global_id: Any) -> tuple[int, str | None]:

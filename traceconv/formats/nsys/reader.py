@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from traceconv.events.trace import Coded, EventFlows, NamedTrack, TraceBatch, Tr
 from traceconv.formats.common.columns import integer_array, json_objects
 from traceconv.formats.common.sqlite_names import IdSet
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same
+from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same, taken
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.nsys.export import sqlite_file
 from traceconv.formats.nsys.names import Names
@@ -28,12 +28,14 @@ from traceconv.formats.nsys.tables import (
     DEVICE_TABLES,
     EVENT_TABLES,
     GPU_METRICS,
-    MEMORY_USAGE,
+    MARKER_TABLES,
+    METRICS,
     NOTES,
     NVTX,
     SPAN_TABLES,
     CallTable,
     DeviceTable,
+    MarkerTable,
 )
 
 _FLOWS = "launch"
@@ -66,8 +68,10 @@ class NsysReader(SqliteReader):
         for call_table in CALL_TABLES:
             yield from self._noted(call_table.table, self._calls(call_table), shares)
         yield from self._noted(NVTX, self._nvtx(), shares)
-        yield from self._noted(GPU_METRICS, self._metrics(), shares)
-        yield from self._noted(MEMORY_USAGE, self._memory_usage(), shares)
+        for metrics in METRICS:
+            yield from self._noted(metrics, self._metrics(metrics), shares)
+        for marker_table in MARKER_TABLES:
+            yield from self._noted(marker_table.table, self._markers(marker_table), shares)
         unread = sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING})
         self._count_unread([name for name in unread if not name.startswith(DESCRIBING_PREFIXES)], self._db.views)
 
@@ -244,31 +248,63 @@ class NsysReader(SqliteReader):
             if len(events.names):
                 yield self._batch("nvtx", events, track_names=self._names.take_track_names())
 
-    def _metrics(self) -> Iterator[TraceBatch]:
-        names = self._names.metric_names()
-        for count, (times, types, metrics, values) in self._rows(
-            GPU_METRICS, ("timestamp", "typeId", "metricId", "value")
-        ):
+    def _metrics(self, table: str) -> Iterator[TraceBatch]:
+        names = self._names.metric_names(METRICS[table])
+
+        def process(kind: tuple[object, object]) -> str:
+            if table != GPU_METRICS:
+                return "SoC"
+            return f"GPU {kind[0] & 0xFF}" if isinstance(kind[0], int) else "GPU"
+
+        for count, (times, types, metrics, values) in self._rows(table, ("timestamp", "typeId", "metricId", "value")):
             kinds = combined([coded(types), coded(metrics)])
             titles = renamed(kinds, lambda kind: names.get(kind, f"metric {kind[1]}"))
-            pids = renamed(kinds, lambda kind: f"GPU {kind[0] & 0xFF}" if isinstance(kind[0], int) else "GPU")
             args = json_objects(("value",), [values], count)
             none = pa.nulls(count, pa.int64())
-            events = Events(same("C", count), titles, pids, same(None, count), times, none, args)
-            yield self._batch("gpu_metrics", events)
+            events = Events(same("C", count), titles, renamed(kinds, process), same(None, count), times, none, args)
+            yield self._batch(table.lower(), events)
 
-    def _memory_usage(self) -> Iterator[TraceBatch]:
-        columns = [name for name in self._db.columns(MEMORY_USAGE) if name not in ("start", "globalPid")]
-        operations = self._names.labels("ENUM_CUDA_DEV_MEM_EVENT_OPER")
-        kind = columns.index("memoryOperationType") if "memoryOperationType" in columns else None
-        for count, (times, processes, *values) in self._rows(MEMORY_USAGE, ["start", "globalPid", *columns]):
-            kinds = same(None, count) if kind is None else coded(values[kind])
-            names = renamed(kinds, lambda operation: operations.get(operation, "memory"))
-            pids = renamed(coded(processes), self._names.process_label)
-            args = json_objects(columns, values, count)
-            none = pa.nulls(count, pa.int64())
-            events = Events(same("i", count), names, pids, same(None, count), times, none, args)
-            yield self._batch("memory", events)
+    def _markers(self, table: MarkerTable) -> Iterator[TraceBatch]:
+        have = self._db.columns(table.table)
+        if table.time not in have:
+            self._count_unread([table.table], ())
+            return
+        place = "globalTid" if "globalTid" in have else "globalPid"
+        columns = [name for name in have if name not in (table.time, place)]
+        enums = dict(table.labelled)
+        for count, by_column in self._rows(table.table, [table.time, place, *columns]):
+            if table.zero_is_unknown:
+                kept = np.flatnonzero(integer_array(by_column[0]) > 0)
+                self._accounts[f"{table.table} rows"].add(used=count - len(kept))
+                by_column = [taken(column, kept) for column in by_column]
+                count = len(kept)
+            times, places, *values = by_column
+            owners = coded(places)
+            if place == "globalTid":
+                pids, tids = as_columns(owners, [self._names.thread(one) for one in owners.distinct])
+            else:
+                pids, tids = renamed(owners, self._names.process_label), same(None, count)
+            shown = [
+                self._labelled(value, enums[name]) if name in enums else value
+                for name, value in zip(columns, values, strict=True)
+            ]
+            names = self._marker_names(table, dict(zip(columns, values, strict=True)), count)
+            args = json_objects(columns, shown, count)
+            events = Events(same("i", count), names, pids, tids, times, pa.nulls(count, pa.int64()), args)
+            yield self._batch(table.category, events, track_names=self._names.take_track_names())
+
+    def _marker_names(self, table: MarkerTable, columns: Mapping[str, Values], count: int) -> Coded:
+        if table.enum is None or table.enum[0] not in columns:
+            return same(table.title.replace("{}", "").rstrip(": ") or table.category, count)
+        labels = self._names.labels(table.enum[1])
+        return renamed(
+            coded(columns[table.enum[0]]), lambda value: table.title.format(labels.get(value, table.category))
+        )
+
+    def _labelled(self, column: Values, enum: str) -> Coded:
+        """The labels of numbers; those without one stay."""
+        labels = self._names.labels(enum)
+        return renamed(coded(column), lambda value: labels.get(value, value))
 
 
 def _correlation(processes: Int64, correlations: Int64) -> pa.Array:

@@ -32,10 +32,33 @@ class CallTable:
     category: str
 
 
+@dataclass(frozen=True, slots=True)
+class MarkerTable:
+    """Moments of a thread (globalTid) or a process (globalPid).
+
+    time             column with the time
+    title            name of the rows: `{}` is the label of a value
+    enum             (column with that value, table of its labels)
+    labelled         (column, table of its labels) whose labels are stored in place of numbers
+    zero_is_unknown  rows with a time of 0 have none
+    """
+
+    table: str
+    category: str
+    title: str
+    enum: tuple[str, str] | None = None
+    labelled: tuple[tuple[str, str], ...] = ()
+    time: str = "start"
+    zero_is_unknown: bool = False
+
+
+#: The nodes of graphs: their creation, and that of their copies in executable graphs.
+GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"
 DEVICE_TABLES = (
     DeviceTable("CUPTI_ACTIVITY_KIND_KERNEL", "kernel", "kernel", names=("demangledName", "shortName", "mangledName")),
     DeviceTable("CUPTI_ACTIVITY_KIND_MEMCPY", "memcpy", "CUDA memcpy {}", enum=("copyKind", "ENUM_CUDA_MEMCPY_OPER")),
     DeviceTable("CUPTI_ACTIVITY_KIND_MEMSET", "memset", "CUDA memset"),
+    DeviceTable("CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS", "decompress", "CUDA memory decompression"),
     DeviceTable("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "graph", "CUDA graph {}", number="graphId"),
     DeviceTable(
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
@@ -44,29 +67,85 @@ DEVICE_TABLES = (
         enum=("syncType", "ENUM_CUPTI_SYNC_TYPE"),
         apart=True,
     ),
+    DeviceTable(
+        "CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH", "host_function", "CUDA host function", apart=True
+    ),
 )
+#: What an OpenMP runtime reports (OMPT), each in a table of its own.
+_OPENMP = (
+    "THREAD", "PARALLEL", "SYNC_REGION_WAIT", "SYNC_REGION", "TASK", "MASTER", "REDUCTION", "TASK_CREATE",
+    "TASK_SCHEDULE", "CANCEL", "MUTEX_WAIT", "CRITICAL_SECTION", "MUTEX_RELEASED", "LOCK_INIT", "LOCK_DESTROY",
+    "WORKSHARE", "DISPATCH", "FLUSH",
+)  # fmt: skip
 CALL_TABLES = (
     CallTable("CUPTI_ACTIVITY_KIND_RUNTIME", "cuda_api"),
     CallTable("CUPTI_ACTIVITY_KIND_OVERHEAD", "overhead"),
+    CallTable("CUPTI_ACTIVITY_KIND_JIT", "overhead"),
     CallTable("PROFILER_OVERHEAD", "overhead"),
+    CallTable(GRAPH_NODES, "cuda_graph"),
+    CallTable("CUDA_GRAPH_EVENTS", "cuda_graph"),
+    CallTable("CUDA_HOST_CALLBACK", "host_callback"),
     CallTable("OSRT_API", "osrt"),
+    CallTable("SYSCALL", "syscall"),
     CallTable("CUDNN_EVENTS", "cudnn"),
     CallTable("CUBLAS_EVENTS", "cublas"),
     CallTable("MPI_P2P_EVENTS", "mpi"),
     CallTable("MPI_COLLECTIVES_EVENTS", "mpi"),
     CallTable("MPI_START_WAIT_EVENTS", "mpi"),
     CallTable("MPI_OTHER_EVENTS", "mpi"),
+    CallTable("UCP_SUBMIT_EVENTS", "ucx"),
+    CallTable("UCP_PROGRESS_EVENTS", "ucx"),
+    CallTable("UCP_EVENTS", "ucx"),
+    *(CallTable(f"CUPTI_ACTIVITY_KIND_OPENACC_{kind}", "openacc") for kind in ("DATA", "LAUNCH", "OTHER")),
+    *(CallTable(f"OPENMP_EVENT_KIND_{kind}", "openmp") for kind in _OPENMP),
+)
+MARKER_TABLES = (
+    MarkerTable(
+        "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "memory",
+        "{}",
+        enum=("memoryOperationType", "ENUM_CUDA_DEV_MEM_EVENT_OPER"),
+    ),
+    MarkerTable(
+        "CUDA_GPU_MEMORY_POOL_EVENTS",
+        "memory_pool",
+        "memory pool: {}",
+        enum=("operationType", "ENUM_CUDA_MEMPOOL_OPER"),
+        labelled=(("poolType", "ENUM_CUDA_MEMPOOL_TYPE"),),
+    ),
+    MarkerTable("CUDA_UM_CPU_PAGE_FAULT_EVENTS", "page_fault", "CPU page fault"),
+    MarkerTable(
+        "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+        "page_fault",
+        "GPU page faults",
+        labelled=(("faultAccessType", "ENUM_CUDA_UNIF_MEM_ACCESS_TYPE"),),
+    ),
+    MarkerTable("CUPTI_ACTIVITY_KIND_CUDA_EVENT", "cuda_event", "CUDA event", time="timestamp", zero_is_unknown=True),
+    MarkerTable(
+        "SCHED_EVENTS",
+        "scheduling",
+        "{}",
+        enum=("isSchedIn", "SCHED_EVENTS"),
+        labelled=(
+            ("threadState", "ENUM_SAMPLING_THREAD_STATE"),
+            ("threadBlock", "ENUM_SCHEDULING_THREAD_BLOCK"),
+        ),
+    ),
+    MarkerTable(
+        "COMPOSITE_EVENTS", "cpu_sample", "CPU sample", labelled=(("threadState", "ENUM_SAMPLING_THREAD_STATE"),)
+    ),
 )
 #: Event classes of rows in these tables that are no calls: the profiler has started or finished to record CUDA, the
 #: system's libraries, cuDNN or cuBLAS. nsys stats leaves them out.
 NOTES = frozenset((10, 11, 31, 32, 33, 34, 35, 36))
 NVTX = "NVTX_EVENTS"
 GPU_METRICS = "GPU_METRICS"
-MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+#: Tables of metrics, with the table of their names.
+METRICS = {GPU_METRICS: "TARGET_INFO_GPU_METRICS", "SOC_METRICS": "TARGET_INFO_SOC_METRICS"}
 STRINGS = "StringIds"
-SPAN_TABLES = tuple(table.table for table in (*DEVICE_TABLES, *CALL_TABLES))
+SPAN_TABLES = (*(table.table for table in DEVICE_TABLES), *(table.table for table in CALL_TABLES))
 #: In the order in which they are read.
-EVENT_TABLES = (*SPAN_TABLES, NVTX, GPU_METRICS, MEMORY_USAGE)
+EVENT_TABLES = (*SPAN_TABLES, NVTX, *METRICS, *(table.table for table in MARKER_TABLES))
 #: Tables that describe others or the report itself.
 DESCRIBING = (
     STRINGS,
@@ -80,6 +159,7 @@ DESCRIBING = (
     "ProcessStreams",
     "MPI_COMMUNICATORS",
     "MPI_RANKS",
+    "UCP_WORKERS",
     "DIAGNOSTIC_EVENT",
     "sqlite_sequence",
 )
@@ -87,6 +167,7 @@ DESCRIBING_PREFIXES = ("ENUM_", "TARGET_INFO_", "sqlite_stat")
 
 #: Labels that the SQLite file may lack (exports before 2021).
 LABELS = {
+    "SCHED_EVENTS": {0: "scheduled out", 1: "scheduled in"},
     "ENUM_CUDA_MEMCPY_OPER": {
         0: "Unknown",
         1: "Host-to-Device",
