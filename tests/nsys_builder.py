@@ -48,6 +48,10 @@ CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER NOT NULL, metricId I
 CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER NOT NULL, globalPid INTEGER NOT NULL,
   deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, address INTEGER NOT NULL, pc INTEGER NOT NULL,
   bytes INTEGER NOT NULL, memKind INTEGER, memoryOperationType INTEGER, name TEXT);
+CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
+  globalTid INTEGER, nameId INTEGER NOT NULL, graphNodeId INTEGER NOT NULL, originalGraphNodeId INTEGER);
+CREATE TABLE SCHED_EVENTS (start INTEGER NOT NULL, cpu INTEGER NOT NULL, isSchedIn INTEGER NOT NULL, globalTid INTEGER,
+  threadState INTEGER, threadBlock INTEGER);
 """
 
 
@@ -83,6 +87,14 @@ def call(start: int, end: int, name: int, correlation: int, pid: int = 100, tid:
     }  # fmt: skip
 
 
+def node(time: int, number: int, original: int | None = None, pid: int = 100) -> dict[str, object]:
+    """A row of the table of the nodes of graphs: the creation of a node, or of its copy."""
+    return {
+        "start": time, "end": time, "eventClass": 90, "globalTid": global_tid(pid, pid), "nameId": 40,
+        "graphNodeId": number, "originalGraphNodeId": original,
+    }  # fmt: skip
+
+
 def new_report(path: Path) -> sqlite3.Connection:
     """A report without events; the caller fills in, commits and closes it."""
     db = sqlite3.connect(path)
@@ -90,7 +102,7 @@ def new_report(path: Path) -> sqlite3.Connection:
     strings = {1: "gemm", 2: "void gemm<float>(float*)", 3: "ncclDevKernel", 4: "ncclDevKernel_AllReduce(args)",
                10: "cudaLaunchKernel_v7000", 11: "cuLaunchKernel", 12: "cudaMemcpyAsync_v3020", 13: "read",
                14: "cudaDeviceSynchronize_v3020", 15: "OS runtime libraries profiling started",
-               20: "main loop", 30: "python3"}  # fmt: skip
+               20: "main loop", 30: "python3", 40: "Graph Node Creation", 41: "cudaGraphLaunch_v10000"}  # fmt: skip
     db.executemany("INSERT INTO StringIds VALUES (?, ?)", list(strings.items()))
     db.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.11.0')")
     db.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'NVIDIA H100', 85899345920)")

@@ -52,6 +52,8 @@ def nsys_report(folder: Path) -> Path:
         [(1, None, 75, "domain", tid), (800, 1000, 59, "step 1", tid), (805, None, 34, "mark", tid)],
     )
     db.executemany("INSERT INTO GPU_METRICS VALUES (?, 0, 1, ?)", [(1000, 40), (1001, 41)])
+    nsys.insert(db, "CUDA_GRAPH_NODE_EVENTS", [nsys.node(905, 7), nsys.node(970, 17, 7)])
+    db.execute("INSERT INTO SCHED_EVENTS VALUES (1002, 3, 0, ?, 2, 1)", (tid,))
     db.commit()
     db.close()
     return path

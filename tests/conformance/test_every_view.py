@@ -66,7 +66,7 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
             "submit_ns": 1000 * n - 500,
             "dur_ns": 100 * (n + 1) + device,
             "correlation_id": 100 * device + n,
-            "args": f'{{"n": {n}, "deep": {{"er": "x{n}"}}, "grid": "{n}", "block": "1"}}',
+            "args": f'{{"n": {n}, "graphNodeId": {n}, "deep": {{"er": "x{n}"}}, "grid": "{n}", "block": "1"}}',
         }
         for device, n in product(devices, range(6))
     ]
@@ -111,6 +111,11 @@ def rows_of_run(run_id: int, has: str) -> dict[str, list[dict[str, object]]]:
         {"id": 1000 + n, "track_id": 10, "level": "acl", "name": f"call {n % 2}", "dur_ns": 9}
         | {"start_ns": 1000 * n - 500, "parent_id": 2000 + n, "depth": 1, "correlation_id": n}
         for n in range(6)
+    ]
+    rows["api"] += [
+        {"id": 1010 + n, "track_id": 10, "category": "cuda_graph", "name": "node", "start_ns": 1000 * n - 590}
+        | {"dur_ns": 0, "parent_id": 2000 + n, "depth": 1, "args": f'{{"graphNodeId": {n}}}'}
+        for n in range(3)
     ]
     rows["range"] = [
         {"id": 2000 + n, "track_id": 10, "kind": kind, "name": f"r{n}", "dur_ns": 450 + n}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from ingest_checks import taken_from
-from nsys_builder import call, global_tid, insert, kernel, new_report
+from nsys_builder import call, global_tid, insert, kernel, new_report, node
 from processes import TRACECONV, heed_interrupts, wait_until
 
 from traceconv.base.diagnostics import Code
@@ -243,11 +243,6 @@ def test_kernels_of_graphs_have_the_range_that_captured_their_node(tmp_path: Pat
     path = tmp_path / "graphs.sqlite"
     thread = global_tid(100, 100)
     with new_report(path) as db:
-        db.execute(
-            "CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INT, end INT, eventClass INT, globalTid INT, nameId INT, "
-            "graphNodeId INT, originalGraphNodeId INT)"
-        )
-        db.execute("INSERT INTO StringIds VALUES (40, 'Graph Node Creation'), (41, 'cudaGraphLaunch_v10000')")
         nvtx = {"eventType": 59, "globalTid": thread, "start": T0 + 100, "end": T0 + 200, "text": "layer 0"}
         inner = {**nvtx, "start": T0 + 110, "end": T0 + 150, "text": "attention"}
         replay = {**nvtx, "start": T0 + 1000, "end": T0 + 1100, "text": "decode"}
@@ -256,18 +251,10 @@ def test_kernels_of_graphs_have_the_range_that_captured_their_node(tmp_path: Pat
             call(T0 + 120, T0 + 130, 10, 1), call(T0 + 160, T0 + 170, 10, 2), call(T0 + 1010, T0 + 1020, 41, 3),
             call(T0 + 1010, T0 + 1020, 41, 3, pid=200, tid=200),
         ])  # fmt: skip
-        created = {"start": T0 + 125, "end": T0 + 125, "eventClass": 90, "globalTid": thread, "nameId": 40,
-                   "graphNodeId": 7, "originalGraphNodeId": None}  # fmt: skip
-        insert(db, "CUDA_GRAPH_NODE_EVENTS", [
-            created,
-            {**created, "start": T0 + 165, "end": T0 + 165, "graphNodeId": 8},
-            {**created, "start": T0 + 300, "end": T0 + 300, "graphNodeId": 17, "originalGraphNodeId": 7},
-            {**created, "start": T0 + 400, "end": T0 + 400, "graphNodeId": 27, "originalGraphNodeId": 17},
-            {**created, "start": T0 + 300, "end": T0 + 300, "graphNodeId": 18, "originalGraphNodeId": 8},
-            {**created, "start": T0 + 300, "end": T0 + 300, "graphNodeId": 19, "originalGraphNodeId": 99},
-            {**created, "start": T0 + 310, "end": T0 + 310, "graphNodeId": 20, "originalGraphNodeId": 21},
-            {**created, "start": T0 + 310, "end": T0 + 310, "graphNodeId": 21, "originalGraphNodeId": 20},
-        ])  # fmt: skip
+        copies = {17: 7, 18: 8, 19: 99, 20: 21, 21: 20}
+        created = [node(T0 + 125, 7), node(T0 + 165, 8)]
+        copied = [node(T0 + 300, copy, original) for copy, original in copies.items()]
+        insert(db, "CUDA_GRAPH_NODE_EVENTS", [*created, *copied, node(T0 + 400, 27, 17)])
         nodes = {27: 0, 18: 10, 19: 20, 20: 30}
         kernels = [kernel(T0 + 2000 + at, T0 + 2005 + at, 1, 3, graphNodeId=node) for node, at in nodes.items()]
         insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [*kernels, kernel(T0 + 2100, T0 + 2105, 1, 3, 200, graphNodeId=27)])
@@ -284,6 +271,18 @@ def test_kernels_of_graphs_have_the_range_that_captured_their_node(tmp_path: Pat
         (2000, "attention", 5, "cudaGraphLaunch", "Graph Node Creation", "graph", 125),
         (2010, "layer 0", 5, "cudaGraphLaunch", "Graph Node Creation", "graph", 165),
     ]
+    tree = store.execute(
+        "SELECT label, kind, task_count, self_task_count, replay_task_count, device_total_ns FROM op_tree "
+        "WHERE task_count > 0 ORDER BY position"
+    ).fetchall()
+    assert tree == [
+        ("decode", "annotation", 4, 2, 2, 20),
+        ("  attention", "annotation", 1, 1, 1, 5),
+        ("  layer 0", "annotation", 1, 1, 1, 5),
+        ("(no range)", None, 1, 1, 0, 5),
+    ]
+    findings = store.execute("SELECT finding, count FROM trust WHERE finding LIKE '%replays'").fetchall()
+    assert findings == [("unmatched_replays", 3)]
 
 
 def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp_path: Path) -> None:
@@ -291,7 +290,6 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
     thread, process = global_tid(100, 100), global_tid(100, 0)
     with sqlite3.connect(report) as db:
         db.executescript("""
-            CREATE TABLE SCHED_EVENTS (start INT, cpu INT, isSchedIn INT, globalTid INT, threadState INT);
             CREATE TABLE COMPOSITE_EVENTS (id INT, start INT, cpu INT, threadState INT, globalTid INT, cpuCycles INT);
             CREATE TABLE ENUM_SAMPLING_THREAD_STATE (id INT, name TEXT, label TEXT);
             CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start INT, globalPid INT, address INT);
@@ -305,7 +303,10 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
             INSERT INTO StringIds VALUES (50, 'ucp_worker_progress');
             INSERT INTO TARGET_INFO_SOC_METRICS VALUES (9, 1, 'DRAM read [%]');
         """)
-        db.execute("INSERT INTO SCHED_EVENTS VALUES (?, 3, 0, ?, 2), (?, 4, 1, ?, NULL)", (T0, thread, T0 + 9, thread))
+        insert(db, "SCHED_EVENTS", [
+            {"start": T0, "cpu": 3, "isSchedIn": 0, "globalTid": thread, "threadState": 2},
+            {"start": T0 + 9, "cpu": 4, "isSchedIn": 1, "globalTid": thread, "threadState": None},
+        ])  # fmt: skip
         db.execute("INSERT INTO COMPOSITE_EVENTS VALUES (1, ?, 3, 1, ?, 12345)", (T0 + 11, thread))
         db.execute("INSERT INTO CUDA_UM_CPU_PAGE_FAULT_EVENTS VALUES (?, ?, 4096)", (T0 + 12, process))
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_CUDA_EVENT VALUES (0, 0, 7, ?), (?, 0, 7, ?)",

@@ -43,6 +43,10 @@ def add_up(path: Path) -> Tally:
         calls[row["globalTid"] >> 24, row["correlationId"]] = row["start"]
     for row in _rows(db, "OSRT_API"):
         tally.slice(("api", "os", None, None, texts[row["nameId"]]), row["start"], row["end"] - row["start"])
+    for row in _rows(db, "CUDA_GRAPH_NODE_EVENTS"):
+        tally.slice(("api", "graph", None, None, texts[row["nameId"]]), row["start"], row["end"] - row["start"])
+    for row in _rows(db, "SCHED_EVENTS"):
+        tally.moment("scheduling", "scheduled in" if row["isSchedIn"] else "scheduled out", row["start"])
     for launch, start in launched:
         if launch in calls:
             tally.arrow("launch", None, start - calls[launch])

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from nsys_builder import call, global_tid, insert, kernel, new_report
+from nsys_builder import call, global_tid, insert, kernel, new_report, node
 
 
 def write_nsys(path: Path, seed: int) -> Path:
@@ -20,7 +20,7 @@ def write_nsys(path: Path, seed: int) -> Path:
         start = base + random.randrange(100_000)
         return {"start": start, "end": start + random.choice([0, random.randrange(most)])}
 
-    kernels, calls, copies, fills, waits, ranges, reads = [], [], [], [], [], [], []
+    kernels, calls, copies, fills, waits, ranges, reads, nodes, switches = ([] for _ in range(9))
     thread = global_tid(100, 100)
     for number in range(random.choice([1, 5, 60])):
         pid, correlation = random.choice([100, 100, 200]), 2 * number + random.randrange(2)
@@ -54,11 +54,15 @@ def write_nsys(path: Path, seed: int) -> Path:
             }
             nvtx["end"] = None if nvtx["eventType"] == 34 or random.random() < 0.1 else nvtx["end"]
             ranges.append({**nvtx, "globalTid": thread, "rangeId": number})
+            nodes.append(node(times()["start"], number, random.choice([None, number + 4]), pid))
+            switches.append(
+                {"start": times()["start"], "cpu": 1, "isSchedIn": random.randrange(2), "globalTid": thread}
+            )
     tables = {
         "CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls,
         "CUPTI_ACTIVITY_KIND_MEMCPY": copies, "CUPTI_ACTIVITY_KIND_MEMSET": fills,
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": waits, "OSRT_API": reads,
-        "NVTX_EVENTS": ranges,
+        "NVTX_EVENTS": ranges, "CUDA_GRAPH_NODE_EVENTS": nodes, "SCHED_EVENTS": switches,
     }  # fmt: skip
     for table, rows in tables.items():
         if rows:
@@ -150,10 +154,10 @@ def write_megengine(path: Path, seed: int) -> Path:
     for nodes in sides.values():
         for one in rng.sample(range(14), 9):
             times = {}
-            for node in rng.sample(['CompNode("gpu0:0" from "gpux:0")', 'CompNode("cpu1:0" from "cpu1:0")'], 1):
+            for place in rng.sample(['CompNode("gpu0:0" from "gpux:0")', 'CompNode("cpu1:0" from "cpu1:0")'], 1):
                 start = rng.randrange(10**6)
                 seconds = [round((start + more) / 10**7, 7) for more in sorted(rng.sample(range(500), 2))]
-                times[node] = {"start": seconds[0], "kern": seconds[0], "end": seconds[1]}
+                times[place] = {"start": seconds[0], "kern": seconds[0], "end": seconds[1]}
             nodes[str(one)] = times
     document = {"profiler": {**sides, "opr_footprint": {}}, "graph_exec": {"operator": operators, "var": {}}}
     path.write_text(json.dumps(document), "utf-8")

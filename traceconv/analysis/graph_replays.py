@@ -19,9 +19,10 @@ VERSION = 1
 
 _LAUNCHES = f"SELECT count(*) FROM api WHERE run_id = $run AND {IS_LAUNCH.format(name='name')}"  # noqa: S608 - our own words
 _COUNTS = """
-SELECT count(DISTINCT g.launch_id), count(*), count(g.reference_id), count(g.operator_name), count(g.module_name),
+SELECT count(DISTINCT g.launch_id), count(*), count(coalesce(g.operator_name, g.module_name)), count(g.operator_name),
+       count(g.module_name),
        count(o.input_shapes), coalesce(sum(t.dur_ns), 0)::BIGINT,
-       coalesce(sum(t.dur_ns) FILTER (WHERE g.reference_id IS NOT NULL), 0)::BIGINT
+       coalesce(sum(t.dur_ns) FILTER (WHERE coalesce(g.operator_name, g.module_name) IS NOT NULL), 0)::BIGINT
 FROM graph_replay AS g
 JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id
 LEFT JOIN task_operator AS p ON p.run_id = g.run_id AND p.id = g.id AND p.attribution = 'replay'
@@ -37,7 +38,7 @@ class GraphReplays(TextDisplay):
     reference_run_id  run whose kernels they were aligned with
     launch_count      launches of graphs with tasks
     task_count        their tasks, except waits and events
-    matched_count     those with a task of the reference
+    matched_count     those with a task of the reference, or whose node was captured in a known range
     operator_count, module_count, shape_count  those whose operator, module and shapes are known from it
     total_ns, matched_ns  durations of all and of the matched tasks
     """

@@ -80,6 +80,9 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: int, reference: int) -> No
     connection.execute(_sql("launched", reference=reference))
     _find_enclosing(connection, reference)
     connection.execute(_sql("aligned", **within))
+    if connection.execute(_sql("has_nodes", run=run)).fetchall():
+        define(connection, "graph_node_range")
+        connection.execute(_sql("captured", run=run))
     if connection.execute(_sql("has_operators", reference=reference)).fetchall():
         define(connection, "kernel_category")
         connection.execute(_sql("operators", **within))

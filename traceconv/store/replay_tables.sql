@@ -2,6 +2,9 @@
 SELECT DISTINCT a.run_id FROM api AS a
 WHERE a.run_id IN ({runs}) AND {is_launch_a} ORDER BY a.run_id
 
+--- has_nodes
+SELECT 1 FROM api WHERE run_id = {run} AND category = 'cuda_graph' LIMIT 1
+
 --- replayed
 CREATE OR REPLACE TEMP TABLE replayed AS
 SELECT t.id, t.api_id, t.device_id, t.stream_id, t.start_ns, t.name, {size} AS size
@@ -163,6 +166,13 @@ SELECT {run} AS run_id, id, launch_id, path_id,
        reference_id, operator_name, module_name, is_same_size, matched_count, task_count
 FROM temp.aligned
 LEFT JOIN temp.launch_path ON slice_id = launch_id
+
+--- captured
+-- The ranges in which nodes were captured are no estimate.
+UPDATE graph_replay AS g
+SET operator_name = n.range_name
+FROM (SELECT id, range_name FROM graph_node_range WHERE run_id = {run}) AS n
+WHERE g.run_id = {run} AND g.id = n.id AND g.reference_id IS NULL
 
 --- has_operators
 SELECT 1 FROM task_operator WHERE run_id = {reference} LIMIT 1

@@ -29,7 +29,7 @@ def locate(wanted: Wanted) -> list[Evidence]:
         for table, columns, rows in _event_rows(db):
             if left < len(rows):
                 rowid, *cells = rows[left]
-                fields = _decoded(db, columns, cells)
+                fields = _decoded(db, table, columns, cells)
                 return [Evidence(wanted.source, wanted.role, where=f"table {table}, rowid {rowid}", fields=fields)]
             left -= len(rows)
     except ERRORS as error:
@@ -57,12 +57,16 @@ def _event_rows(db: Database) -> Iterator[tuple[str, list[str], list[Row]]]:
             yield name, columns, rows
 
 
-def _decoded(db: Database, columns: list[str], cells: list[object]) -> dict[str, object]:
-    """Return the values of a row by column, with its names as text."""
+def _decoded(db: Database, table: str, columns: list[str], cells: list[object]) -> dict[str, object]:
+    """Return the values of a row by column, with its names and labels as text."""
     names = Names(db, ImportLog(), Accounts())
+    moments = _MARKER_TABLES.get(table)
+    enums = dict(moments.enums) if moments else {}
     fields: dict[str, object] = {}
     for column, value in zip(columns, cells, strict=True):
         fields[column] = value.hex() if isinstance(value, bytes) else value
         if column in _TEXTS:
             fields[f"{column} (in StringIds)"] = names.text(value)
+        if column in enums:
+            fields[f"{column} (label)"] = names.labels(enums[column]).get(value)
     return {name: value for name, value in fields.items() if value is not None}

@@ -51,6 +51,11 @@ class MarkerTable:
     time: str = "start"
     zero_is_unknown: bool = False
 
+    @property
+    def enums(self) -> tuple[tuple[str, str], ...]:
+        """All columns with labels, and the tables of these."""
+        return (*self.labelled, self.enum) if self.enum else self.labelled
+
 
 #: The nodes of graphs: their creation, and that of their copies in executable graphs.
 GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"

@@ -1,5 +1,5 @@
 -- title = "Time by range, as a tree"
--- doc = "How much host and device time does each module, operator, function and annotation take, with and without those inside it? One row per chain of names; the children of a row follow it, those with most device time first. Tasks without a known range are in a row without a name, so that device_self_ns adds up to the durations of all tasks but waits and events. In replays of graphs, the rows inside the launching range are modules and operators of a reference (graph_replay). Tasks of the reference NPU, which a thread of its own launches, are in their inference; modules has their modules. Ranges of kind summary, which repeat others, are left out, unless others are inside. Filter by depth and path, or set min_percent, to see less."
+-- doc = "How much host and device time does each module, operator, function and annotation take, with and without those inside it? One row per chain of names; the children of a row follow it, those with most device time first. Tasks without a known range are in a row without a name, so that device_self_ns adds up to the durations of all tasks but waits and events. In replays of graphs, the rows inside the launching range are modules and operators of a reference, or the ranges in which their nodes were captured (graph_replay). Tasks of the reference NPU, which a thread of its own launches, are in their inference; modules has their modules. Ranges of kind summary, which repeat others, are left out, unless others are inside. Filter by depth and path, or set min_percent, to see less."
 -- needs = ["range"]
 -- when_empty = "Ranges come from annotations of a framework or program: PyTorch operators, record_function, NVTX, spans of traceconv.profile."
 -- order = ["run_id", "position"]
@@ -20,7 +20,7 @@
 -- host_self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of their self times: without the ranges and calls directly inside." }
 -- task_count = { type = "BIGINT", unit = "count", doc = "Tasks that they launched, including those of the rows inside; without waits and events." }
 -- self_task_count = { type = "BIGINT", unit = "count", doc = "Tasks that they launched directly." }
--- replay_task_count = { type = "BIGINT", unit = "count", doc = "Those of task_count that are part of a graph replay and whose module or operator is that of a reference (graph_replay)." }
+-- replay_task_count = { type = "BIGINT", unit = "count", doc = "Those of task_count that are part of a graph replay and whose module or operator is that of a reference, or whose node was captured in a known range (graph_replay)." }
 -- device_total_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks that they launched, including those of the rows inside." }
 -- device_self_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of the tasks that they launched directly." }
 -- device_percent = { type = "DOUBLE", unit = "percent", doc = "100 device_total_ns / the sum of device_self_ns over all rows of the run; NULL if that is 0." }
@@ -33,23 +33,24 @@ WITH RECURSIVE spent AS (
   WHERE {{selected(t.run_id, t.step_id)}}
   GROUP BY t.run_id, coalesce(t.path_id, -1)
 ), replay AS (
-  SELECT g.run_id, coalesce(g.path_id, -1) AS launch_id, g.module_name, g.operator_name, count(*) AS tasks,
-         coalesce(sum(t.dur_ns), 0) AS device_own
+  SELECT g.run_id, coalesce(g.path_id, -1) AS launch_id, g.module_name, g.operator_name,
+         bool_or(g.reference_id IS NULL) AS is_captured, count(*) AS tasks, coalesce(sum(t.dur_ns), 0) AS device_own
   FROM graph_replay AS g
   JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id
-  WHERE g.reference_id IS NOT NULL AND {{selected(g.run_id, t.device_id, t.step_id)}}
+  WHERE coalesce(g.operator_name, g.module_name) IS NOT NULL AND {{selected(g.run_id, t.device_id, t.step_id)}}
   GROUP BY g.run_id, coalesce(g.path_id, -1), g.module_name, g.operator_name
 ), moved AS (
   SELECT run_id, launch_id, sum(tasks) AS tasks, sum(device_own) AS device_own
   FROM replay
   GROUP BY run_id, launch_id
 ), replay_node AS (
-  SELECT run_id, launch_id, module_name, operator_name, sum(tasks) AS tasks, sum(device_own) AS device_own,
+  SELECT run_id, launch_id, module_name, operator_name, bool_or(is_captured) AS is_captured, sum(tasks) AS tasks,
+         sum(device_own) AS device_own,
          -1 - row_number() OVER (PARTITION BY run_id ORDER BY launch_id, module_name, operator_name) AS path_id
   FROM (
     FROM replay
     UNION ALL
-    SELECT run_id, launch_id, module_name, NULL, 0, 0 FROM replay WHERE module_name IS NOT NULL
+    SELECT run_id, launch_id, module_name, NULL, false, 0, 0 FROM replay WHERE module_name IS NOT NULL
   )
   GROUP BY run_id, launch_id, module_name, operator_name
 ), enclosing AS (
@@ -74,7 +75,7 @@ WITH RECURSIVE spent AS (
   UNION ALL
   SELECT r.run_id, r.path_id, coalesce(o.path_id, nullif(r.launch_id, -1)),
          coalesce(p.depth + 1, 0) + CASE WHEN o.path_id IS NULL THEN 0 ELSE 1 END, coalesce(r.operator_name, r.module_name),
-         CASE WHEN r.operator_name IS NULL THEN 'module' ELSE 'host_op' END, false, 0, 0, 0, r.tasks, r.tasks, r.device_own
+         CASE WHEN r.operator_name IS NULL THEN 'module' WHEN r.is_captured THEN 'annotation' ELSE 'host_op' END, false, 0, 0, 0, r.tasks, r.tasks, r.device_own
   FROM replay_node AS r
   LEFT JOIN replay_node AS o ON r.operator_name IS NOT NULL AND o.run_id = r.run_id AND o.launch_id = r.launch_id
     AND o.module_name = r.module_name AND o.operator_name IS NULL

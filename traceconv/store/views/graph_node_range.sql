@@ -17,13 +17,12 @@
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 WITH RECURSIVE node AS MATERIALIZED (
   -- IDs of nodes are unique in a process. The first row of a node is its creation.
-  SELECT a.run_id, k.process_id, TRY_CAST(a.args ->> '$.graphNodeId' AS BIGINT) AS node_id,
-         arg_min_null(TRY_CAST(nullif(a.args ->> '$.originalGraphNodeId', '0') AS BIGINT), a.start_ns) AS original_id,
-         arg_min(a.id, a.start_ns) AS api_id
+  SELECT a.run_id, k.process_id, a.id AS api_id, TRY_CAST(a.args ->> '$.graphNodeId' AS BIGINT) AS node_id,
+         TRY_CAST(nullif(a.args ->> '$.originalGraphNodeId', '0') AS BIGINT) AS original_id
   FROM api AS a
   JOIN track AS k ON k.run_id = a.run_id AND k.track_id = a.track_id
   WHERE a.category = 'cuda_graph' AND a.args ->> '$.graphNodeId' IS NOT NULL
-  GROUP BY a.run_id, k.process_id, node_id
+  QUALIFY row_number() OVER (PARTITION BY a.run_id, k.process_id, node_id ORDER BY a.start_ns, a.id) = 1
 ), ran AS MATERIALIZED (
   SELECT t.run_id, t.id, t.api_id, k.process_id, TRY_CAST(t.args ->> '$.graphNodeId' AS BIGINT) AS node_id
   FROM task AS t
