@@ -39,7 +39,7 @@ _sql = partial(
 )  # fmt: skip
 _TEMPORARY = (
     "replayed", "replayed_name", "replayed_kernel", "eligible", "pair", "place_of", "launched", "frontier", "reached",
-    "enclosing", "launch_chain", "launch_path", "agreed", "aligned", "replayed_operator",
+    "enclosing", "launch_chain", "launch_path", "agreed", "captured", "aligned", "replayed_operator",
 )  # fmt: skip
 
 
@@ -79,10 +79,11 @@ def _fill(connection: duckdb.DuckDBPyConnection, run: int, reference: int) -> No
     _align(connection)
     connection.execute(_sql("launched", reference=reference))
     _find_enclosing(connection, reference)
-    connection.execute(_sql("aligned", **within))
-    if connection.execute(_sql("has_nodes", run=run)).fetchall():
+    has_nodes = bool(connection.execute(_sql("has_nodes", run=run)).fetchall())
+    if has_nodes:
         define(connection, "graph_node_range")
-        connection.execute(_sql("captured", run=run))
+    connection.execute(_sql("captured" if has_nodes else "none_captured", run=run))
+    connection.execute(_sql("aligned", **within))
     if connection.execute(_sql("has_operators", reference=reference)).fetchall():
         define(connection, "kernel_category")
         connection.execute(_sql("operators", **within))

@@ -5,6 +5,14 @@ WHERE a.run_id IN ({runs}) AND {is_launch_a} ORDER BY a.run_id
 --- has_nodes
 SELECT 1 FROM api WHERE run_id = {run} AND category = 'cuda_graph' LIMIT 1
 
+--- captured
+-- The ranges in which the nodes of tasks were captured.
+CREATE OR REPLACE TEMP TABLE captured AS
+SELECT id, range_name FROM graph_node_range WHERE run_id = {run} AND range_name IS NOT NULL
+
+--- none_captured
+CREATE OR REPLACE TEMP TABLE captured (id BIGINT, range_name VARCHAR)
+
 --- replayed
 CREATE OR REPLACE TEMP TABLE replayed AS
 SELECT t.id, t.api_id, t.device_id, t.stream_id, t.start_ns, t.name, {size} AS size
@@ -163,16 +171,11 @@ WINDOW of_launch AS (PARTITION BY launch_id);
 INSERT INTO graph_replay BY NAME
 SELECT {run} AS run_id, id, launch_id, path_id,
        CASE WHEN {run} <> {reference} THEN (SELECT label FROM run WHERE run_id = {reference}) END AS reference_label,
-       reference_id, operator_name, module_name, is_same_size, matched_count, task_count
+       reference_id, CASE WHEN reference_id IS NULL THEN c.range_name ELSE operator_name END AS operator_name, module_name,
+       is_same_size, matched_count, task_count
 FROM temp.aligned
+LEFT JOIN temp.captured AS c USING (id)
 LEFT JOIN temp.launch_path ON slice_id = launch_id
-
---- captured
--- The ranges in which nodes were captured are no estimate.
-UPDATE graph_replay AS g
-SET operator_name = n.range_name
-FROM (SELECT id, range_name FROM graph_node_range WHERE run_id = {run}) AS n
-WHERE g.run_id = {run} AND g.id = n.id AND g.reference_id IS NULL
 
 --- has_operators
 SELECT 1 FROM task_operator WHERE run_id = {reference} LIMIT 1
