@@ -15,7 +15,6 @@ from traceconv.formats.nsys.tables import EVENT_TABLES, MARKER_TABLES, NVTX, SPA
 
 #: Columns that refer to StringIds.
 _TEXTS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
-
 _MARKER_TABLES = {table.table: table for table in MARKER_TABLES}
 
 
@@ -45,7 +44,9 @@ def _event_rows(db: Database) -> Iterator[tuple[str, list[str], list[Row]]]:
         columns = db.columns(name)
         moments = _MARKER_TABLES.get(name)
         needed = {"start", "end"} if name in SPAN_TABLES else {"start"} if name == NVTX else set()
-        if name not in db.tables or not (needed | ({moments.time} if moments else set())) <= set(columns):
+        if moments:
+            needed = {moments.time}
+        if name not in db.tables or not needed <= set(columns):
             continue
         kind = columns.index("eventType") + 1 if name == NVTX and "eventType" in columns else None
         time = columns.index(moments.time) + 1 if moments and moments.zero_is_unknown else None

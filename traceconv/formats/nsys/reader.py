@@ -294,11 +294,14 @@ class NsysReader(SqliteReader):
             yield self._batch(table.category, events, track_names=self._names.take_track_names())
 
     def _marker_names(self, table: MarkerTable, columns: Mapping[str, Values], count: int) -> Coded:
-        if table.enum is None or table.enum[0] not in columns:
-            return same(table.title.replace("{}", "").rstrip(": ") or table.category, count)
-        labels = self._names.labels(table.enum[1])
+        if table.enum is None:
+            return same(table.title, count)
+        field, labels = table.enum[0], self._names.labels(table.enum[1])
+        if field not in columns:
+            return same(table.category, count)
         return renamed(
-            coded(columns[table.enum[0]]), lambda value: table.title.format(labels.get(value, table.category))
+            coded(columns[field]),
+            lambda value: table.title.format(labels[value]) if value in labels else table.category,
         )
 
     def _labelled(self, column: Values, enum: str) -> Coded:

@@ -37,7 +37,7 @@ class MarkerTable:
     """Moments of a thread (globalTid) or a process (globalPid).
 
     time             column with the time
-    title            name of the rows: `{}` is the label of a value
+    title            name of the rows: `{}` is the label of a value; rows without a label are named by the category
     enum             (column with that value, table of its labels)
     labelled         (column, table of its labels) whose labels are stored in place of numbers
     zero_is_unknown  rows with a time of 0 have none
@@ -57,8 +57,6 @@ class MarkerTable:
         return (*self.labelled, self.enum) if self.enum else self.labelled
 
 
-#: The nodes of graphs: their creation, and that of their copies in executable graphs.
-GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"
 DEVICE_TABLES = (
     DeviceTable("CUPTI_ACTIVITY_KIND_KERNEL", "kernel", "kernel", names=("demangledName", "shortName", "mangledName")),
     DeviceTable("CUPTI_ACTIVITY_KIND_MEMCPY", "memcpy", "CUDA memcpy {}", enum=("copyKind", "ENUM_CUDA_MEMCPY_OPER")),
@@ -87,7 +85,7 @@ CALL_TABLES = (
     CallTable("CUPTI_ACTIVITY_KIND_OVERHEAD", "overhead"),
     CallTable("CUPTI_ACTIVITY_KIND_JIT", "overhead"),
     CallTable("PROFILER_OVERHEAD", "overhead"),
-    CallTable(GRAPH_NODES, "cuda_graph"),
+    CallTable("CUDA_GRAPH_NODE_EVENTS", "cuda_graph"),
     CallTable("CUDA_GRAPH_EVENTS", "cuda_graph"),
     CallTable("CUDA_HOST_CALLBACK", "host_callback"),
     CallTable("OSRT_API", "osrt"),
