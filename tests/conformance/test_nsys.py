@@ -299,6 +299,14 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
             CREATE TABLE UCP_EVENTS (start INT, end INT, globalTid INT, textId INT);
             CREATE TABLE SOC_METRICS (rawTimestamp INT, timestamp INT, typeId INT, metricId INT, value INT);
             CREATE TABLE TARGET_INFO_SOC_METRICS (typeId INT, metricId INT, metricName TEXT);
+            CREATE TABLE NET_NIC_METRIC (start INT, end INT, globalId INT, portId INT, metricsListId INT,
+                metricsIdx INT, value INT);
+            CREATE TABLE TARGET_INFO_NETWORK_METRICS (metricsListId INT, metricsIdx INT, name TEXT);
+            CREATE TABLE TARGET_INFO_NIC_INFO (nicId INT, name TEXT);
+            CREATE TABLE NIC_ID_MAP (nicId INT, globalId INT);
+            INSERT INTO TARGET_INFO_NETWORK_METRICS VALUES (1, 0, 'IB: Bytes sent');
+            INSERT INTO TARGET_INFO_NIC_INFO VALUES (3, 'mlx5_0');
+            INSERT INTO NIC_ID_MAP VALUES (3, 99);
             INSERT INTO ENUM_SAMPLING_THREAD_STATE VALUES (1, 'RUNNING', 'Running'), (2, 'WAITING', 'Waiting');
             INSERT INTO StringIds VALUES (50, 'ucp_worker_progress');
             INSERT INTO TARGET_INFO_SOC_METRICS VALUES (9, 1, 'DRAM read [%]');
@@ -315,6 +323,8 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
                    (T0 + 434, T0 + 439, process))  # fmt: skip
         db.execute("INSERT INTO UCP_EVENTS VALUES (?, ?, ?, 50)", (T0 + 80, T0 + 81, thread))
         db.execute("INSERT INTO SOC_METRICS VALUES (0, ?, 9, 1, 55)", (T0 + 15,))
+        for card, port, value in ((99, 1, 1024), (99, 2, 7), (98, 1, 8)):
+            db.execute("INSERT INTO NET_NIC_METRIC VALUES (?, ?, ?, ?, 1, 0, ?)", (T0, T0 + 9, card, port, value))
     db.close()
     run, store = taken_from(report, tmp_path)
     assert not run.lossy
@@ -336,8 +346,16 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
         ("sync", "CUDA host function", 5)]  # fmt: skip
     assert store.execute("SELECT level, dur_ns FROM api WHERE name = 'ucp_worker_progress'").fetchall() == [
         ("communication", 1)]  # fmt: skip
-    metrics = store.execute("SELECT name, value FROM counter JOIN track USING (track_id) WHERE name LIKE 'DRAM%'")
-    assert metrics.fetchall() == [("DRAM read [%]", 55)]
+    metrics = store.execute(
+        "SELECT p.pid_text, k.name, value FROM counter JOIN track AS k USING (track_id) "
+        "JOIN process AS p USING (process_id) WHERE p.pid_text NOT LIKE 'GPU%' ORDER BY ALL"
+    )
+    assert metrics.fetchall() == [
+        ("NIC 98 port 1", "IB: Bytes sent", 8),
+        ("NIC mlx5_0 port 1", "IB: Bytes sent", 1024),
+        ("NIC mlx5_0 port 2", "IB: Bytes sent", 7),
+        ("SoC", "DRAM read [%]", 55),
+    ]
     event = store.execute("SELECT id FROM marker WHERE category = 'cuda_event'").fetchone()
     assert event is not None
     store.close()
@@ -348,14 +366,14 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
 
 def test_unsupported_tables_are_counted(report: Path, tmp_path: Path) -> None:
     with sqlite3.connect(report) as db:
-        db.execute("CREATE TABLE NET_NIC_METRIC (start INT, cpu INT)")
-        db.execute("INSERT INTO NET_NIC_METRIC VALUES (1, 2), (3, 4)")
+        db.execute("CREATE TABLE DX12_WORKLOAD (start INT, cpu INT)")
+        db.execute("INSERT INTO DX12_WORKLOAD VALUES (1, 2), (3, 4)")
         db.execute("CREATE TABLE SETTINGS (name TEXT)")
         db.execute("INSERT INTO SETTINGS VALUES ('a'), ('b'), ('c')")
         db.execute("CREATE VIEW MPI_OTHER_EVENTS AS SELECT 1 AS start, 2 AS end, load_extension('x') AS nameId")
     db.close()
     run, store = taken_from(report, tmp_path)
-    lost = run.accounts.by_record["NET_NIC_METRIC rows"]
+    lost = run.accounts.by_record["DX12_WORKLOAD rows"]
     assert (lost.records, lost.lost) == (2, 2)
     codes = store.execute("SELECT code, event_count FROM import_log WHERE message LIKE '%read%'").fetchall()
     assert set(codes) == {("unknown_record", 2), ("not_read", 3), ("not_read", None)}

@@ -13,7 +13,7 @@ from traceconv.events.trace import TrackName, coded, combined
 from traceconv.formats.common.sqlite_database import Database
 from traceconv.formats.common.sqlite_names import SqliteNames
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.nsys.tables import LABELS, STRINGS
+from traceconv.formats.nsys.tables import LABELS, STRINGS, MetricTable
 
 #: Communicators whose sizes are kept.
 _MOST_COMMUNICATORS = 1000
@@ -104,10 +104,19 @@ class Names(SqliteNames):
             self._labels[table] = {**LABELS.get(table, {}), **found}
         return self._labels[table]
 
-    def metric_names(self, table: str) -> dict[tuple[Any, Any], str]:
-        """The names of metrics in a table of names, by type and number."""
-        rows = self._all(table, ("typeId", "metricId", "metricName"))
+    def metric_names(self, table: MetricTable) -> dict[tuple[Any, Any], str]:
+        """The names of the metrics in a table, by its columns `kind`."""
+        rows = self._all(table.names, (*table.kind, table.name))
         return {(row[0], row[1]): row[2] for row in rows if isinstance(row[2], str)}
+
+    def network_cards(self) -> dict[Any, str]:
+        """The names of network cards, by the global ids of their metrics."""
+        names = {row[0]: row[1] for row in self._all("TARGET_INFO_NIC_INFO", ("nicId", "name"))}
+        return {
+            row[1]: names[row[0]]
+            for row in self._all("NIC_ID_MAP", ("nicId", "globalId"))
+            if isinstance(names.get(row[0]), str)
+        }
 
     def _process(self, global_id: Any) -> tuple[int, str | None]:
         if not isinstance(global_id, int) or global_id < 0:

@@ -27,15 +27,15 @@ from traceconv.formats.nsys.tables import (
     DESCRIBING_PREFIXES,
     DEVICE_TABLES,
     EVENT_TABLES,
-    GPU_METRICS,
     MARKER_TABLES,
-    METRICS,
+    METRIC_TABLES,
     NOTES,
     NVTX,
     SPAN_TABLES,
     CallTable,
     DeviceTable,
     MarkerTable,
+    MetricTable,
 )
 
 _FLOWS = "launch"
@@ -68,8 +68,8 @@ class NsysReader(SqliteReader):
         for call_table in CALL_TABLES:
             yield from self._noted(call_table.table, self._calls(call_table), shares)
         yield from self._noted(NVTX, self._nvtx(), shares)
-        for metrics in METRICS:
-            yield from self._noted(metrics, self._metrics(metrics), shares)
+        for metric_table in METRIC_TABLES:
+            yield from self._noted(metric_table.table, self._metrics(metric_table), shares)
         for marker_table in MARKER_TABLES:
             yield from self._noted(marker_table.table, self._markers(marker_table), shares)
         unread = sorted(set(self._db.tables) - {*EVENT_TABLES, *DESCRIBING})
@@ -248,21 +248,33 @@ class NsysReader(SqliteReader):
             if len(events.names):
                 yield self._batch("nvtx", events, track_names=self._names.take_track_names())
 
-    def _metrics(self, table: str) -> Iterator[TraceBatch]:
-        names = self._names.metric_names(METRICS[table])
+    def _metrics(self, table: MetricTable) -> Iterator[TraceBatch]:
+        names = self._names.metric_names(table)
+        cards = self._names.network_cards()
 
-        def process(kind: tuple[object, object]) -> str:
-            if table != GPU_METRICS:
-                return "SoC"
-            return f"GPU {kind[0] & 0xFF}" if isinstance(kind[0], int) else "GPU"
+        def process(place: tuple[object, ...]) -> str:
+            match table.table, *place:
+                case "GPU_METRICS", int(type_id):
+                    return f"GPU {type_id & 0xFF}"
+                case "GPU_METRICS", _:
+                    return "GPU"
+                case "SOC_METRICS", *_:
+                    return "SoC"
+                case "NET_NIC_METRIC", card, port:
+                    return f"NIC {cards.get(card, card)} port {port}"
+                case _:
+                    return "InfiniBand switch {} port {}".format(*place)
 
-        for count, (times, types, metrics, values) in self._rows(table, ("timestamp", "typeId", "metricId", "value")):
-            kinds = combined([coded(types), coded(metrics)])
-            titles = renamed(kinds, lambda kind: names.get(kind, f"metric {kind[1]}"))
+        for count, (times, values, *by_column) in self._rows(
+            table.table, (table.time, "value", *table.kind, *table.place)
+        ):
+            keys = [coded(column) for column in by_column]
+            titles = renamed(combined(keys[:2]), lambda kind: names.get(kind, f"metric {kind[1]}"))
+            places = combined(keys[2:]) if table.place else Coded(np.zeros(count, np.int32), [()])
             args = json_objects(("value",), [values], count)
             none = pa.nulls(count, pa.int64())
-            events = Events(same("C", count), titles, renamed(kinds, process), same(None, count), times, none, args)
-            yield self._batch(table.lower(), events)
+            events = Events(same("C", count), titles, renamed(places, process), same(None, count), times, none, args)
+            yield self._batch(table.table.lower(), events)
 
     def _markers(self, table: MarkerTable) -> Iterator[TraceBatch]:
         have = self._db.columns(table.table)

@@ -33,6 +33,24 @@ class CallTable:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricTable:
+    """Values of counters over time, in the column `value`.
+
+    time   column with the time
+    kind   columns that identify the metric
+    place  columns that identify what was measured
+    names  table of the names of metrics, in the column `name`, by the columns of `kind`
+    """
+
+    table: str
+    time: str
+    kind: tuple[str, str]
+    place: tuple[str, ...]
+    names: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class MarkerTable:
     """Moments of a thread (globalTid) or a process (globalPid).
 
@@ -102,6 +120,15 @@ CALL_TABLES = (
     *(CallTable(f"CUPTI_ACTIVITY_KIND_OPENACC_{kind}", "openacc") for kind in ("DATA", "LAUNCH", "OTHER")),
     *(CallTable(f"OPENMP_EVENT_KIND_{kind}", "openmp") for kind in _OPENMP),
 )
+_OF_TYPE, _OF_LIST = ("typeId", "metricId"), ("metricsListId", "metricsIdx")
+METRIC_TABLES = (
+    MetricTable("GPU_METRICS", "timestamp", _OF_TYPE, ("typeId",), "TARGET_INFO_GPU_METRICS", "metricName"),
+    MetricTable("SOC_METRICS", "timestamp", _OF_TYPE, (), "TARGET_INFO_SOC_METRICS", "metricName"),
+    MetricTable("NET_NIC_METRIC", "start", _OF_LIST, ("globalId", "portId"), "TARGET_INFO_NETWORK_METRICS", "name"),
+    MetricTable(
+        "NET_IB_SWITCH_METRIC", "start", _OF_LIST, ("globalId", "portId"), "TARGET_INFO_NETWORK_METRICS", "name"
+    ),
+)
 MARKER_TABLES = (
     MarkerTable(
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -142,13 +169,10 @@ MARKER_TABLES = (
 #: system's libraries, cuDNN or cuBLAS. nsys stats leaves them out.
 NOTES = frozenset((10, 11, 31, 32, 33, 34, 35, 36))
 NVTX = "NVTX_EVENTS"
-GPU_METRICS = "GPU_METRICS"
-#: Tables of metrics, with the table of their names.
-METRICS = {GPU_METRICS: "TARGET_INFO_GPU_METRICS", "SOC_METRICS": "TARGET_INFO_SOC_METRICS"}
 STRINGS = "StringIds"
 SPAN_TABLES = (*(table.table for table in DEVICE_TABLES), *(table.table for table in CALL_TABLES))
 #: In the order in which they are read.
-EVENT_TABLES = (*SPAN_TABLES, NVTX, *METRICS, *(table.table for table in MARKER_TABLES))
+EVENT_TABLES = (*SPAN_TABLES, NVTX, *(table.table for table in (*METRIC_TABLES, *MARKER_TABLES)))
 #: Tables that describe others or the report itself.
 DESCRIBING = (
     STRINGS,
@@ -163,6 +187,7 @@ DESCRIBING = (
     "MPI_COMMUNICATORS",
     "MPI_RANKS",
     "UCP_WORKERS",
+    "NIC_ID_MAP",
     "DIAGNOSTIC_EVENT",
     "sqlite_sequence",
 )
