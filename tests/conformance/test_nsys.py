@@ -286,7 +286,7 @@ def test_kernels_of_graphs_have_the_range_that_captured_their_node(tmp_path: Pat
 
 
 def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp_path: Path) -> None:
-    """Most of these tables are in what nsys records without options outside of containers."""
+    """Outside of containers, nsys records scheduling and samples without being asked to."""
     thread, process = global_tid(100, 100), global_tid(100, 0)
     with sqlite3.connect(report) as db:
         db.executescript("""

@@ -1,13 +1,13 @@
 -- title = "Range that captured the node of each graph task"
--- doc = "Each task that a graph ran, whose node is known, with the range on the host in which the node was created, such as the NVTX range around a kernel while the graph was captured. Only reports of Nsight Systems with CUDA_GRAPH_NODE_EVENTS name the nodes (nsys profile --cuda-graph-trace=node)."
+-- doc = "Each task that a graph ran, if its launch and its node are known, with the range on the host in which the node was created, such as the NVTX range around a kernel while the graph was captured. Only reports of Nsight Systems with CUDA_GRAPH_NODE_EVENTS name the nodes (nsys profile --cuda-graph-trace=node)."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- [columns]
 -- id = { type = "BIGINT", unit = "id", doc = "Task (task.id)." }
 -- node_api_id = { type = "BIGINT", unit = "id", doc = "Creation of the node, or of the one that it is a copy of (api.id)." }
 -- range_id = { type = "BIGINT", unit = "id", doc = "Innermost range around it: the innermost framework operator (kind host_op), otherwise the innermost other one, except functions (range.id); NULL if none." }
--- range_kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range (range.kind)." }
--- range_name = { type = "VARCHAR", unit = "text", doc = "Name of the range." }
--- launch_id = { type = "BIGINT", unit = "id", doc = "Call that launched the graph (api.id); NULL if unknown." }
+-- range_kind = { type = "VARCHAR", unit = "enum", doc = "Kind of range (range.kind); NULL if none." }
+-- range_name = { type = "VARCHAR", unit = "text", doc = "Name of the range; NULL if none." }
+-- launch_id = { type = "BIGINT", unit = "id", doc = "Call that launched the graph (api.id)." }
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device of the task." }
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream; NULL if unknown." }
 -- step_id = { type = "BIGINT", unit = "id", doc = "Step (step.step_id); NULL outside steps." }
