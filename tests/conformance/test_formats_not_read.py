@@ -64,7 +64,7 @@ from traceconv.pipeline.result import NothingUsable
         ("a.zip", b"PK\x03\x04" + bytes(50), "extract it first"),
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
-        ("aicore.data.0.slice_0", b"\x01\x02\x03", "msprof --export=on"),
+        ("aicore.data.0.slice_0", b"\x01\x02\x03", "ingest the folder PROF_"),
         ("a.txt", b"hello", "not a raw log or a known trace format"),
         ("a.dat", b"", "is empty"),
     ],
@@ -118,12 +118,14 @@ def test_each_file_that_fails_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_anything_usable_is_explained(tmp_path: Path) -> None:
-    """Raw data of an Ascend NPU next to a JSON document that could have been a trace."""
-    data = tmp_path / "PROF_1" / "device_0" / "data"
+    """A part of the raw data of an Ascend NPU next to a JSON document that could have been a trace."""
+    data = tmp_path / "copied" / "device_0" / "data"
     data.mkdir(parents=True)
     (data / "aicore.data.0.slice_0").write_bytes(b"\x01\x02\x03")
-    with pytest.raises(InputError, match=r"such as aicore\.data\.0\.slice_0, which is raw data of an Ascend NPU"):
+    with pytest.raises(
+        InputError, match=r"such as aicore\.data\.0\.slice_0, which is a part of the raw data of an Ascend NPU"
+    ):
         info([tmp_path])
     (data.parent / "info.json.0").write_text('{"a": 1}')
-    with pytest.raises(InputError, match=r"aicore\.data\.0\.slice_0 is raw data of an Ascend NPU"):
+    with pytest.raises(InputError, match=r"aicore\.data\.0\.slice_0 is a part of the raw data of an Ascend NPU"):
         info([tmp_path])

@@ -198,6 +198,12 @@ def ascend_db() -> list[Sample]:
         return _in_small_pages(_module("ascend_db_builder").database(Path(folder) / "a.db"))
 
 
+def ascend_raw(folder: Path) -> Path:
+    """A folder with raw data."""
+    written: Path = _module("ascend_raw_builder").example().write(folder, slice_bytes=4096)
+    return written
+
+
 def _in_small_pages(path: Path) -> list[Sample]:
     """A SQLite file with small pages, so that damage of one leaves the others."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:

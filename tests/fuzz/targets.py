@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
@@ -16,8 +17,11 @@ import numpy as np
 import zstandard
 
 from traceconv.base.diagnostics import Account, ImportLog
-from traceconv.base.errors import TraceconvError
+from traceconv.base.errors import InputError, TraceconvError
+from traceconv.events.trace import DeviceTables
+from traceconv.formats.format import ReadRequest
 from traceconv.formats.perfetto_proto import translate
+from traceconv.formats.registry import open_source
 from traceconv.formats.vendor_folder.records import CsvRecords
 from traceconv.normalize.trace.classify import Classifier
 from traceconv.normalize.trace.rule_files import parse_rules
@@ -97,15 +101,12 @@ def _decoded(data: bytes, size: int) -> list[tuple[object, ...]]:
     return found
 
 
-class Capture(Target):
-    """A complete capture with one changed file: rows and accounting."""
+class Folder(Target):
+    """A folder that is read as one, with one changed file."""
 
-    name, weight = "capture", 0.5
-    structured = (mutate.records, mutate.records, mutate.header)
-
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, folder: Path) -> None:
         super().__init__(work)
-        (self.folder,) = corpus.captures(work / "captures")
+        self.folder = folder
         self.samples = [
             (path.relative_to(self.folder).as_posix(), path.read_bytes())
             for path in sorted(self.folder.rglob("*"))
@@ -117,9 +118,46 @@ class Capture(Target):
         path = self.folder / one[0]
         path.write_bytes(one[1])
         try:
-            read_capture(self.folder)
+            self.read()
         finally:
             path.write_bytes(self.originals[one[0]])
+
+    def read(self) -> None:
+        """Read the folder. Raises Broken."""
+        raise NotImplementedError
+
+
+class Capture(Folder):
+    """A complete capture: rows and accounting."""
+
+    name, weight = "capture", 0.5
+    structured = (mutate.records, mutate.records, mutate.header)
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(work, corpus.captures(work / "captures")[0])
+
+    def read(self) -> None:
+        read_capture(self.folder)
+
+
+class AscendRaw(Folder):
+    """Raw data of an Ascend NPU: events, blocks of memory, counters and accounting."""
+
+    name, weight = "ascend_raw", 0.5
+
+    def __init__(self, work: Path) -> None:
+        super().__init__(work, corpus.ascend_raw(work / "recording"))
+
+    def read(self) -> None:
+        request = ReadRequest(self.folder)
+        with suppress(InputError):
+            reader = open_source("ascend_raw", request)
+            assert isinstance(reader, DeviceTables)
+            for _ in reader.batches():  # type: ignore[attr-defined]
+                pass
+            list(reader.memory_blocks())
+            list(reader.task_counters(lambda name: True))
+        request.accounts.check()
 
 
 #: Readers of SQLite files, which aren't compressed.
@@ -280,6 +318,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
     "ascend_db": lambda work: Events(work, "ascend_db", 0.5, rows=False),
     "ascend_db_rows": lambda work: Events(work, "ascend_db", 0.3, rows=True),
+    "ascend_raw": AscendRaw,
     "ncu_csv": lambda work: Events(work, "ncu_csv", 6, rows=False),
     "ncu_csv_rows": lambda work: Events(work, "ncu_csv", 0.5, rows=True),
     "rocpd": lambda work: Events(work, "rocpd", 0.5, rows=False),

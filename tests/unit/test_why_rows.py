@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from ascend_db_builder import database
+from ascend_raw_builder import example
 from ingest_checks import taken
 from rocpd_builder import database_of_rocprof_sys
 from rpd_builder import recording
@@ -87,6 +88,7 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "rocpd": rocpd,
     "rpd": rpd,
     "ascend_db": lambda folder: database(folder / "ascend_pytorch_profiler_3.db"),
+    "ascend_raw": lambda folder: example().write(folder),
     "torch_memory": snapshot,
     "trace": trace,
     "gzip": packed,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from traceconv.base.errors import InputError, UsageError, option, printable, suggestion
 from traceconv.events.trace import TraceSource
 from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
+from traceconv.formats.ascend_raw.format import FORMAT as ASCEND_RAW
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
 from traceconv.formats.common.files import STDIN, head_of, why_empty
 from traceconv.formats.format import Format, ReadRequest
@@ -46,6 +47,7 @@ TRACE_NAME = re.compile(r"\.(?:json|jsonl|pfw)(?:\.(?:gz|zst|xz))?$", re.IGNOREC
 FORMATS = (
     NPULOG,
     ASCEND_DB,
+    ASCEND_RAW,
     CHROME_JSON,
     FURIOSA_CSV,
     JSON_ITEMS,

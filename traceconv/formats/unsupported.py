@@ -110,8 +110,7 @@ _BY_NAME = (
     ),
     (
         re.compile(r"\.slice_\d+(?:\.done)?$"),
-        "is raw data of an Ascend NPU, which is not supported; export it with msprof --export=on --output=PROF_…, and "
-        "ingest that folder again",
+        "is a part of the raw data of an Ascend NPU, which is read as a whole; ingest the folder PROF_… around it",
     ),
     (
         re.compile(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from traceconv.base.errors import InputError, printable
+from traceconv.formats.ascend_raw.folder import find_raw_folders
+from traceconv.formats.ascend_raw.format import FORMAT as ASCEND_RAW
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.find_traces import NOT_A_TRACE, find_traces
 from traceconv.formats.registry import check_reader, choose_reader, in_captures, parts_of
@@ -142,6 +144,12 @@ class _Search:
             (folder, None if folder.path == top else top) for folder in folders if self._is_new(folder.path)
         ]
         complete |= {os.path.realpath(folder.path) for folder in folders if folder.is_complete}
+        raw = find_raw_folders(top) if self._reader in (None, ASCEND_RAW.name) else []
+        raw = [one for one in raw if not any(os.path.realpath(part) in complete for part in (one, *one.parents))]
+        complete |= {os.path.realpath(folder) for folder in raw}
+        found.traces += [
+            TraceFile(folder, ASCEND_RAW.name, None if folder == top else top) for folder in raw if self._is_new(folder)
+        ]
         files = {
             os.path.realpath(file) for folder in folders for file in (*folder.files, *(path for path, _ in folder.left))
         }
@@ -170,7 +178,7 @@ class _Search:
             if self._is_new(lead[0])
         ]
         found.unusable += unusable
-        if captures or folders or traces or unusable:
+        if captures or folders or raw or traces or unusable:
             found.others += others
         elif reason is None or others:
             shown = printable(str(top), 400)

@@ -14,11 +14,11 @@ import duckdb
 from traceconv.base.deflate import crc32
 from traceconv.base.errors import InputError, option, printable
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.formats.common.files import container_of, encoding_of, opened
+from traceconv.formats.common.files import container_of, encoding_of, file_size, opened
 from traceconv.formats.format import Format
 from traceconv.formats.locate import Evidence, SourceFile, Wanted
 from traceconv.formats.npulog.discover import find_captures
-from traceconv.formats.registry import format_of, locate_event
+from traceconv.formats.registry import format_of, locate_event, parts_of
 from traceconv.provenance.rows import fetch
 
 #: For larger files, only the size is compared.
@@ -96,7 +96,8 @@ class Sources:
     def _path(self, name: str) -> Path:
         parts = Path(name).parts
         is_inside = os.path.isdir(self.root) and not Path(name).is_absolute() and ".." not in parts
-        return self.root / name if is_inside else self.root
+        # A folder that is read as one has its own name.
+        return self.root / name if is_inside and name != self.root.name else self.root
 
     def format_of(self, source_id: int) -> Format | None:
         """Return the format of a source; None for tables of a vendor's folder and formats unknown to this version."""
@@ -142,6 +143,10 @@ def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
     """
     shown = printable(str(path))
     size_then, digest = row["size_bytes"], row["digest"]
+    if (parts := parts_of(path)) != (path,) and path.is_dir():  # read as one
+        if (size := sum(map(file_size, parts))) != size_then:
+            raise InputError(_changed_size(shown, size, size_then))
+        return "plain"
     if not path.is_file():
         raise InputError(_missing(path))
     with opened(path) as stream:
@@ -150,9 +155,7 @@ def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
         if isinstance(size_then, int):
             # A file that has grown is fine if it begins with what was read.
             if size < size_then:
-                raise InputError(
-                    f"{shown} has changed since ingest: it has {size:,} bytes and had {size_then:,}; ingest it again"
-                )
+                raise InputError(_changed_size(shown, size, size_then))
             if isinstance(digest, str) and not is_log and size_then <= _MAX_CHECKED_BYTES:
                 stream.seek(0)
                 crc, left = 0, size_then
@@ -165,6 +168,10 @@ def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
                     )
     encoding = encoding_of(head)
     return container_of(head) if is_log or encoding == "utf-8" else encoding
+
+
+def _changed_size(shown: str, size: int, size_then: object) -> str:
+    return f"{shown} has changed since ingest: it has {size:,} bytes and had {size_then:,}; ingest it again"
 
 
 def _missing(path: Path) -> str:

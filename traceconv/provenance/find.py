@@ -9,6 +9,7 @@ import duckdb
 
 from traceconv.base.errors import InputError
 from traceconv.formats.locate import Evidence, SourceFile
+from traceconv.formats.registry import parts_of
 from traceconv.provenance.answer import MAX_PIECES, Answer, RowRef
 from traceconv.provenance.derivations import notes_of
 from traceconv.provenance.files import Sources
@@ -82,7 +83,10 @@ def why(
 
 
 def _beginning(source: SourceFile) -> Evidence:
-    """Return a source's path and its first bytes."""
+    """Return a source's path and its first bytes; of a folder that is read as one, its files."""
+    if source.path.is_dir():
+        sizes = {str(file.relative_to(source.path)): file.stat().st_size for file in parts_of(source.path)}
+        return Evidence(source, "the folder, as it was at ingest", where="sizes of its files in bytes", fields=sizes)
     size = source.path.stat().st_size
     with source.path.open("rb") as stream:
         head = stream.read(_HEAD_BYTES)

@@ -9,6 +9,7 @@ from typing import Any
 
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
+from traceconv.formats.ascend_raw.format import FORMAT as ASCEND_RAW
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.locate import Evidence
 from traceconv.formats.vendor_folder.locate import locate as locate_record
@@ -256,7 +257,7 @@ class TraceRows:
         """Return the record of a block of memory, or its row in a database."""
         found = self._records("memory", test)
         for source_id, row in self._sources.rows.items():
-            if row["format"] == ASCEND_DB.name and not found:
+            if row["format"] in (ASCEND_DB.name, ASCEND_RAW.name) and not found:
                 from traceconv.formats.ascend_db.locate import locate_block  # few runs need it
 
                 found = locate_block(self._sources.file(source_id), test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 
@@ -138,10 +139,17 @@ class OtherTables(Tables):
     def report_to(self, log: ImportLog) -> None:
         self._log = log
 
-    def memory_blocks(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the table with a size and a time; the others are lost."""
+    @contextmanager
+    def _opened_again(self) -> Iterator[None]:
         self._db = Database(self._path)
         try:
+            yield
+        finally:
+            self._db.close()
+
+    def memory_blocks(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the table with a size and a time; the others are lost."""
+        with self._opened_again():
             wanted = (*_BLOCK.values(), "name", "streamPtr", "allocationTotalActive")
             for rowids, columns in self._rows(MEMORY, wanted):
                 rows = {ours: integers(columns[theirs]) for ours, theirs in _BLOCK.items()}
@@ -164,14 +172,11 @@ class OtherTables(Tables):
                 rows["name"] = pa.array(texts, pa.string())
                 rows["pool"] = pa.array(np.where(has_stream, "PTA", "GE"))
                 yield pa.RecordBatch.from_pydict(rows).take(pa.array(kept))
-        finally:
-            self._db.close()
 
     def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, list[int | float]]]:
         self._event_of_task.sort()
         unknown: set[str] = set()
-        self._db = Database(self._path)
-        try:
+        with self._opened_again():
             for rowids, row in self._rows(TASK_COUNTERS, ("globalTaskId", "name", "value")):
                 names = renamed(self._texts(row["name"]), lambda name: name or "")
                 self.counter_names.update(names.distinct)
@@ -193,8 +198,6 @@ class OtherTables(Tables):
                     names.take(kept),
                     [found[row] for row in kept.tolist()],
                 )
-        finally:
-            self._db.close()
         if unknown:
             message = f"{TASK_COUNTERS}: counters that no table has: {', '.join(sorted(map(printable, unknown)))}"
             self._log.add(Code.NOT_READ, message, source_id=SOURCE_ID)

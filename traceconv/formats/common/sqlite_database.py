@@ -153,6 +153,12 @@ class Database:
         except ERRORS:
             return []
 
+    def row(self, table: str, rowid: int) -> dict[str, object]:
+        """Return the values of a row that are not NULL, by column."""
+        columns = self.columns(table)
+        rows = self.rows_between(table, columns, rowid - 1, rowid)
+        return {name: value for row in rows for name, value in zip(columns, row, strict=True) if value is not None}
+
     def scan(
         self,
         table: str,

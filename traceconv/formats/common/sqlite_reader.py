@@ -78,6 +78,10 @@ class SqliteReader(FileReader, ABC):
         finally:
             self._db.close()
 
+    def row(self, table: str, rowid: int) -> dict[str, object]:
+        """Return the values of a row that are not NULL, by column, while the batches are read."""
+        return self._db.row(table, rowid)
+
     def _file(self) -> AbstractContextManager[Path]:
         """The SQLite file, which may be deleted once it is open."""
         return nullcontext(self._path)

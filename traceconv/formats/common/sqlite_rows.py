@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.elements import json_object
-from traceconv.formats.common.sqlite_database import Database
 from traceconv.formats.common.sqlite_reader import SqliteReader
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.locate import NO_LIMITS, Evidence, Wanted
@@ -24,18 +22,7 @@ def locate_row(wanted: Wanted, open_reader: Callable[[ReadRequest], SqliteReader
             # Names and details are in other tables.
             details = json_object(batch.columns.raw["args"][place].as_py())
             name = batch.columns.label("name")[place]
-            fields = {**row_fields(path, table, int(rowids[place])), **details, "name": name}
+            fields = {**reader.row(table, int(rowids[place])), **details, "name": name}
             where = f"table {table}, rowid {rowids[place]}"
             return [Evidence(wanted.source, wanted.role, where=where, fields=fields)]
     raise InputError(f"{printable(str(path))} has changed since ingest: it has fewer rows; ingest it again")
-
-
-def row_fields(path: Path, table: str, rowid: int) -> dict[str, object]:
-    """Return the values of a row that are not NULL, by column."""
-    db = Database(path)
-    try:
-        columns = db.columns(table)
-        rows = db.rows_between(table, columns, rowid - 1, rowid)
-    finally:
-        db.close()
-    return {name: value for row in rows for name, value in zip(columns, row, strict=True) if value is not None}

@@ -1,0 +1,147 @@
+"""Find folders with raw data, and the streams and descriptions in each.
+
+PROF_*/host/data/             records of the host, with the prefix `aging.` or `unaging.`
+PROF_*/device_N/data/         records of a device; names contain its number
+PROF_*/{host,device_N}/       info.json, sample.json, start_info, end_info, host_start.log, dev_start.log, which may end
+                              with the number of the device
+
+A stream is cut into slices X.slice_K anywhere, also inside a record. Next to each is X.slice_K.done with its size.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from traceconv.base.errors import InputError
+from traceconv.formats.common.folder_walk import walk
+
+_PROF = re.compile(r"PROF_.+")
+_DEVICE = re.compile(r"device_(\d{1,5})")
+_SLICE = re.compile(r"(?:(?P<kind>aging|unaging)\.)?(?P<name>.+)\.slice_(?P<number>\d{1,9})")
+_DESCRIPTION = re.compile(
+    r"(?P<name>info\.json|sample\.json|start_info|end_info|host_start\.log|dev_start\.log)(?:\.\d{1,5})?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The slices of one stream.
+
+    name      without the prefix, the number of the device and that of the slice
+    is_aging  the oldest slices were deleted when the storage limit was reached
+    """
+
+    name: str
+    is_aging: bool
+    files: tuple[Path, ...]
+
+
+@dataclass(slots=True)
+class Side:
+    """The host, or a device.
+
+    descriptions  name without the number of the device → file
+    """
+
+    device: int | None
+    descriptions: dict[str, Path] = field(default_factory=dict)
+    streams: list[Stream] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RawFolder:
+    """A recording: its host, which may have recorded nothing, and its devices by number."""
+
+    path: Path
+    host: Side
+    devices: tuple[Side, ...]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        return (self.host, *self.devices)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that are read, by name."""
+        found = [file for side in self.sides for stream in side.streams for file in stream.files]
+        return tuple(sorted([*found, *(file for side in self.sides for file in side.descriptions.values())]))
+
+
+def find_raw_folders(top: Path) -> list[Path]:
+    """Return the folders of recordings at or below a folder, by name; none if `top` is not a folder."""
+    found: list[Path] = []
+
+    def enter(folder: Path) -> bool:
+        named = folder if folder.name else folder.absolute()  # the name identifies it
+        is_raw = is_raw_folder(named)
+        if is_raw:
+            found.append(named)
+        return not is_raw
+
+    with suppress(InputError):  # of too many folders: those found so far
+        for _ in walk(top, lambda entry: os.path.isdir(entry) and not entry.is_symlink(), enter):
+            pass
+    return found
+
+
+def is_raw_folder(folder: Path) -> bool:
+    """Whether a folder has the name of a recording and contains slices."""
+    if not _PROF.fullmatch(folder.name):
+        return False
+    sides = (one for one in _names_in(folder) if one == "host" or _DEVICE.fullmatch(one))
+    return any(_SLICE.fullmatch(name) for side in sides for name in _names_in(folder / side / "data"))
+
+
+def raw_folder(folder: Path) -> RawFolder:
+    """Return what a recording consists of."""
+    host, devices = Side(None), list[Side]()
+    for name in _names_in(folder):
+        if name == "host":
+            host = _side(folder / name, None)
+        elif match := _DEVICE.fullmatch(name):
+            devices.append(_side(folder / name, int(match[1])))
+    return RawFolder(folder, host, tuple(sorted(devices, key=lambda side: side.device or 0)))
+
+
+def _side(folder: Path, device: int | None) -> Side:
+    side = Side(device)
+    for name in _names_in(folder):
+        if match := _DESCRIPTION.fullmatch(name):
+            side.descriptions[match["name"]] = folder / name
+    slices: dict[tuple[str, bool], list[tuple[int, Path]]] = {}
+    for name in _names_in(folder / "data"):
+        if match := _SLICE.fullmatch(name):
+            stream = match["name"] if device is None else match["name"].removesuffix(f".{device}")
+            key = (stream, match["kind"] == "aging")
+            slices.setdefault(key, []).append((int(match["number"]), folder / "data" / name))
+    # Slice 10 follows slice 9; what never ages comes first.
+    for (stream, is_aging), files in sorted(slices.items()):
+        side.streams.append(Stream(stream, is_aging, tuple(file for _, file in sorted(files))))
+    return side
+
+
+def gaps(stream: Stream) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of the first and last slice of each gap; before the first one only if nothing ages."""
+    numbers = [number_of(file) for file in stream.files]
+    for before, after in pairwise(numbers if stream.is_aging else [-1, *numbers]):
+        if after > before + 1:
+            yield before + 1, after - 1
+
+
+def number_of(file: Path) -> int:
+    """Return the number of a slice."""
+    match = _SLICE.fullmatch(file.name)
+    return int(match["number"]) if match else 0
+
+
+def _names_in(folder: Path) -> Iterable[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return ()

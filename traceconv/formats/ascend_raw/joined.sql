@@ -1,0 +1,243 @@
+-- Records of the host and of devices → the tables of msprof's databases. What belongs together is described in msprof's
+-- tree_builder.cpp, tree_analyzer.cpp, batch_id.cpp, ascend_task_association.cpp and hccl_calculator.cpp.
+
+-- section: calls
+-- The first half of a call with the second one, the third with the fourth, and so on.
+INSERT INTO raw.api (thread, level, type, request, item, start_ns, end_ns)
+SELECT thread, level, type, request, item, ns, next_ns
+FROM (
+  SELECT *, row_number() OVER same AS number, lead(ns) OVER same AS next_ns
+  FROM raw.half
+  WINDOW same AS (PARTITION BY thread, level, type, request, item ORDER BY id))
+WHERE number % 2 = 1;
+CREATE INDEX raw.api_at ON api (thread, level, start_ns, end_ns);
+
+-- section: batches
+-- A stream's IDs of tasks begin again at a flip, from the first task that no task with a higher ID than the flip's
+-- follows: threads may use the first new IDs before the flip.
+CREATE INDEX raw.track_at ON track (device, stream, ns, task);
+CREATE TABLE raw.turn AS
+SELECT side, device, stream, ns, row_number() OVER (PARTITION BY side, device, stream ORDER BY ns) AS batch
+FROM (
+  SELECT side, device, stream, CASE
+      WHEN task IN (0, 65535) THEN ns
+      WHEN side = 0 THEN coalesce(
+        (SELECT t.ns FROM raw.track AS t
+          WHERE t.device = f.device AND t.stream = f.stream AND t.ns <= f.ns AND t.task > f.task
+          ORDER BY t.ns DESC LIMIT 1), ns)
+      ELSE coalesce(
+        (SELECT t.start_ns FROM raw.done AS t
+          WHERE t.device = f.device AND t.stream = f.stream AND t.start_ns <= f.ns AND t.task > f.task
+          ORDER BY t.start_ns DESC LIMIT 1), ns) END AS ns
+  FROM raw.flip AS f
+  WHERE ns IS NOT NULL);
+CREATE INDEX raw.turn_at ON turn (side, device, stream, ns, batch);
+UPDATE raw.track SET batch = coalesce(
+  (SELECT t.batch FROM raw.turn AS t
+    WHERE t.side = 0 AND t.device = track.device AND t.stream = track.stream AND t.ns < track.ns
+    ORDER BY t.ns DESC LIMIT 1), 0)
+WHERE EXISTS (SELECT 1 FROM raw.turn WHERE side = 0);
+UPDATE raw.done SET batch = coalesce(
+  (SELECT t.batch FROM raw.turn AS t
+    WHERE t.side = 1 AND t.device = done.device AND t.stream = done.stream AND t.ns < done.start_ns
+    ORDER BY t.ns DESC LIMIT 1), 0)
+WHERE EXISTS (SELECT 1 FROM raw.turn WHERE side = 1);
+
+-- section: operators
+-- What describes the operators of each call of a node.
+CREATE TABLE raw.op AS
+SELECT node, op, max(task_type) AS task_type, max(op_type) AS op_type, max(blocks) AS blocks,
+       max(mix_blocks) AS mix_blocks, max(has_hf32) AS has_hf32, max(is_dynamic) AS is_dynamic, max(attr) AS attr
+FROM (
+  SELECT node, op, task_type, op_type, blocks, mix_blocks, has_hf32, is_dynamic, NULL AS attr FROM raw.basic_in
+  WHERE task_type <> $ffts_plus
+  UNION ALL
+  SELECT node, op, NULL, NULL, NULL, NULL, NULL, NULL, attr FROM raw.attr_in
+  UNION ALL
+  SELECT DISTINCT node, op, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM raw.tensor_in
+  UNION ALL
+  SELECT DISTINCT node, op, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM raw.context_in WHERE level = 10000)
+WHERE node IS NOT NULL
+GROUP BY node, op;
+CREATE UNIQUE INDEX raw.op_of ON op (node, op);
+CREATE TABLE raw.shape (node INTEGER, op INTEGER, tensors TEXT, PRIMARY KEY (node, op)) WITHOUT ROWID;
+INSERT INTO raw.shape
+SELECT node, op, group_concat(tensors, ' ')
+FROM (SELECT node, op, tensors FROM raw.tensor_in WHERE node IS NOT NULL ORDER BY node, op, rowid)
+GROUP BY node, op;
+CREATE INDEX raw.context_of ON context_in (node, op) WHERE level = 10000;
+CREATE INDEX raw.context_of_hccl ON context_in (hccl) WHERE level = 5500;
+CREATE INDEX raw.hccl_of ON hccl_in (hccl, context);
+
+-- section: launches
+-- The tasks of the host: what they are, and which context and operator each has. A task whose parts have contexts is
+-- itself without an operator.
+CREATE TABLE raw.kind AS
+SELECT t.id, t.device, t.stream, t.task, t.batch, t.node, t.hccl, t.model, t.kernel, t.blocks, t.mix_blocks, t.type,
+       h.text AS name, coalesce(t.hccl, t.node, t.model, t.acl) AS inner,
+       t.hccl IS NOT NULL AND t.node IS NOT NULL AS is_hccl,
+       t.node IS NOT NULL AND coalesce(s.text, '') <> 'step_info' AND coalesce(i.text, '') NOT LIKE 'Lccl%'
+         AND (h.text LIKE 'KERNEL%' OR h.text = 'STARS_COMMON' OR (h.text = 'FFTS_PLUS' AND t.hccl IS NULL))
+         AS is_compute
+FROM raw.track_in AS t
+LEFT JOIN raw.type AS y ON y.level = 5000 AND y.type = t.type
+LEFT JOIN raw.hash AS h ON h.id = y.text
+LEFT JOIN raw.api AS n ON n.id = t.node
+LEFT JOIN raw.type AS z ON z.level = n.level AND z.type = n.type
+LEFT JOIN raw.hash AS s ON s.id = z.text
+LEFT JOIN raw.hash AS i ON i.id = n.item;
+CREATE TABLE raw.launch (
+  track INTEGER, device INTEGER, stream INTEGER, task INTEGER, batch INTEGER, context INTEGER, op INTEGER,
+  is_compute INTEGER, hccl_info INTEGER);
+-- Operators of a node, with the contexts of their tasks.
+INSERT INTO raw.launch
+SELECT k.id, k.device, k.stream, k.task, k.batch, coalesce(c.context, $none), o.rowid, 1, NULL
+FROM raw.kind AS k
+JOIN raw.op AS o ON o.node = k.node
+LEFT JOIN raw.context_in AS c ON c.level = 10000 AND c.node = o.node AND c.op = o.op
+  AND $has_contexts AND k.name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'FFTS_PLUS', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV')
+WHERE k.is_compute AND NOT k.is_hccl;
+-- Of nodes that no record describes, and of the whole of a task whose parts have contexts.
+INSERT INTO raw.launch
+SELECT k.id, k.device, k.stream, k.task, k.batch, $none, NULL, NOT EXISTS (SELECT 1 FROM raw.op AS o WHERE o.node = k.node), NULL
+FROM raw.kind AS k
+WHERE k.is_compute AND NOT k.is_hccl AND k.id NOT IN (SELECT track FROM raw.launch WHERE context = $none);
+-- Parts of collectives: one for each context of the call, or of its records.
+INSERT INTO raw.launch
+SELECT k.id, k.device, k.stream, k.task, k.batch, c.context, NULL, 0, min(r.rowid)
+FROM raw.kind AS k
+JOIN raw.context_in AS c ON c.level = 5500 AND c.hccl = k.hccl
+LEFT JOIN raw.hccl_in AS r ON r.hccl = k.hccl AND r.context = c.context
+WHERE k.is_hccl
+GROUP BY k.id, c.context;
+INSERT INTO raw.launch
+SELECT k.id, k.device, k.stream, k.task, k.batch, coalesce(r.context, $none), NULL, k.is_compute, min(r.rowid)
+FROM raw.kind AS k
+LEFT JOIN raw.hccl_in AS r ON r.hccl = k.hccl
+WHERE k.is_hccl AND NOT EXISTS (SELECT 1 FROM raw.context_in AS c WHERE c.level = 5500 AND c.hccl = k.hccl)
+GROUP BY k.id, coalesce(r.context, $none);
+-- All others; a kernel outside of a node is an operator with its own name.
+INSERT INTO raw.launch
+SELECT id, device, stream, task, batch,
+       CASE WHEN $has_contexts AND name IN ('KERNEL_MIX_AIC', 'KERNEL_MIX_AIV') THEN 0 ELSE $none END, NULL,
+       name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'KERNEL_AICPU', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV') AND node IS NULL, NULL
+FROM raw.kind
+WHERE NOT is_compute AND NOT is_hccl;
+-- An ID that several launches have, as far as is known, belongs to none of them.
+CREATE TABLE raw.known (
+  device INTEGER, stream INTEGER, task INTEGER, batch INTEGER, context INTEGER, launch INTEGER, count INTEGER,
+  PRIMARY KEY (device, stream, task, batch, context)) WITHOUT ROWID;
+INSERT INTO raw.known
+SELECT device, stream, task, batch, context, min(rowid), count(*)
+FROM raw.launch
+GROUP BY device, stream, task, batch, context;
+UPDATE raw.done SET launch = (
+  SELECT CASE WHEN k.count = 1 THEN k.launch END FROM raw.known AS k
+  WHERE k.device = done.device AND k.stream = done.stream AND k.task = done.task AND k.batch = done.batch
+    AND k.context = done.context);
+
+CREATE INDEX raw.launch_of ON launch (track);
+CREATE INDEX raw.done_of_launch ON done (launch);
+
+-- section: tables
+INSERT INTO CANN_API
+SELECT a.start_ns, a.end_ns, a.level, ($pid << 32) | a.thread, a.id, CASE WHEN a.level = 5500 THEN a.item ELSE t.text END
+FROM raw.api AS a
+LEFT JOIN raw.type AS t ON t.level = a.level AND t.type = a.type
+ORDER BY a.thread, a.start_ns, a.level DESC;
+INSERT INTO TASK
+SELECT d.start_ns, d.end_ns, d.device, coalesce(CASE WHEN l.is_compute OR k.is_hccl THEN k.node ELSE k.inner END, $none),
+       d.id, $pid, CASE WHEN k.name IS NULL OR k.name = 'FFTS_PLUS' THEN d.type ELSE y.text END, d.context, d.stream,
+       d.task, coalesce(m.item, $none)
+FROM raw.done AS d
+LEFT JOIN raw.launch AS l ON l.rowid = d.launch
+LEFT JOIN raw.kind AS k ON k.id = l.track
+LEFT JOIN raw.type AS y ON y.level = 5000 AND y.type = k.type
+LEFT JOIN raw.api AS m ON m.id = k.model
+ORDER BY d.device, d.stream, d.start_ns;
+INSERT INTO COMPUTE_TASK_INFO
+SELECT CASE WHEN k.is_hccl THEN c.item WHEN o.op IS NOT NULL THEN o.op WHEN k.node IS NOT NULL THEN n.item ELSE nullif(k.kernel, 0) END,
+       d.id, CASE WHEN k.blocks >= 0 THEN k.blocks ELSE o.blocks END,
+       CASE WHEN k.blocks >= 0 THEN k.mix_blocks ELSE o.mix_blocks END,
+       coalesce(t.text, y.text),
+       o.op_type, s.input_formats, s.input_types, s.input_shapes, s.output_formats, s.output_types, s.output_shapes,
+       o.attr, CASE o.is_dynamic WHEN 0 THEN $static WHEN 1 THEN $dynamic END,
+       CASE o.has_hf32 WHEN 0 THEN $NO WHEN 1 THEN $YES END
+FROM raw.done AS d
+JOIN raw.launch AS l ON l.rowid = d.launch
+JOIN raw.kind AS k ON k.id = l.track
+LEFT JOIN raw.op AS o ON o.rowid = l.op
+LEFT JOIN raw.api AS n ON n.id = k.node
+LEFT JOIN raw.api AS c ON c.id = k.hccl
+LEFT JOIN raw.type AS y ON y.level = 5000 AND y.type = k.type
+-- Kernels of collectives are named after what runs them, and one that HCCL runs on AI CPUs outside of its calls, too.
+LEFT JOIN raw.op_name AS t ON t.number = CASE
+    WHEN k.is_hccl AND k.name = 'KERNEL_AICPU' THEN 256
+    WHEN k.is_hccl AND k.name = 'KERNEL_AICORE' THEN 9
+    WHEN o.task_type = 9 AND k.name = 'KERNEL_AICPU' THEN 1
+    ELSE o.task_type END
+LEFT JOIN raw.shape AS p ON p.node = o.node AND p.op = o.op
+LEFT JOIN raw.described AS s ON s.tensors = p.tensors
+WHERE l.is_compute;
+
+-- section: copies
+-- The records of a call belong to its copies in their order.
+INSERT INTO MEMCPY_INFO
+SELECT d.id, c.bytes, c.direction
+FROM (
+  SELECT id, inner, row_number() OVER (PARTITION BY inner ORDER BY id) AS number
+  FROM raw.kind WHERE name = 'MEMCPY_ASYNC' AND inner IS NOT NULL) AS k
+JOIN (
+  SELECT bytes, direction, inner, row_number() OVER (PARTITION BY inner ORDER BY rowid) AS number
+  FROM (SELECT rowid, bytes, direction, coalesce(hccl, node, model, acl) AS inner FROM raw.copy_in)
+  WHERE inner IS NOT NULL) AS c USING (inner, number)
+JOIN raw.launch AS l ON l.track = k.id
+JOIN raw.done AS d ON d.launch = l.rowid;
+
+-- section: collectives
+-- The tasks of a collective: each of its executions has each task once.
+CREATE TABLE raw.part AS
+SELECT d.id, d.device, d.start_ns, d.end_ns, k.node, k.hccl, l.hccl_info, row_number() OVER (PARTITION BY d.launch ORDER BY d.start_ns) AS turn
+FROM raw.done AS d
+JOIN raw.launch AS l ON l.rowid = d.launch
+JOIN raw.kind AS k ON k.id = l.track
+WHERE k.is_hccl;
+CREATE TABLE raw.collective AS
+SELECT row_number() OVER (ORDER BY start_ns, end_ns) AS id, *,
+       row_number() OVER (PARTITION BY grp ORDER BY start_ns, end_ns) - 1 AS place
+FROM (
+  SELECT p.node, p.turn, p.device, o.relay, o.retry, o.data_type, o.alg, o.count, n.item,
+         coalesce(max(o.grp), max(r.grp)) AS grp, max(r.rank_size) AS rank_size, b.op_type,
+         coalesce(min(p.start_ns) FILTER (WHERE c.type = $master), min(p.start_ns)) AS start_ns,
+         coalesce(max(p.end_ns) FILTER (WHERE c.type = $master), max(p.end_ns)) AS end_ns
+  FROM raw.part AS p
+  JOIN raw.api AS n ON n.id = p.node
+  JOIN raw.api AS c ON c.id = p.hccl
+  LEFT JOIN raw.hccl_in AS r ON r.rowid = p.hccl_info
+  LEFT JOIN (SELECT * FROM raw.hccl_op_in GROUP BY node) AS o ON o.node = p.node
+  LEFT JOIN (SELECT node, max(op_type) AS op_type FROM raw.op GROUP BY node) AS b ON b.node = p.node
+  GROUP BY p.node, p.turn, p.device);
+CREATE INDEX raw.collective_of ON collective (node, turn, device);
+
+-- section: parts
+INSERT INTO COMMUNICATION_TASK_INFO
+SELECT n.name, p.id, c.item, r.plane, r.grp, r.notify, r.rdma, r.src_rank, r.dst_rank, r.transport, r.bytes,
+       r.data_type, r.link, o.id, c.type = $master
+FROM raw.part AS p
+JOIN raw.api AS c ON c.id = p.hccl
+JOIN raw.collective AS o ON o.node = p.node AND o.turn = p.turn AND o.device = p.device
+JOIN raw.named AS n ON n.id = o.id
+LEFT JOIN raw.hccl_in AS r ON r.rowid = p.hccl_info;
+CREATE INDEX CommunicationTaskIndex ON COMMUNICATION_TASK_INFO (globalTaskId);
+
+-- section: others
+INSERT INTO AICORE_FREQ SELECT device, ns, mhz FROM raw.frequency WHERE ns IS NOT NULL ORDER BY device, ns;
+INSERT INTO NPU_MODULE_MEM SELECT module, ns, bytes, device FROM raw.module_memory WHERE ns IS NOT NULL;
+-- A change with a negative size frees what the one before it at the same address allocated.
+INSERT INTO OP_MEMORY
+SELECT op, bytes, ns, CASE WHEN next_bytes < 0 THEN next_ns END, allocated, reserved, NULL, NULL, device
+FROM (
+  SELECT *, lead(bytes) OVER same AS next_bytes, lead(ns) OVER same AS next_ns
+  FROM raw.memory
+  WINDOW same AS (PARTITION BY device, addr ORDER BY ns, rowid))
+WHERE bytes > 0;

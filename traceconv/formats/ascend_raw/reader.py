@@ -1,0 +1,100 @@
+"""A folder with raw data of Ascend NPUs → batches of events, by way of the tables that msprof makes of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from traceconv.base.errors import InputError, printable, reason_of
+from traceconv.base.temporary_folder import temporary_folder
+from traceconv.events.trace import Label, NamedTrack, TraceBatch, coded, combined
+from traceconv.formats.ascend_db.batches import TIMES, device_label
+from traceconv.formats.ascend_db.reader import AscendDbReader
+from traceconv.formats.ascend_raw.folder import is_raw_folder, raw_folder
+from traceconv.formats.ascend_raw.tables import write_database
+from traceconv.formats.common.files import file_size
+from traceconv.formats.common.sqlite_database import Database
+from traceconv.formats.common.sqlite_reader import as_columns, renamed, same
+from traceconv.formats.common.sqlite_rows import locate_row
+from traceconv.formats.format import ReadRequest
+
+_STEPS = "STEP_TRACE"
+
+
+class AscendRawReader(AscendDbReader):
+    """Reads one recording, as `TraceSource` describes."""
+
+    def __init__(self, request: ReadRequest) -> None:
+        super().__init__(request)
+        if not is_raw_folder(request.path):
+            shown = printable(str(request.path))
+            raise InputError(
+                f"{shown} is not a folder PROF_* with raw data of an Ascend NPU (host/data, device_*/data)"
+            )
+        self._folder = raw_folder(request.path)
+        self._later: Database | None = None
+        self._source.size_bytes = sum(map(file_size, self._folder.files))
+
+    def _check_journal(self) -> None:
+        """Do nothing: the database is complete."""
+
+    @contextmanager
+    def _file(self) -> Iterator[Path]:
+        """Yield a database of the recording. What is open of it can be read after it was deleted."""
+        try:
+            with temporary_folder() as folder:
+                path = folder / "recording.db"
+                write_database(self._folder, path, self._log, self._accounts, self._advance)
+                self._advance = lambda byte_count: None
+                self._later = Database(path)
+                yield path
+        except (OSError, sqlite3.Error) as error:  # such as no space
+            reason = reason_of(error) if isinstance(error, OSError) else printable(str(error))
+            message = (
+                f"can't convert {printable(str(self._path))} in a temporary folder (TMPDIR selects another): {reason}"
+            )
+            raise InputError(message) from error
+
+    @contextmanager
+    def _opened_again(self) -> Iterator[None]:
+        if self._later is None:  # no event was read
+            with self._file():
+                pass
+        assert self._later is not None
+        self._db = self._later
+        yield
+
+    def _others(self) -> Iterator[tuple[str, Iterator[TraceBatch]]]:
+        yield from super()._others()
+        yield _STEPS, self._executions()
+
+    def _executions(self) -> Iterator[TraceBatch]:
+        """Executions of models, as msprof's timeline has them."""
+        for rowids, row in self._rows(_STEPS, (*TIMES, "deviceId", "modelId", "step", "fpStartNs", "bpEndNs")):
+            names = renamed(coded(row["step"]), lambda step: f"Iteration {step}")
+            keys = combined([coded(row["deviceId"]), coded(row["modelId"])])
+            track = as_columns(keys, [self._model(*key) for key in keys.distinct])
+            args = {
+                "FP Start": renamed(coded(row["fpStartNs"]), _microseconds),
+                "BP End": renamed(coded(row["bpEndNs"]), _microseconds),
+            }
+            category = same("Iteration Time", len(rowids))
+            yield self._finished((_STEPS, rowids), category, names, track, row, args)
+
+    def _model(self, device: object, model: object) -> tuple[Label, Label | NamedTrack]:
+        name = f"Step Trace(Model ID:{model})"
+        return self._named_track(device_label(device), "Ascend Hardware", NamedTrack("thread", name), name)
+
+    def _count_unread(self, tables: Sequence[str], views: Sequence[str]) -> None:
+        super()._count_unread([table for table in tables if table != _STEPS], views)
+
+
+def _microseconds(ns: int | None) -> str | None:
+    return None if ns is None else f"{ns // 1000}.{ns % 1000:03}"
+
+
+#: Find the table and rowid of an event.
+locate = partial(locate_row, open_reader=AscendRawReader)
