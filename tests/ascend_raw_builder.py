@@ -59,6 +59,7 @@ class Capture:
     host: dict[str, bytearray] = field(default_factory=dict)
     devices: dict[int, dict[str, bytearray]] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
+    torch: dict[str, bytearray] = field(default_factory=dict)
     chip: int = 5
     host_frequency: object = "100.000000"
 
@@ -171,6 +172,41 @@ class Capture:
         self.track(at + 30, stream, task, kind, thread=thread)
         self.node_basic(at + 80, name, op_type, 0, blocks, thread=thread)
 
+    # -- torch_npu --
+
+    def _torch(self, file: str, fixed: bytes, texts: dict[int, str]) -> None:
+        data = fixed
+        for tag, text in texts.items():
+            data += struct.pack("<HI", tag, len(text.encode())) + text.encode()
+        self.torch.setdefault(f"torch.{file}", bytearray()).extend(struct.pack("<HI", 1, len(data)) + data)
+
+    def op(
+        self,
+        start: int,
+        end: int,
+        name: str,
+        *,
+        thread: int = THREAD,
+        sequence: int = -1,
+        forward: int = 0,
+        texts: dict[int, str] | None = None,
+        scope: bytes = b"\0",
+    ) -> None:
+        """An operator; `texts` by tag: 3 types, 4 shapes, 8 stack."""
+        fixed = struct.pack("<3q4QB", HOST_FIRST + start, HOST_FIRST + end, sequence, PID, thread, thread, forward, 0)
+        self._torch("op_range", fixed + scope, {2: name, **(texts or {})})
+
+    def queue(self, start: int, end: int, correlation: int, name: str, thread: int, *, dequeue: bool) -> None:
+        for at, category in ((start, 2 * dequeue), (end, 2 * dequeue + 1)):
+            fixed = struct.pack("<q4Q", HOST_FIRST + at, category, correlation, thread, PID)
+            self._torch("op_mark", fixed, {1: name})
+
+    def block(self, at: int, address: int, size: int, total: int, *, kind: int, thread: int = THREAD) -> None:
+        fixed = struct.pack(
+            "<7q2b3B2Q", address, HOST_FIRST + at, size, total, total + 1, total, 99, 20, 0, 0, kind, 0, thread, PID
+        )
+        self._torch("memory_usage", fixed, {})
+
     # -- devices --
 
     def task(self, start: int, end: int | None, stream: int, task: int, sqe: int = 0, device: int = 0) -> None:
@@ -281,6 +317,9 @@ class Capture:
         types = "".join(f"{level}_{kind}:{text}\n" for (level, kind), text in TYPES.items())
         self.host["unaging.additional.hash_dic"] = bytearray(lines.encode())
         self.host["unaging.additional.type_info_dic"] = bytearray(types.encode())
+        for file, data in self.torch.items():
+            (top / "FRAMEWORK").mkdir(exist_ok=True)
+            (top / "FRAMEWORK" / file).write_bytes(data)
         for stream, data in self.host.items():
             _write(folder / "host" / "data", stream, bytes(data), slice_bytes)
         for device, streams in self.devices.items():

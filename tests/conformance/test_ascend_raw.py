@@ -183,6 +183,50 @@ def test_collectives_have_the_time_of_their_main_streams(tmp_path: Path) -> None
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("scope", [b"\0", b""])
+def test_operators_of_the_framework_launch_tasks(scope: bytes, tmp_path: Path) -> None:
+    """By the queue of torch_npu, from another thread, and directly; the innermost operator counts."""
+    capture = Capture()
+    other = THREAD + 1
+    capture.op(50, 1000, "ProfilerStep#3", scope=scope)
+    capture.op(
+        60,
+        500,
+        "aten::linear",
+        sequence=7,
+        texts={3: "float;float", 4: "2,3;3,4", 8: "a.py(1): f;b.py(2): g"},
+        scope=scope,
+    )
+    capture.op(70, 90, "aten::empty", scope=scope)
+    capture.block(80, 0x5000, 512, 512, kind=0)
+    capture.op(100, 200, "aten::addmm", scope=scope)
+    capture.queue(110, 120, 5, "aclnnAddmm", THREAD, dequeue=False)
+    capture.queue(900, 1100, 5, "aclnnAddmm", other, dequeue=True)
+    capture.launch(950, "Addmm", 1, 1, thread=other)
+    capture.launch(600, "Direct", 1, 2)
+    capture.op(590, 700, "AddmmBackward0", sequence=7, forward=1, scope=scope)
+    capture.block(800, 0x5000, -512, 0, kind=1)
+    capture.task(3000, 3100, 1, 1)
+    capture.task(3200, 3300, 1, 2)
+    run, store = taken_from(capture.write(tmp_path), tmp_path)
+    assert not run.lossy, list(run.log)
+    assert store.execute(
+        "SELECT t.name, l.range_name, t.start_ns FROM task t LEFT JOIN launching_range l ON l.id = t.id ORDER BY 3"
+    ).fetchall() == [("Addmm", "aten::addmm", ns_of_device(3000)), ("Direct", "AddmmBackward0", ns_of_device(3200))]
+    assert store.execute(
+        "SELECT name, start_ns, dur_ns, depth, args->>'Input Dims' FROM range WHERE kind = 'host_op' ORDER BY start_ns"
+    ).fetchall() == [
+        ("aten::linear", ns_of_host(60), 4400, 1, "2,3;3,4"),
+        ("aten::empty", ns_of_host(70), 200, 2, None),
+        ("aten::addmm", ns_of_host(100), 1000, 2, None),
+        ("AddmmBackward0", ns_of_host(590), 1100, 1, None),
+    ]
+    assert store.execute("SELECT step_id, count(*) FROM task GROUP BY 1").fetchall() == [(3, 2)]
+    assert store.execute(
+        "SELECT size_bytes, alloc_ns, free_ns, pool, name FROM memory LEFT JOIN op USING (op_id) WHERE kind = 'block'"
+    ).fetchall() == [(512, ns_of_host(80), ns_of_host(800), "PTA", "aten::empty")]
+
+
 @pytest.mark.parametrize(
     ("chip", "record", "names"),
     [

@@ -5,6 +5,8 @@ PROF_*/device_N/data/         records of a device; names contain its number
 PROF_*/{host,device_N}/       info.json, sample.json, start_info, end_info, host_start.log, dev_start.log, which may end
                               with the number of the device
 
+FRAMEWORK/torch.*, profiler_info*.json  next to PROF_*: what torch_npu recorded
+
 A stream is cut into slices X.slice_K anywhere, also inside a record. Next to each is X.slice_K.done with its size.
 """
 
@@ -24,6 +26,7 @@ from traceconv.formats.common.folder_walk import walk
 _PROF = re.compile(r"PROF_.+")
 _DEVICE = re.compile(r"device_(\d{1,5})")
 _SLICE = re.compile(r"(?:(?P<kind>aging|unaging)\.)?(?P<name>.+)\.slice_(?P<number>\d{1,9})")
+_TORCH, _ABOUT = re.compile(r"torch\."), re.compile(r"profiler_info(?:_\d+)?\.json")
 _DESCRIPTION = re.compile(
     r"(?P<name>info\.json|sample\.json|start_info|end_info|host_start\.log|dev_start\.log)(?:\.\d{1,5})?"
 )
@@ -56,11 +59,17 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class RawFolder:
-    """A recording: its host, which may have recorded nothing, and its devices by number."""
+    """A recording: its host, which may have recorded nothing, and its devices by number.
+
+    framework  files that torch_npu wrote next to it
+    about      its profiler_info_RANK.json; None if there is none
+    """
 
     path: Path
     host: Side
     devices: tuple[Side, ...]
+    framework: tuple[Path, ...] = ()
+    about: Path | None = None
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -70,7 +79,8 @@ class RawFolder:
     def files(self) -> tuple[Path, ...]:
         """All files that are read, by name."""
         found = [file for side in self.sides for stream in side.streams for file in stream.files]
-        return tuple(sorted([*found, *(file for side in self.sides for file in side.descriptions.values())]))
+        found += [file for side in self.sides for file in side.descriptions.values()]
+        return tuple(sorted([*found, *self.framework, *((self.about,) if self.about else ())]))
 
 
 def find_raw_folders(top: Path) -> list[Path]:
@@ -106,7 +116,15 @@ def raw_folder(folder: Path) -> RawFolder:
             host = _side(folder / name, None)
         elif match := _DEVICE.fullmatch(name):
             devices.append(_side(folder / name, int(match[1])))
-    return RawFolder(folder, host, tuple(sorted(devices, key=lambda side: side.device or 0)))
+    around = folder.absolute().parent
+    framework: tuple[Path, ...] = ()
+    about = None
+    # Files of the framework belong to the only recording next to them, or the first one.
+    recordings = [name for name in _names_in(around) if _PROF.fullmatch(name)]
+    if recordings[:1] == [folder.name]:
+        framework = tuple(around / "FRAMEWORK" / name for name in _names_in(around / "FRAMEWORK") if _TORCH.match(name))
+        about = next((around / name for name in _names_in(around) if _ABOUT.fullmatch(name)), None)
+    return RawFolder(folder, host, tuple(sorted(devices, key=lambda side: side.device or 0)), framework, about)
 
 
 def _side(folder: Path, device: int | None) -> Side:

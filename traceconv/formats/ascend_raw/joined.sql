@@ -241,3 +241,93 @@ FROM (
   FROM raw.memory
   WINDOW same AS (PARTITION BY device, addr ORDER BY ns, rowid))
 WHERE bytes > 0;
+
+-- section: framework
+-- Where an operator of the framework begins or ends, and which one is the innermost from there on: the last one that
+-- began at this depth. Those without a duration have nothing inside.
+CREATE TABLE raw.fwk_edge AS
+SELECT thread, ns, op, is_begin, place,
+       sum(is_begin * 2 - 1) OVER (PARTITION BY thread ORDER BY place ROWS UNBOUNDED PRECEDING) AS depth
+FROM (
+  SELECT *, row_number() OVER (PARTITION BY thread ORDER BY ns, is_begin, end_ns DESC) AS place
+  FROM (
+    SELECT thread, start_ns AS ns, id AS op, 1 AS is_begin, end_ns FROM raw.fwk_op WHERE end_ns > start_ns
+    UNION ALL
+    SELECT thread, end_ns, id, 0, end_ns FROM raw.fwk_op WHERE end_ns > start_ns));
+CREATE TABLE raw.fwk_inner (
+  thread INTEGER, ns INTEGER, place INTEGER, op INTEGER, PRIMARY KEY (thread, ns, place)) WITHOUT ROWID;
+INSERT INTO raw.fwk_inner
+SELECT e.thread, e.ns, e.place, b.op
+FROM (
+  SELECT thread, ns, place, CASE WHEN depth > 0 THEN
+      max(CASE WHEN is_begin THEN place END) OVER (PARTITION BY thread, depth ORDER BY place ROWS UNBOUNDED PRECEDING)
+    END AS owner
+  FROM raw.fwk_edge) AS e
+LEFT JOIN raw.fwk_edge AS b ON b.thread = e.thread AND b.place = e.owner;
+-- An entry of the queue ends at the first end after its start, on its thread.
+CREATE TABLE raw.fwk_queue AS
+SELECT thread, is_dequeue, correlation, name, start_ns, end_ns
+FROM (
+  SELECT thread, is_dequeue, is_end, correlation, name, ns AS end_ns, lag(ns) OVER same AS start_ns,
+         lag(is_end) OVER same AS after_end
+  FROM raw.fwk_mark
+  WHERE ns IS NOT NULL
+  WINDOW same AS (PARTITION BY thread, is_dequeue, name ORDER BY ns, is_end))
+WHERE is_end AND after_end = 0;
+CREATE INDEX raw.fwk_dequeue ON fwk_queue (thread, start_ns) WHERE is_dequeue = 1;
+CREATE INDEX raw.fwk_enqueue ON fwk_queue (correlation) WHERE is_dequeue = 0;
+-- Which operator launched what a node launched: the innermost one around the entry of the queue that the node ran in,
+-- or around the node itself.
+CREATE TABLE raw.fwk_launch AS
+SELECT node,
+  (SELECT i.op FROM raw.fwk_inner AS i WHERE i.thread = n.at_thread AND i.ns < n.at_ns
+    ORDER BY i.ns DESC, i.place DESC LIMIT 1) AS op
+FROM (
+  SELECT a.id AS node, coalesce(e.thread, a.thread) AS at_thread, coalesce(e.start_ns, a.start_ns) AS at_ns
+  FROM (
+    SELECT id, thread, start_ns,
+      (SELECT correlation FROM (
+        SELECT correlation, end_ns FROM raw.fwk_queue AS d
+        WHERE d.is_dequeue = 1 AND d.thread = c.thread AND d.start_ns < c.start_ns ORDER BY d.start_ns DESC LIMIT 1)
+      WHERE end_ns > c.end_ns) AS correlation
+    FROM raw.api AS c
+    WHERE c.level = 10000 AND c.type = 5) AS a
+  LEFT JOIN raw.fwk_queue AS e ON e.is_dequeue = 0 AND e.correlation = a.correlation) AS n
+WHERE EXISTS (SELECT 1 FROM raw.fwk_inner);
+-- Connections: of operators to nodes; those of the queue, and of forward and backward operators, follow the nodes'.
+CREATE TABLE raw.fwk_base AS SELECT coalesce(max(id), 0) + 1 AS base FROM raw.api;
+CREATE TABLE raw.fwk_pair AS
+SELECT f.id AS forward, b.id AS backward,
+       row_number() OVER (ORDER BY f.start_ns) + (SELECT coalesce(max(correlation), 0) FROM raw.fwk_queue) AS number
+FROM (SELECT sequence, id, max(start_ns) AS start_ns FROM raw.fwk_op
+      WHERE sequence >= 0 AND forward_thread = 0 GROUP BY sequence) AS f
+JOIN (SELECT sequence, id, max(start_ns) FROM raw.fwk_op
+      WHERE sequence >= 0 AND forward_thread <> 0 GROUP BY sequence) AS b USING (sequence);
+INSERT INTO CONNECTION_IDS
+SELECT op, node FROM raw.fwk_launch WHERE op IS NOT NULL
+UNION ALL SELECT forward, number + base FROM raw.fwk_pair, raw.fwk_base
+UNION ALL SELECT backward, number + base FROM raw.fwk_pair, raw.fwk_base
+UNION ALL
+SELECT (SELECT coalesce(max(id), 0) FROM raw.fwk_op) + q.rowid, q.correlation + base FROM raw.fwk_queue AS q, raw.fwk_base
+ORDER BY 1;
+INSERT INTO PYTORCH_CALLCHAINS SELECT DISTINCT stack, stack, 0 FROM raw.fwk_op WHERE stack IS NOT NULL;
+INSERT INTO PYTORCH_API
+SELECT start_ns, end_ns, ($pid << 32) | thread, id, name, sequence, forward_thread, types, shapes, stack, 50001
+FROM raw.fwk_op WHERE start_ns IS NOT NULL ORDER BY start_ns;
+INSERT INTO PYTORCH_API
+SELECT q.start_ns, q.end_ns, ($pid << 32) | q.thread, (SELECT coalesce(max(id), 0) FROM raw.fwk_op) + q.rowid, s.shown,
+       NULL, NULL, NULL, NULL, NULL, 50002
+FROM raw.fwk_queue AS q
+LEFT JOIN raw.fwk_shown AS s ON s.is_dequeue = q.is_dequeue AND s.name IS q.name
+ORDER BY q.start_ns;
+INSERT INTO OP_MEMORY
+SELECT (SELECT name FROM raw.fwk_op WHERE id = (
+         SELECT i.op FROM raw.fwk_inner AS i WHERE i.thread = m.thread AND i.ns < m.ns
+         ORDER BY i.ns DESC, i.place DESC LIMIT 1)),
+       bytes, ns, CASE WHEN next_bytes < 0 THEN next_ns END, allocated, reserved, active, stream, device
+FROM (
+  SELECT *, lead(bytes) OVER same AS next_bytes, lead(ns) OVER same AS next_ns
+  FROM raw.fwk_memory
+  WHERE ns IS NOT NULL
+  WINDOW same AS (PARTITION BY device, address ORDER BY ns, rowid)) AS m
+WHERE bytes > 0;

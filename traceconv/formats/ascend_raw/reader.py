@@ -51,12 +51,16 @@ class AscendRawReader(AscendDbReader):
                 self._advance = lambda byte_count: None
                 self._later = Database(path)
                 yield path
-        except (OSError, sqlite3.Error) as error:  # such as no space
-            reason = reason_of(error) if isinstance(error, OSError) else printable(str(error))
-            message = (
-                f"can't convert {printable(str(self._path))} in a temporary folder (TMPDIR selects another): {reason}"
-            )
-            raise InputError(message) from error
+        except OSError as error:
+            raise self._no_space(reason_of(error)) from error
+        except sqlite3.OperationalError as error:
+            if not any(words in str(error) for words in ("is full", "I/O error", "unable to open")):
+                raise
+            raise self._no_space(printable(str(error))) from error
+
+    def _no_space(self, reason: str) -> InputError:
+        shown = printable(str(self._path))
+        return InputError(f"can't convert {shown} in a temporary folder (TMPDIR selects another): {reason}")
 
     @contextmanager
     def _opened_again(self) -> Iterator[None]:

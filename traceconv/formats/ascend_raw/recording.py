@@ -56,6 +56,7 @@ class Recording:
     """The descriptions of a folder.
 
     chip            `platform_version`; -1 if it is unknown
+    host_clock, framework_clock  of the host's records, and of those of torch_npu
     device_clocks   by device; None where ticks can't be converted
     infos           of the devices
     about, hosts, devices, ranks, sessions  rows of the tables that describe a database
@@ -71,7 +72,8 @@ class Recording:
         if offset is None:
             message = "start_info is missing or damaged: the date of the recording is unknown"
             log.add(Code.PROFILER_WARNING, message, source_id=SOURCE_ID)
-        every = [info, *infos.values()]
+        torch = read_json(folder.about)
+        every = [torch, info, *infos.values()]
         self.chip = next(
             (chip for one in every if (chip := number(one.get("platform_version"), _MOST)) is not None), -1
         )
@@ -80,6 +82,10 @@ class Recording:
         if not info:  # only devices were recorded
             info = next((one for one in infos.values() if "CPU" in one), {})
         self.host_clock = host_clock(info, host_start, offset or 0)
+        # torch_npu says whether it counts ticks of the host.
+        start_of_torch = torch.get("start_info")
+        in_ticks = start_of_torch.get("syscnt_enable") if isinstance(start_of_torch, dict) else None
+        self.framework_clock = self.host_clock if in_ticks is not False else host_clock({}, {}, offset or 0)
         self.device_clocks: dict[int | None, Clock | None] = {}
         self.infos: dict[int, DeviceInfo] = {}
         for side in folder.devices:

@@ -34,3 +34,8 @@ CREATE TABLE SESSION_TIME_INFO (startTimeNs INTEGER, endTimeNs INTEGER);
 -- Not of msprof: executions of models, which it has as a CSV file and in its timeline.
 CREATE TABLE STEP_TRACE (
   deviceId INTEGER, modelId INTEGER, step INTEGER, startNs INTEGER, fpStartNs INTEGER, bpEndNs INTEGER, endNs INTEGER);
+CREATE TABLE PYTORCH_API (
+  startNs INTEGER, endNs INTEGER, globalTid INTEGER, connectionId INTEGER, name INTEGER, sequenceNumber INTEGER,
+  fwdThreadId INTEGER, inputDtypes INTEGER, inputShapes INTEGER, callchainId INTEGER, type INTEGER);
+CREATE TABLE CONNECTION_IDS (id INTEGER, connectionId INTEGER);
+CREATE TABLE PYTORCH_CALLCHAINS (id INTEGER, stack INTEGER, stackDepth INTEGER);

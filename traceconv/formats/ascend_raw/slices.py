@@ -37,7 +37,7 @@ class Slices:
     def text(self, stream: Stream) -> Iterator[str]:
         """Yield the lines of a stream of text."""
         rest = b""
-        for piece in self._pieces(stream, 0):
+        for piece in self.pieces(stream, 0):
             *lines, rest = (rest + piece).split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in lines)
         if rest:
@@ -53,12 +53,13 @@ class Slices:
         # The oldest slices may be gone, so that the first one that is left begins inside a record.
         skipped = sum(sizes) % size if stream.is_aging else 0
         rest = b""
-        for piece in self._pieces(stream, skipped):
+        for piece in self.pieces(stream, skipped):
             rest = yield from self._intact(stream, layout, memoryview(rest + piece))
         if rest:
             self._lose(stream, 1, Code.TRUNCATED, "the last record is truncated")
 
-    def _pieces(self, stream: Stream, skipped: int) -> Iterator[bytes]:
+    def pieces(self, stream: Stream, skipped: int) -> Iterator[bytes]:
+        """Yield the bytes of a stream after some that are skipped."""
         for file in stream.files:
             try:
                 with opened(file) as source:

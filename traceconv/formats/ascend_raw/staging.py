@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class Staging:
                 layout, fill = fillers[stream.name]
                 self._read(stream, layout, fill, clock)
             elif stream.name not in ("compact.expand_stream_spec", "additional.hash_dic", "additional.type_info_dic"):
-                self._skip(stream)
+                self.skip(stream)
 
     def _texts(self, stream: Stream, table: str, count: int) -> None:
         """Read lines `NUMBER:TEXT` or `LEVEL_TYPE:TEXT`; of repeated ones, the last is kept."""
@@ -138,23 +139,23 @@ class Staging:
         return number
 
     def _api_events(self, found: _Records, clock: Clock) -> None:
-        start, end = self._ns(clock, found["begin"]), self._ns(clock, np.where(found["end"] == HALF, 0, found["end"]))
+        start, end = self.ns(clock, found["begin"]), self.ns(clock, np.where(found["end"] == HALF, 0, found["end"]))
         columns = [found["thread"], found["level"], found["type"], found["request"], found["item"]]
         is_half = found["end"] == np.uint64(HALF)
-        self._insert("half", "thread, level, type, request, item, ns", [*columns, start], is_half)
-        self._insert("api", "thread, level, type, request, item, start_ns, end_ns", [*columns, start, end], ~is_half)
+        self.insert("half", "thread, level, type, request, item, ns", [*columns, start], is_half)
+        self.insert("api", "thread, level, type, request, item, start_ns, end_ns", [*columns, start, end], ~is_half)
 
     def _node_basics(self, found: _Records, clock: Clock) -> None:
         blocks, ratio = found["blocks"] & 0xFFFF, found["blocks"] >> 16
         columns = [found["op"], found["task_type"], found["op_type"], blocks, blocks * ratio, found["flag"] != 0]
-        self._insert("basic", None, [*self._at(found, clock), *columns, np.full(len(found), self._dynamic)])
+        self.insert("basic", None, [*self._at(found, clock), *columns, np.full(len(found), self._dynamic)])
 
     def _node_attrs(self, found: _Records, clock: Clock) -> None:
-        self._insert("attr", None, [*self._at(found, clock), found["op"], found["attr"]])
+        self.insert("attr", None, [*self._at(found, clock), found["op"], found["attr"]])
 
     def _tensors(self, found: _Records, clock: Clock) -> None:
         numbers = self.tensors.numbered(found["count"], found["tensors"])
-        self._insert("tensor", None, [*self._at(found, clock), found["op"], numbers])
+        self.insert("tensor", None, [*self._at(found, clock), found["op"], numbers])
 
     def _contexts(self, found: _Records, clock: Clock) -> None:
         threads, times = self._at(found, clock)
@@ -166,18 +167,18 @@ class Staging:
         rows = np.repeat(np.arange(len(found)), lengths)
         places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         contexts = np.where(ranges[rows], ids[rows, 0] + places, ids[rows, np.minimum(places, 54)])
-        self._insert("context", None, [threads[rows], times[rows], found["level"][rows], found["op"][rows], contexts])
+        self.insert("context", None, [threads[rows], times[rows], found["level"][rows], found["op"][rows], contexts])
 
     def _hccl_ops(self, found: _Records, clock: Clock) -> None:
         columns = [found["bits"] & 1, (found["bits"] >> 1) & 1, found["data_type"], found["alg"], found["count"]]
-        self._insert("hccl_op", None, [*self._at(found, clock), *columns, found["group"]])
+        self.insert("hccl_op", None, [*self._at(found, clock), *columns, found["group"]])
 
     def _hccl_infos(self, found: _Records, clock: Clock) -> None:
         names = "item group local_rank remote_rank rank_size plane context notify bytes data_type link transport rdma"
-        self._insert("hccl", None, [*self._at(found, clock), *(found[name] for name in names.split())])
+        self.insert("hccl", None, [*self._at(found, clock), *(found[name] for name in names.split())])
 
     def _copies(self, found: _Records, clock: Clock) -> None:
-        self._insert("copy", None, [*self._at(found, clock), found["bytes"], found["direction"]])
+        self.insert("copy", None, [*self._at(found, clock), found["bytes"], found["direction"]])
 
     def _task_tracks(self, found: _Records, clock: Clock) -> None:
         threads, times = self._at(found, clock)
@@ -190,17 +191,15 @@ class Staging:
         is_flip, is_npu = kind == FLIP, found["device"] >> 12 == 0
         columns = [threads, times, device, found["stream"], task, batch, kind, found["kernel"], blocks, mix]
         names = "thread, ns, device, stream, task, batch, type, kernel, blocks, mix_blocks"
-        self._insert("track", names, columns, is_npu & ~is_flip & (kind != MAINTENANCE))
+        self.insert("track", names, columns, is_npu & ~is_flip & (kind != MAINTENANCE))
         if self._has_flips:
             zeros = np.zeros(len(found), np.int64)
-            self._insert(
-                "flip", None, [zeros, device, found["stream"], times, found["task"] & 0xFFFF], is_npu & is_flip
-            )
+            self.insert("flip", None, [zeros, device, found["stream"], times, found["task"] & 0xFFFF], is_npu & is_flip)
 
     def _memory(self, found: _Records, clock: Clock) -> None:
         names = ("addr", "bytes", "op", "allocated", "reserved")
         _, times = self._at(found, clock)
-        self._insert("memory", None, [found["device"], times, *(found[name] for name in names)])
+        self.insert("memory", None, [found["device"], times, *(found[name] for name in names)])
 
     # -- devices --
 
@@ -226,7 +225,7 @@ class Staging:
                 layout, fill = fillers[stream.name]
                 self._read(stream, layout, fill, clock)
             else:
-                self._skip(stream)
+                self.skip(stream)
 
     def _stars(self, found: _Records, clock: Clock) -> None:
         kind = found["head"] & 0x3F
@@ -237,7 +236,7 @@ class Staging:
         context = np.where(in_context, chosen["sub_task"].astype(np.int64), NONE)
         # Types of contexts follow those of entries.
         types = np.where(in_context, (chosen["sub_type"] & 0xFF).astype(np.int64) + 1000, sqe)
-        self._points(stream, task, context, self._ns(clock, chosen["ticks"]), np.isin(kind, _TASK_ENDS), types)
+        self._points(stream, task, context, self.ns(clock, chosen["ticks"]), np.isin(kind, _TASK_ENDS), types)
 
     def _stars_wide(self, found: _Records, clock: Clock) -> None:
         chosen = found[np.isin(found["head"] & 0x3F, (_TASK_STARTS[0], _TASK_ENDS[0]))]
@@ -246,7 +245,7 @@ class Staging:
         types = (chosen["head"] >> 10).astype(np.int64)
         # Streams are found by the tasks of the host.
         stream, context = np.full(count, -1), np.full(count, NONE)
-        self._points(stream, chosen["task"].astype(np.int64), context, self._ns(clock, chosen["ticks"]), is_end, types)
+        self._points(stream, chosen["task"].astype(np.int64), context, self.ns(clock, chosen["ticks"]), is_end, types)
 
     def _hwts(self, found: _Records, clock: Clock) -> None:
         # A number that runs in all records shows how many are missing, up to 15 in a row.
@@ -256,12 +255,12 @@ class Staging:
         chosen = found[(found["head"] & 7) <= 1]
         stream, task = (chosen["stream"] % 2048).astype(np.int64), chosen["task"].astype(np.int64)
         is_end, types = (chosen["head"] & 7) == 1, chosen["task_type"].astype(np.int64)
-        self._points(stream, task, np.full(len(chosen), NONE), self._ns(clock, chosen["ticks"]), is_end, types)
+        self._points(stream, task, np.full(len(chosen), NONE), self.ns(clock, chosen["ticks"]), is_end, types)
 
     def _points(
         self, stream: Int64, task: Int64, context: Int64, times: Any, is_end: NDArray[np.bool_], types: Int64
     ) -> None:
-        self._insert("point", None, [self._devices(stream), stream, task, context, times, is_end, types])
+        self.insert("point", None, [self._devices(stream), stream, task, context, times, is_end, types])
 
     def _ffts(self, found: _Records, clock: Clock) -> None:
         kind = found["head"] & 0x3F
@@ -308,22 +307,22 @@ class Staging:
         is_block: NDArray[np.bool_],
         found: _Records,
     ) -> None:
-        times = [None] * len(found) if clock is None else self._ns(clock, found["end"])
+        times = [None] * len(found) if clock is None else self.ns(clock, found["end"])
         counters: list[Any] = list(found["pmu"].T)
         counters += [[None] * len(found)] * (10 - len(counters))
-        self._insert(
+        self.insert(
             "pmu",
             None,
             [self._devices(stream), stream, task, context, times, core, is_block, found["cycles"], *counters],
         )
 
     def _ts_track(self, found: _Records, clock: Clock) -> None:
-        times = self._ns(clock, found["ticks"])
+        times = self.ns(clock, found["ticks"])
         is_mark, is_flip = found["kind"] == _STEP_MARK, found["kind"] == _DEVICE_FLIP
         words = found["words"]
         stream, tag = (words[:, 1], words[:, 0]) if self._is_wide_chip else (words[:, 0] % 2048, words[:, 2])
         marks = [self._devices(times), times, found["model"], found["index"], tag, stream]
-        self._insert("mark", None, marks, is_mark)
+        self.insert("mark", None, marks, is_mark)
         if self._has_flips:
             ids = found["index"]
             ones = np.ones(len(found), np.int64)
@@ -334,17 +333,17 @@ class Staging:
                 times,
                 (ids >> np.uint64(48)) & np.uint64(0xFFFF),
             ]
-            self._insert("flip", None, flips, is_flip)
+            self.insert("flip", None, flips, is_flip)
 
     def _frequencies(self, found: _Records, clock: Clock) -> None:
         for record in found:
             samples = np.frombuffer(record["samples"].tobytes(), layouts.FREQUENCY)[: min(int(record["count"]), 55)]
-            times = self._ns(clock, samples["ticks"])
-            self._insert("frequency", None, [self._devices(samples), times, samples["value"]])
+            times = self.ns(clock, samples["ticks"])
+            self.insert("frequency", None, [self._devices(samples), times, samples["value"]])
 
     def _module_memory(self, found: _Records, clock: Clock) -> None:
-        times = self._ns(clock, found["ticks"])
-        self._insert("module_memory", None, [self._devices(found), times, found["module"], found["bytes"]])
+        times = self.ns(clock, found["ticks"])
+        self.insert("module_memory", None, [self._devices(found), times, found["module"], found["bytes"]])
 
     def _ids(self, stream: Int64, task: Int64, sqe: Any) -> tuple[Int64, Int64]:
         """Return the IDs of streams and tasks, which share their bits in a record of STARS."""
@@ -368,27 +367,32 @@ class Staging:
     def _read(self, stream: Stream, layout: Layout, fill: Callable[[Any, Any], None], clock: Clock | None) -> None:
         for found in self._slices.records(stream, layout):
             if clock is None:
-                self._lose(stream, len(found), Code.NO_CLOCK_SYNC, "the start of the clock is not recorded")
+                self.lose(stream, len(found), Code.NO_CLOCK_SYNC, "the start of the clock is not recorded")
             else:
                 fill(found, clock)
 
-    def _skip(self, stream: Stream) -> None:
+    def pieces(self, stream: Stream) -> Iterator[bytes]:
+        """Yield the bytes of a stream."""
+        return self._slices.pieces(stream, 0)
+
+    def skip(self, stream: Stream) -> None:
         """Account for a stream that is not read."""
         size = sum(file.stat().st_size for file in stream.files)
         if stream.name in _DESCRIBING or not size:
             self._log.add(Code.NOT_READ, f"{printable(stream.name)}: not read", source_id=SOURCE_ID, byte_count=size)
         else:
-            self._lose(stream, 1, Code.UNKNOWN_RECORD, f"{size} bytes of a stream that is not read")
+            self.lose(stream, 1, Code.UNKNOWN_RECORD, f"{size} bytes of a stream that is not read")
 
-    def _lose(self, stream: Stream, count: int, code: Code, what: str) -> None:
+    def lose(self, stream: Stream, count: int, code: Code, what: str) -> None:
+        """Account for records of a stream that are lost."""
         self._log.count(code, f"{printable(stream.name)}: {what}", count, SOURCE_ID)
         self._accounts[f"{stream.name} records"].add(lost=count)
 
     def _at(self, found: _Records, clock: Clock) -> tuple[Any, Any]:
         """Return the columns that begin each record of the host."""
-        return found["thread"], self._ns(clock, found["time"])
+        return found["thread"], self.ns(clock, found["time"])
 
-    def _ns(self, clock: Clock, ticks: NDArray[np.uint64]) -> NDArray[Any]:
+    def ns(self, clock: Clock, ticks: NDArray[np.uint64]) -> NDArray[Any]:
         """Return times; None for those that are not valid."""
         times, valid = clock.ns(ticks)
         if valid.all():
@@ -400,10 +404,14 @@ class Staging:
     def _devices(self, rows: Any) -> Int64:
         return np.full(len(rows), self._device)
 
-    def _insert(
+    def insert(
         self, table: str, names: str | None, columns: Sequence[Any], chosen: NDArray[np.bool_] | None = None
     ) -> None:
-        listed = [_listed(column if chosen is None else column[chosen]) for column in columns]
+        """Insert rows, or those that are chosen, into a table of `raw`.
+
+        names  of the columns; None: all of the table
+        """
+        listed = [_listed(column, chosen) for column in columns]
         marks = ", ".join("?" * len(columns))
         shown = f" ({names})" if names else ""
         self._connection.executemany(f"INSERT INTO raw.{table}{shown} VALUES ({marks})", zip(*listed, strict=True))  # noqa: S608 - names above
@@ -414,9 +422,10 @@ def _signed(number: int) -> int:
     return (number & 2**64 - 1) - (number >> 63 & 1) * 2**64
 
 
-def _listed(column: Any) -> list[Any]:
+def _listed(column: Any, chosen: NDArray[np.bool_] | None) -> list[Any]:
     """Return values that SQLite can store: numbers without a sign as those with the same bits."""
     if isinstance(column, list):
-        return column
+        return column if chosen is None else list(compress(column, chosen.tolist()))
+    column = column if chosen is None else column[chosen]
     found: list[Any] = (column.view(np.int64) if column.dtype == np.uint64 else column).tolist()
     return found

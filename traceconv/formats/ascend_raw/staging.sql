@@ -44,3 +44,13 @@ CREATE TABLE raw.mark (device INTEGER, ns INTEGER, model INTEGER, step INTEGER, 
 CREATE TABLE raw.module_memory (device INTEGER, ns INTEGER, module INTEGER, bytes INTEGER);
 CREATE TABLE raw.memory (
   device INTEGER, ns INTEGER, addr INTEGER, bytes INTEGER, op INTEGER, allocated INTEGER, reserved INTEGER);
+
+-- What torch_npu recorded: operators, starts and ends of entries of its queue, and changes of blocks of memory.
+CREATE TABLE raw.fwk_op (
+  id INTEGER PRIMARY KEY, thread INTEGER, start_ns INTEGER, end_ns INTEGER, name INTEGER, shapes INTEGER,
+  types INTEGER, stack INTEGER, sequence INTEGER, forward_thread INTEGER);
+CREATE TABLE raw.fwk_mark (
+  thread INTEGER, ns INTEGER, is_dequeue INTEGER, is_end INTEGER, correlation INTEGER, name INTEGER);
+CREATE TABLE raw.fwk_memory (
+  device INTEGER, ns INTEGER, thread INTEGER, address INTEGER, bytes INTEGER, allocated INTEGER, reserved INTEGER,
+  active INTEGER, stream INTEGER);

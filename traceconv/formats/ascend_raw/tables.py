@@ -17,6 +17,7 @@ from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import coded
 from traceconv.formats.ascend_raw.folder import RawFolder
+from traceconv.formats.ascend_raw.framework import Framework
 from traceconv.formats.ascend_raw.names import (
     ACL,
     FFTS_PLUS,
@@ -101,6 +102,8 @@ class _Tables:
         self._staging.add_host(recording.folder.host, recording.host_clock)
         for side in recording.folder.devices:
             self._staging.add_device(side, recording.device_clocks.get(side.device))
+        if recording.framework_clock is not None:
+            Framework(self._staging, recording.framework_clock).read(recording.folder.framework)
         self._pair_points()
         if recording.chip in WIDE_CHIPS:
             self._find_streams()
@@ -117,6 +120,8 @@ class _Tables:
         self._run("collectives")
         self._name_collectives()
         self._run("others")
+        self._name_entries()
+        self._run("framework")
         fill_counters(self._connection, recording, self._staging.text_id, self._log, self._accounts)
         self._fill_steps()
         self._describe_recording()
@@ -268,6 +273,19 @@ class _Tables:
             "JOIN raw.named AS n USING (id) ORDER BY c.start_ns"
         )
         self._run("parts")
+
+    def _name_entries(self) -> None:
+        """Name the entries of the framework's queue, as torch_npu does."""
+        rows = self._connection.execute(
+            "SELECT DISTINCT m.is_dequeue, m.name, h.text FROM raw.fwk_mark AS m "
+            "LEFT JOIN raw.hash AS h ON h.id = m.name"
+        ).fetchall()
+        self._connection.execute("CREATE TABLE raw.fwk_shown (is_dequeue INTEGER, name INTEGER, shown INTEGER)")
+        named = [
+            (is_dequeue, name, self._text_id(f"Dequeue@{text or ''}" if is_dequeue else "Enqueue"))
+            for is_dequeue, name, text in rows
+        ]
+        self._connection.executemany("INSERT INTO raw.fwk_shown VALUES (?, ?, ?)", named)
 
     # -- what is not an event --
 
