@@ -207,6 +207,18 @@ class Capture:
         )
         self._torch("memory_usage", fixed, {})
 
+    def function(self, at: int, name: str | None, *, c: bool = False, thread: int = THREAD) -> None:
+        """A call, or a return for None."""
+        key = 0 if name is None else text_hash(name)
+        if name is not None:
+            self._torch("python_tracer_hash", struct.pack("<Q", key), {2: name})
+        data = struct.pack("<4QB", HOST_FIRST + at, thread, PID, key, 2 * c + (name is None))
+        self.torch.setdefault("torch.python_tracer_func", bytearray()).extend(data)
+
+    def collection(self, start: int, end: int) -> None:
+        data = struct.pack("<3Q", PID, HOST_FIRST + start, HOST_FIRST + end)
+        self.torch.setdefault("torch.gc_record", bytearray()).extend(data)
+
     # -- devices --
 
     def task(self, start: int, end: int | None, stream: int, task: int, sqe: int = 0, device: int = 0) -> None:

@@ -227,6 +227,33 @@ def test_operators_of_the_framework_launch_tasks(scope: bytes, tmp_path: Path) -
     ).fetchall() == [(512, ns_of_host(80), ns_of_host(800), "PTA", "aten::empty")]
 
 
+def test_functions_of_the_program(tmp_path: Path) -> None:
+    """The first return is of a function that was called before; the first and the last call have not returned."""
+    capture = Capture()
+    capture.function(10, None)
+    calls: tuple[tuple[int, str | None], ...] = (
+        (20, "train.py(1): main"), (30, "Linear######140001"), (40, "linear"), (45, None), (50, None),
+        (60, "Linear######140002"), (65, None), (70, "Linear######140001"), (80, None), (90, "last.py(2): g"),
+    )  # fmt: skip
+    for at, name in calls:
+        capture.function(at, name, c=name == "linear")
+    capture.collection(31, 36)
+    capture.api(ACL, 0x50001, 42, 44)
+    run, store = taken_from(capture.write(tmp_path), tmp_path)
+    assert not run.lossy, list(run.log)
+    assert store.execute(
+        "SELECT name, kind, start_ns, dur_ns, depth FROM range WHERE kind IN ('frame', 'module') ORDER BY start_ns"
+    ).fetchall() == [
+        ("train.py(1): main", "frame", ns_of_host(20), 700, 0),
+        ("nn.Module: Linear_0", "module", ns_of_host(30), 200, 1),
+        ("linear", "frame", ns_of_host(40), 50, 2),
+        ("nn.Module: Linear_1", "module", ns_of_host(60), 50, 1),
+        ("nn.Module: Linear_0", "module", ns_of_host(70), 100, 1),
+        ("last.py(2): g", "frame", ns_of_host(90), 0, 0),
+    ]
+    assert store.execute("SELECT start_ns, dur_ns FROM range WHERE name = 'GC'").fetchall() == [(ns_of_host(31), 50)]
+
+
 @pytest.mark.parametrize(
     ("chip", "record", "names"),
     [

@@ -57,7 +57,7 @@ class Code(Enum):
     TOO_MUCH_TEXT = (Severity.DATA_LOSS, "More dictionary text than the limit; the rest is NULL.")
     UNKNOWN_VALUE = (Severity.DATA_LOSS, "Unknown enum values: NULL.")
     UNMATCHED_END = (Severity.DATA_LOSS, "End records without a begin.")
-    UNFINISHED = (Severity.INFO, "Begin records without an end: duration is NULL.")
+    UNFINISHED = (Severity.INFO, "Begin records without an end: duration is NULL, unless the message says otherwise.")
     NEGATIVE_DURATION = (Severity.DATA_LOSS, "Ends before their begin: duration is NULL.")
     OVERLAP = (Severity.INFO, "Tasks of one stream that overlap.")
     NO_CLOCK_SYNC = (Severity.ERROR, "No sync records for a clock: its timestamps can't be aligned.")

@@ -1,4 +1,4 @@
-"""What torch_npu records next to the raw data of CANN: operators, its queue of tasks, and memory."""
+"""What torch_npu records next to the raw data of CANN: operators, its queue of tasks, functions, and memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code
 from traceconv.formats.ascend_raw.clocks import Clock
 from traceconv.formats.ascend_raw.folder import Stream
+from traceconv.formats.ascend_raw.records import Layout
 from traceconv.formats.ascend_raw.staging import Staging
 from traceconv.formats.ascend_raw.tagged import DamagedRecords, Records, tagged_records
 
@@ -34,10 +36,16 @@ _MEMORY = {
     77: ((*_TOTALS, "active", "stream"), ("component", "kind", "allocator")),
 }
 _NPU, _FREE = 20, 1
+#: Calls (0, 2) and returns (1, 3) of functions in Python and C; collections of garbage.
+_CALL = Layout(
+    np.dtype([("ns", "<u8"), ("thread", "<u8"), ("pid", "<u8"), ("key", "<u8"), ("tag", "u1")]), "tag", (0, 1, 2, 3)
+)
+_TAGS = 4
+_COLLECTION = Layout(np.dtype([("pid", "<u8"), ("start", "<u8"), ("end", "<u8")]), None, ())
 
 
 class Framework:
-    """Reads these files into raw.fwk_op, raw.fwk_mark and raw.fwk_memory."""
+    """Reads these files into the tables raw.fwk_*."""
 
     def __init__(self, staging: Staging, clock: Clock) -> None:
         self._staging = staging
@@ -49,9 +57,19 @@ class Framework:
             "torch.op_range": self._operators,
             "torch.op_mark": self._marks,
             "torch.memory_usage": self._memory,
+            "torch.python_tracer_hash": self._functions,
+        }
+        plain: dict[str, tuple[Layout, Callable[[NDArray[np.void]], None]]] = {
+            "torch.python_tracer_func": (_CALL, self._calls),
+            "torch.gc_record": (_COLLECTION, self._collections),
         }
         for file in files:
             self._stream = stream = Stream(f"FRAMEWORK/{file.name}", False, (file,))
+            if file.name in plain:
+                layout, take = plain[file.name]
+                for found in self._staging.records(stream, layout):
+                    take(found)
+                continue
             fill = readers.get(file.name)
             if fill is None:
                 self._staging.skip(stream)
@@ -115,6 +133,20 @@ class Framework:
             ]
             self._staging.insert("fwk_memory", None, columns, used)
         self._count_short(int(np.count_nonzero(~np.isin(sizes, list(_MEMORY)))))
+
+    def _functions(self, records: Records) -> None:
+        whole = _at_least(records, 8)
+        self._count_short(len(records.starts) - len(whole.starts))
+        keys, (texts, _) = whole.fixed(np.dtype([("key", "<u8")]))["key"], whole.fields(8)
+        self._staging.insert("fwk_function", None, [keys, self._ids(next(iter(texts.values()), None), len(keys))])
+
+    def _calls(self, found: NDArray[np.void]) -> None:
+        columns = [found["thread"], self._staging.ns(self._clock, found["ns"]), found["tag"] & 1, found["key"]]
+        self._staging.insert("fwk_call", None, columns, found["tag"] < _TAGS)
+
+    def _collections(self, found: NDArray[np.void]) -> None:
+        times = [self._staging.ns(self._clock, found[name]) for name in ("start", "end")]
+        self._staging.insert("fwk_collection", None, [found["pid"], *times])
 
     def _count_short(self, count: int) -> None:
         if count:

@@ -331,3 +331,29 @@ FROM (
   WHERE ns IS NOT NULL
   WINDOW same AS (PARTITION BY device, address ORDER BY ns, rowid)) AS m
 WHERE bytes > 0;
+INSERT INTO GC_RECORD SELECT start_ns, end_ns, (pid << 32) | pid FROM raw.fwk_collection WHERE start_ns IS NOT NULL;
+
+-- section: functions
+-- A function returns at the next return of its depth. Returns from functions that were called before the recording
+-- have no depth. One that has not returned ends at the last event of its thread, as torch_npu has it: what it called is
+-- inside.
+CREATE TABLE raw.fwk_frame AS
+SELECT thread, key, start_ns, coalesce(end_ns, last_ns) AS end_ns, end_ns IS NULL AS is_open
+FROM (
+  SELECT thread, key, is_return, ns AS start_ns, lead(ns) OVER same AS end_ns, max(ns) OVER (PARTITION BY thread) AS last_ns
+  FROM (
+    SELECT *, sum - min(0, min(sum) OVER (PARTITION BY thread ORDER BY place ROWS UNBOUNDED PRECEDING)) + is_return AS depth
+    FROM (
+      SELECT *, sum(1 - 2 * is_return) OVER (PARTITION BY thread ORDER BY place ROWS UNBOUNDED PRECEDING) AS sum
+      FROM (
+        SELECT *, row_number() OVER (PARTITION BY thread ORDER BY ns, rowid) AS place
+        FROM raw.fwk_call WHERE ns IS NOT NULL)))
+  WINDOW same AS (PARTITION BY thread, depth ORDER BY place))
+WHERE NOT is_return;
+
+-- section: frames
+INSERT INTO PYTORCH_API
+SELECT f.start_ns, f.end_ns, ($pid << 32) | f.thread, NULL, n.name, NULL, NULL, NULL, NULL, NULL, 50003
+FROM raw.fwk_frame AS f
+LEFT JOIN raw.fwk_frame_name AS n ON n.thread = f.thread AND n.key = f.key
+ORDER BY f.start_ns;

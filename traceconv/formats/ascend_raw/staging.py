@@ -375,6 +375,10 @@ class Staging:
         """Yield the bytes of a stream."""
         return self._slices.pieces(stream, 0)
 
+    def records(self, stream: Stream, layout: Layout) -> Iterator[_Records]:
+        """Yield the records of a stream."""
+        return self._slices.records(stream, layout)
+
     def skip(self, stream: Stream) -> None:
         """Account for a stream that is not read."""
         size = sum(file.stat().st_size for file in stream.files)

@@ -45,7 +45,8 @@ CREATE TABLE raw.module_memory (device INTEGER, ns INTEGER, module INTEGER, byte
 CREATE TABLE raw.memory (
   device INTEGER, ns INTEGER, addr INTEGER, bytes INTEGER, op INTEGER, allocated INTEGER, reserved INTEGER);
 
--- What torch_npu recorded: operators, starts and ends of entries of its queue, and changes of blocks of memory.
+-- What torch_npu recorded: operators, starts and ends of entries of its queue, changes of blocks of memory, calls of
+-- functions and returns from them, and collections of garbage.
 CREATE TABLE raw.fwk_op (
   id INTEGER PRIMARY KEY, thread INTEGER, start_ns INTEGER, end_ns INTEGER, name INTEGER, shapes INTEGER,
   types INTEGER, stack INTEGER, sequence INTEGER, forward_thread INTEGER);
@@ -54,3 +55,6 @@ CREATE TABLE raw.fwk_mark (
 CREATE TABLE raw.fwk_memory (
   device INTEGER, ns INTEGER, thread INTEGER, address INTEGER, bytes INTEGER, allocated INTEGER, reserved INTEGER,
   active INTEGER, stream INTEGER);
+CREATE TABLE raw.fwk_call (thread INTEGER, ns INTEGER, is_return INTEGER, key INTEGER);
+CREATE TABLE raw.fwk_function (key INTEGER, text INTEGER);
+CREATE TABLE raw.fwk_collection (pid INTEGER, start_ns INTEGER, end_ns INTEGER);

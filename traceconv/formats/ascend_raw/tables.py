@@ -56,6 +56,8 @@ _ENCLOSED = {
 _LEVEL_NAMES = {ACL: "acl", MODEL: "model", NODE: "node", HCCL: "hccl"}
 #: Marks of steps.
 _MODEL_START, _FP_START, _BP_END, _ITERATION_END = 0, 2, 3, 4
+#: Between the class of a module and what identifies the module, in the name of its call.
+_MODULE = "######"
 #: Points of tasks that are paired at once.
 _POINTS = 1 << 18
 #: Types of parts of FFTS+ tasks follow those of entries.
@@ -122,6 +124,9 @@ class _Tables:
         self._run("others")
         self._name_entries()
         self._run("framework")
+        self._run("functions")
+        self._name_functions()
+        self._run("frames")
         fill_counters(self._connection, recording, self._staging.text_id, self._log, self._accounts)
         self._fill_steps()
         self._describe_recording()
@@ -287,6 +292,28 @@ class _Tables:
         ]
         self._connection.executemany("INSERT INTO raw.fwk_shown VALUES (?, ?, ?)", named)
 
+    def _name_functions(self) -> None:
+        """Name functions, and modules by class and number: of their class, in the order of their first calls."""
+        rows = self._connection.execute(
+            "SELECT f.thread, f.key, h.text, min(f.start_ns) FROM raw.fwk_frame AS f "
+            "LEFT JOIN (SELECT key, max(text) AS text FROM raw.fwk_function GROUP BY key) AS n ON n.key = f.key "
+            "LEFT JOIN raw.hash AS h ON h.id = n.text GROUP BY f.thread, f.key ORDER BY 4"
+        ).fetchall()
+        numbers_of: dict[tuple[int, str], dict[str, int]] = {}
+        named = []
+        for thread, key, text, _ in rows:
+            shown = str(key & 2**64 - 1) if text is None else text
+            module, delimiter, unique = shown.partition(_MODULE)
+            if delimiter:
+                of_class = numbers_of.setdefault((thread, module), {})
+                shown = f"nn.Module: {module}_{of_class.setdefault(unique, len(of_class))}"
+            named.append((thread, key, self._text_id(shown)))
+        self._connection.execute(
+            "CREATE TABLE raw.fwk_frame_name (thread INTEGER, key INTEGER, name INTEGER, PRIMARY KEY (thread, key)) "
+            "WITHOUT ROWID"
+        )
+        self._connection.executemany("INSERT INTO raw.fwk_frame_name VALUES (?, ?, ?)", named)
+
     # -- what is not an event --
 
     def _fill_steps(self) -> None:
@@ -328,6 +355,9 @@ class _Tables:
             self._log.count(Code.NOT_READ, message, loose, SOURCE_ID)
         ((unfinished,),) = count("SELECT count(*) FROM raw.done WHERE end_ns IS NULL")
         self._log.count(Code.UNFINISHED, "tasks without an end: their duration is NULL", unfinished, SOURCE_ID)
+        ((called,),) = count("SELECT count(*) FROM raw.fwk_frame WHERE is_open")
+        message = "functions that had not returned: they end at the last event of their thread"
+        self._log.count(Code.UNFINISHED, message, called, SOURCE_ID)
 
     def _name_texts(self) -> None:
         """Fill the texts; the name of a number without one is the number."""
