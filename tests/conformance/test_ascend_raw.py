@@ -175,11 +175,11 @@ def test_collectives_have_the_time_of_their_main_streams(tmp_path: Path) -> None
             capture.track(begin + 20, stream, task, COPY)
             capture.task(at * 4 + plane * 200, at * 4 + plane * 200 + 150, stream, task, sqe=11)
     assert stored(
-        capture, tmp_path, "SELECT name, c.start_ns, c.dur_ns, message_bytes, c.comm_group, dtype FROM task "
-        "JOIN collective c USING (run_id, id) ORDER BY c.start_ns",
+        capture, tmp_path, "SELECT name, c.start_ns, c.dur_ns, message_bytes, c.comm_group, dtype, group_size "
+        "FROM task JOIN collective c USING (run_id, id) ORDER BY c.start_ns",
     ) == [
-        ("hcom_allReduce__721_0_1", ns_of_device(4000), 7000, 2048, "Group 10.0.0.1%eth0_60000_721", "FP16"),
-        ("hcom_allReduce__721_1_1", ns_of_device(8000), 7000, 2048, "Group 10.0.0.1%eth0_60000_721", "FP16"),
+        ("hcom_allReduce__721_0_1", ns_of_device(4000), 7000, 2048, "Group 10.0.0.1%eth0_60000_721", "FP16", 8),
+        ("hcom_allReduce__721_1_1", ns_of_device(8000), 7000, 2048, "Group 10.0.0.1%eth0_60000_721", "FP16", 8),
     ]  # fmt: skip
 
 
@@ -359,7 +359,9 @@ def test_which_folders_are_recordings(tmp_path: Path) -> None:
     capture = Capture()
     capture.launch(100, "op", 1, 1)
     capture.task(1000, 1010, 1, 1)
+    capture.op(50, 300, "aten::add")
     raw = capture.write(tmp_path / "host_1_ascend_pt")
+    assert not find_sources([tmp_path], None).others
     assert [(one.path, one.reader) for one in find_sources([tmp_path], None).traces] == [(raw, "ascend_raw")]
     assert [one.path for one in find_sources([raw], None).traces] == [raw]
     with pytest.raises(InputError, match=r"task_track\.slice_0 is a part of the raw data of an Ascend NPU"):

@@ -113,6 +113,10 @@ _BY_NAME = (
         "is a part of the raw data of an Ascend NPU, which is read as a whole; ingest the folder PROF_… around it",
     ),
     (
+        re.compile(r"^torch\.(?:op_range|op_mark|memory_usage|python_tracer_\w+|gc_record|param_tensor_info)$"),
+        "is a part of a recording of torch_npu, which is read as a whole; ingest the folder PROF_… next to FRAMEWORK",
+    ),
+    (
         re.compile(
             r"^(?:(?:kernel|operator)_details|(?:op|task|api|communication)_(?:summary|time|statistic)|l2_cache|fusion_op|"
             r"(?:memory_record|operator_memory|npu(?:_module)?_mem|step_trace(?:_time)?)|communication(?:_matrix)?|"

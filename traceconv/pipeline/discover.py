@@ -171,7 +171,8 @@ class _Search:
         ]
         leads = [parts_of(trace.path) for trace in traces]
         read = {path for one in leads for path in one}
-        others = [one for one in others if one.path not in read]
+        beside = {os.path.realpath(file) for folder in raw for file in parts_of(folder)}
+        others = [one for one in others if one.path not in read and os.path.realpath(one.path) not in beside]
         found.traces += [
             TraceFile(lead[0], trace.reader, top, trace.sure)
             for trace, lead in zip(traces, leads, strict=True)

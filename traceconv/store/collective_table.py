@@ -44,7 +44,7 @@ _FIRST_NS, _LAST_NS, _MOST_NS = -(1 << 60), 1 << 61, 1 << 60
 _MOST_ELEMENTS, _MOST_RANKS = 1 << 58, 1 << 31
 _KEYS = (
     "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size", "Process Group Ranks", "Seq",
-    "data_type", "count",
+    "data_type", "count", "rank_size",
 )  # fmt: skip
 #: Columns → torch_npu's times in ms.
 _VENDOR = {

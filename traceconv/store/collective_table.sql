@@ -14,7 +14,7 @@ SELECT r.run_id, r.id, NULL, r.step_id, CASE WHEN g.is_known THEN 'gloo:' || g.n
        [NULL, CASE WHEN len(list_distinct(r.types)) = 1 THEN r.types[1] END,
         CASE WHEN r.name <> 'gloo:scatter' THEN r.elements::VARCHAR END,
         CASE WHEN r.name = 'gloo:scatter' AND len(r.types) > 1 THEN (r.elements // len(r.types))::VARCHAR END,
-        g.size, g.ranks, NULL, NULL, NULL, NULL, NULL, NULL], false, NOT g.is_known
+        g.size, g.ranks, NULL, NULL, NULL, NULL, NULL, NULL, NULL], false, NOT g.is_known
 FROM (
   SELECT run_id, id, step_id, name, start_ns, dur_ns, TRY_CAST(TRY(args -> '$."Input type"') AS VARCHAR[]) AS types,
          TRY(list_sum([list_reduce(one, lambda a, b: a * b, 1::HUGEINT)
@@ -68,7 +68,7 @@ WITH found AS (
 ), iteration AS (
   SELECT run_id, step_id, any_value(iteration) AS iteration FROM step WHERE run_id IN ({runs}) GROUP BY run_id, step_id
 ), counted AS (
-  SELECT *, [TRY_CAST(arg[3] AS BIGINT), TRY_CAST(arg[4] AS BIGINT), TRY_CAST(arg[5] AS BIGINT),
+  SELECT *, [TRY_CAST(arg[3] AS BIGINT), TRY_CAST(arg[4] AS BIGINT), TRY_CAST(coalesce(arg[5], arg[10]) AS BIGINT),
              TRY_CAST(arg[7] AS BIGINT), TRY_CAST(arg[9] AS BIGINT)] AS number
   FROM found
 ), known AS (
