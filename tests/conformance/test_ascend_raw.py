@@ -5,6 +5,7 @@ What must come out is known from the writing. Times, pairs and joins are recount
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -361,6 +362,7 @@ def test_which_folders_are_recordings(tmp_path: Path) -> None:
     capture.task(1000, 1010, 1, 1)
     capture.op(50, 300, "aten::add")
     raw = capture.write(tmp_path / "host_1_ascend_pt")
+    os.mkfifo(raw / "host" / "data" / "aging.compact.pipe.slice_0")
     assert not find_sources([tmp_path], None).others
     assert [(one.path, one.reader) for one in find_sources([tmp_path], None).traces] == [(raw, "ascend_raw")]
     assert [one.path for one in find_sources([raw], None).traces] == [raw]

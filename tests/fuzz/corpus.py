@@ -199,8 +199,16 @@ def ascend_db() -> list[Sample]:
 
 
 def ascend_raw(folder: Path) -> Path:
-    """A folder with raw data."""
-    written: Path = _module("ascend_raw_builder").example().write(folder, slice_bytes=4096)
+    """A folder with raw data, next to that of torch_npu."""
+    capture = _module("ascend_raw_builder").example()
+    capture.op(50, 300, "aten::mm", sequence=1, texts={3: "float", 4: "2,3", 8: "a.py(1): f"})
+    capture.queue(60, 70, 1, "aclnnMm", 4712, dequeue=False)
+    capture.queue(90, 250, 1, "aclnnMm", 4713, dequeue=True)
+    capture.block(80, 0x5000, 512, 512, kind=0)
+    for at, name in ((40, "Linear######1"), (45, "f"), (310, None), (320, None)):
+        capture.function(at, name)
+    capture.collection(31, 36)
+    written: Path = capture.write(folder, slice_bytes=4096)
     return written
 
 

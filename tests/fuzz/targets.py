@@ -146,10 +146,11 @@ class AscendRaw(Folder):
     name, weight = "ascend_raw", 0.5
 
     def __init__(self, work: Path) -> None:
-        super().__init__(work, corpus.ascend_raw(work / "recording"))
+        self.recording = corpus.ascend_raw(work / "recording")
+        super().__init__(work, self.recording.parent)
 
     def read(self) -> None:
-        request = ReadRequest(self.folder)
+        request = ReadRequest(self.recording)
         with suppress(InputError):
             reader = open_source("ascend_raw", request)
             assert isinstance(reader, DeviceTables)

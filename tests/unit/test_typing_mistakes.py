@@ -63,7 +63,7 @@ MISTAKES = {
     "schema task api": "unexpected argument: api. For example: traceconv schema",
     # a value
     "op-profile Conv --repeat 1.5": "not an integer",
-    "ingest raw --reader kineto": "Readers: npulog, ascend_db, chrome_json",
+    "ingest raw --reader kineto": "Readers: npulog, ascend_db, ascend_raw, chrome_json",
     "ingest raw --rank-pattern '(('": "not a valid regular expression",
     "ingest raw --max-event-mb 0": "must be at least 1",
     "report op-statistic --top 0": "must be at least 1",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -37,7 +37,7 @@ class Stream:
     """The slices of one stream.
 
     name      without the prefix, the number of the device and that of the slice
-    is_aging  the oldest slices were deleted when the storage limit was reached
+    is_aging  the oldest slices may have been deleted, when the storage limit was reached: all but `unaging`
     """
 
     name: str
@@ -104,39 +104,40 @@ def is_raw_folder(folder: Path) -> bool:
     """Whether a folder has the name of a recording and contains slices."""
     if not _PROF.fullmatch(folder.name):
         return False
-    sides = (one for one in _names_in(folder) if one == "host" or _DEVICE.fullmatch(one))
-    return any(_SLICE.fullmatch(name) for side in sides for name in _names_in(folder / side / "data"))
+    sides = (one for one in _folders_in(folder) if one == "host" or _DEVICE.fullmatch(one))
+    return any(_SLICE.fullmatch(name) for side in sides for name in _files_in(folder / side / "data"))
 
 
 def raw_folder(folder: Path) -> RawFolder:
     """Return what a recording consists of."""
     host, devices = Side(None), list[Side]()
-    for name in _names_in(folder):
+    for name in _folders_in(folder):
         if name == "host":
             host = _side(folder / name, None)
         elif match := _DEVICE.fullmatch(name):
             devices.append(_side(folder / name, int(match[1])))
+    devices.sort(key=lambda side: side.device or 0)
     around = folder.absolute().parent
-    framework: tuple[Path, ...] = ()
-    about = None
+    recordings = [name for name in _folders_in(around) if _PROF.fullmatch(name)]
     # Files of the framework belong to the only recording next to them, or the first one.
-    recordings = [name for name in _names_in(around) if _PROF.fullmatch(name)]
-    if recordings[:1] == [folder.name]:
-        framework = tuple(around / "FRAMEWORK" / name for name in _names_in(around / "FRAMEWORK") if _TORCH.match(name))
-        about = next((around / name for name in _names_in(around) if _ABOUT.fullmatch(name)), None)
-    return RawFolder(folder, host, tuple(sorted(devices, key=lambda side: side.device or 0)), framework, about)
+    if recordings[:1] != [folder.name]:
+        return RawFolder(folder, host, tuple(devices))
+    inside = around / "FRAMEWORK"
+    framework = tuple(inside / name for name in _files_in(inside) if _TORCH.match(name))
+    about = next((around / name for name in _files_in(around) if _ABOUT.fullmatch(name)), None)
+    return RawFolder(folder, host, tuple(devices), framework, about)
 
 
 def _side(folder: Path, device: int | None) -> Side:
     side = Side(device)
-    for name in _names_in(folder):
+    for name in _files_in(folder):
         if match := _DESCRIPTION.fullmatch(name):
             side.descriptions[match["name"]] = folder / name
     slices: dict[tuple[str, bool], list[tuple[int, Path]]] = {}
-    for name in _names_in(folder / "data"):
+    for name in _files_in(folder / "data"):
         if match := _SLICE.fullmatch(name):
             stream = match["name"] if device is None else match["name"].removesuffix(f".{device}")
-            key = (stream, match["kind"] == "aging")
+            key = (stream, match["kind"] != "unaging")
             slices.setdefault(key, []).append((int(match["number"]), folder / "data" / name))
     # Slice 10 follows slice 9; what never ages comes first.
     for (stream, is_aging), files in sorted(slices.items()):
@@ -158,8 +159,17 @@ def number_of(file: Path) -> int:
     return int(match["number"]) if match else 0
 
 
-def _names_in(folder: Path) -> Iterable[str]:
+def _files_in(folder: Path) -> list[str]:
+    """Return the names of the regular files in a folder, sorted: reading a pipe or a device would not end."""
+    return _names_in(folder, os.path.isfile)
+
+
+def _folders_in(folder: Path) -> list[str]:
+    return _names_in(folder, os.path.isdir)
+
+
+def _names_in(folder: Path, is_wanted: Callable[[Path], bool]) -> list[str]:
     try:
-        return sorted(path.name for path in folder.iterdir())
+        return sorted(path.name for path in folder.iterdir() if is_wanted(path))
     except OSError:
-        return ()
+        return []

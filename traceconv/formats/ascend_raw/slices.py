@@ -9,7 +9,7 @@ import numpy as np
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError, printable, reason_of
-from traceconv.formats.ascend_raw.folder import Stream, gaps
+from traceconv.formats.ascend_raw.folder import Stream, gaps, number_of
 from traceconv.formats.ascend_raw.records import Layout
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.files import file_size, opened
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Bytes that are read at once.
 _CHUNK_BYTES = 1 << 22
+#: The longest line of text, in bytes.
+_MOST_LINE = 1 << 20
 #: Bytes after a damaged record in which the next intact one is looked for.
 _SEARCHED_BYTES = 1 << 16
 
@@ -39,6 +41,9 @@ class Slices:
         rest = b""
         for piece in self.pieces(stream, 0):
             *lines, rest = (rest + piece).split(b"\n")
+            if len(rest) > _MOST_LINE:
+                self.lose(stream, 1, Code.BAD_TEXT, "a line that is too long")
+                rest = b""
             yield from (line.decode("utf-8", "replace") for line in lines)
         if rest:
             yield rest.decode("utf-8", "replace")
@@ -46,17 +51,17 @@ class Slices:
     def records(self, stream: Stream, layout: Layout) -> Iterator[NDArray[np.void]]:
         """Yield the records of a stream; they are accounted for as lost only if they are damaged."""
         size = layout.dtype.itemsize
-        sizes = [file_size(file) for file in stream.files]
         for first, last in gaps(stream):
             message = f"{printable(stream.name)}: slices {first} to {last} are missing"
             self._log.add(Code.MISSING_RECORDS, message, source_id=SOURCE_ID)
-        # The oldest slices may be gone, so that the first one that is left begins inside a record.
-        skipped = sum(sizes) % size if stream.is_aging else 0
+        # If the oldest slices are gone, the first one that is left may begin inside a record.
+        has_gone = stream.is_aging and number_of(stream.files[0]) > 0
+        skipped = sum(map(file_size, stream.files)) % size if has_gone else 0
         rest = b""
         for piece in self.pieces(stream, skipped):
             rest = yield from self._intact(stream, layout, memoryview(rest + piece))
         if rest:
-            self._lose(stream, 1, Code.TRUNCATED, "the last record is truncated")
+            self.lose(stream, 1, Code.TRUNCATED, "the last record is truncated")
 
     def pieces(self, stream: Stream, skipped: int) -> Iterator[bytes]:
         """Yield the bytes of a stream after some that are skipped."""
@@ -71,7 +76,7 @@ class Slices:
                         yield piece
             except (OSError, InputError) as error:
                 reason = reason_of(error) if isinstance(error, OSError) else str(error)
-                self._lose(stream, None, Code.UNREADABLE_FILE, f"can't read {printable(file.name)}: {reason}")
+                self.lose(stream, 1, Code.UNREADABLE_FILE, f"can't read {printable(file.name)}: {reason}")
 
     def _intact(self, stream: Stream, layout: Layout, data: memoryview) -> Generator[NDArray[np.void], None, bytes]:
         """Yield the intact records, and return the bytes after the last whole one."""
@@ -87,14 +92,14 @@ class Slices:
             if kept:
                 yield records[:kept]
             lost = max(1, (begin - kept * size) // size)
-            self._lose(stream, lost, Code.DAMAGED_BLOCK, "records without the number that all have")
+            self.lose(stream, lost, Code.DAMAGED_BLOCK, "records without the number that all have")
             data = data[begin:]
         return bytes(data)
 
-    def _lose(self, stream: Stream, count: int | None, code: Code, what: str) -> None:
-        self._log.count(code, f"{printable(stream.name)}: {what}", count or 1, SOURCE_ID)
-        if count:
-            self._accounts[f"{stream.name} records"].add(lost=count)
+    def lose(self, stream: Stream, count: int, code: Code, what: str) -> None:
+        """Account for records of a stream that are lost."""
+        self._log.count(code, f"{printable(stream.name)}: {what}", count, SOURCE_ID)
+        self._accounts[f"{stream.name} records"].add(lost=count)
 
 
 def _valid(records: NDArray[np.void], layout: Layout) -> Mask:

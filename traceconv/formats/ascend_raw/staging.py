@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from itertools import compress
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,10 +24,13 @@ from traceconv.formats.ascend_raw.records import HALF, NONE, Layout
 from traceconv.formats.ascend_raw.slices import Slices
 from traceconv.formats.ascend_raw.tensors import Tensors
 from traceconv.formats.common.file_reader import SOURCE_ID
+from traceconv.formats.common.files import file_size
 
 _PUT_TEXT = "INSERT OR REPLACE INTO raw.hash VALUES (?, ?)"
 _NUMBER = re.compile(r"[0-9]{1,20}")
-_Records = NDArray[np.void]
+_Records: TypeAlias = NDArray[np.void]
+#: By stream: the layout of its records, and what inserts them.
+_Fillers: TypeAlias = dict[str, tuple[Layout, Callable[[_Records, Clock], None]]]
 #: Streams whose records describe what others contain: nothing of them is an event.
 _DESCRIBING = frozenset(
     (
@@ -74,7 +77,6 @@ class Staging:
     ) -> None:
         self._connection = connection
         self._log = log
-        self._accounts = accounts
         self._slices = Slices(log, accounts, advance)
         self._is_wide_chip = chip in WIDE_CHIPS
         self._has_flips = chip not in CHIPS_WITHOUT_FLIPS and not self._is_wide_chip
@@ -86,7 +88,7 @@ class Staging:
 
     def add_host(self, side: Side, clock: Clock | None) -> None:
         """Read the streams of the host."""
-        fillers: dict[str, tuple[Layout, Callable[[_Records, Clock], None]]] = {
+        fillers: _Fillers = {
             "api_event.data": (layouts.API_EVENT, self._api_events),
             "compact.node_basic_info": (layouts.NODE_BASIC, self._node_basics),
             "compact.node_attr_info": (layouts.NODE_ATTR, self._node_attrs),
@@ -106,13 +108,9 @@ class Staging:
                 self._texts(stream, "hash", 1)
             elif stream.name == "additional.type_info_dic":
                 self._texts(stream, "type", 2)
-        for stream in side.streams:
-            self._dynamic = stream.is_aging
-            if stream.name in fillers:
-                layout, fill = fillers[stream.name]
-                self._read(stream, layout, fill, clock)
-            elif stream.name not in ("compact.expand_stream_spec", "additional.hash_dic", "additional.type_info_dic"):
-                self.skip(stream)
+            else:
+                self._dynamic = stream.is_aging
+                self._read(stream, fillers, clock)
 
     def _texts(self, stream: Stream, table: str, count: int) -> None:
         """Read lines `NUMBER:TEXT` or `LEVEL_TYPE:TEXT`; of repeated ones, the last is kept."""
@@ -205,27 +203,23 @@ class Staging:
 
     def add_device(self, side: Side, clock: Clock | None) -> None:
         """Read the streams of a device."""
-        device = side.device or 0
-        stars, fillers = layouts.STARS_WIDE if self._is_wide_chip else layouts.STARS, dict[str, Any]()
-        profile = layouts.FFTS_PROFILE_WIDE if self._is_wide_chip else layouts.FFTS_PROFILE
-        fillers = {
-            "stars_soc.data": (stars, self._stars_wide if self._is_wide_chip else self._stars),
+        wide = self._is_wide_chip
+        fillers: _Fillers = {
+            "stars_soc.data": (layouts.STARS_WIDE, self._stars_wide) if wide else (layouts.STARS, self._stars),
             "hwts.data": (layouts.HWTS, self._hwts),
             "hwts.aiv_data": (layouts.HWTS, self._hwts),
-            "ffts_profile.data": (profile, self._ffts_wide if self._is_wide_chip else self._ffts),
+            "ffts_profile.data": (
+                (layouts.FFTS_PROFILE_WIDE, self._ffts_wide) if wide else (layouts.FFTS_PROFILE, self._ffts)
+            ),
             "aicore.data": (layouts.AICORE, self._aicore),
             "ts_track.data": (layouts.TS_TRACK, self._ts_track),
             "ts_track.aiv_data": (layouts.TS_TRACK, self._ts_track),
             "lpmFreqConv.data": (layouts.FREQUENCIES, self._frequencies),
             "npu_module_mem.data": (layouts.NPU_MODULE_MEMORY, self._module_memory),
         }
-        self._device = device
+        self._device = side.device or 0
         for stream in side.streams:
-            if stream.name in fillers:
-                layout, fill = fillers[stream.name]
-                self._read(stream, layout, fill, clock)
-            else:
-                self.skip(stream)
+            self._read(stream, fillers, clock)
 
     def _stars(self, found: _Records, clock: Clock) -> None:
         kind = found["head"] & 0x3F
@@ -364,7 +358,11 @@ class Staging:
 
     # -- tables --
 
-    def _read(self, stream: Stream, layout: Layout, fill: Callable[[Any, Any], None], clock: Clock | None) -> None:
+    def _read(self, stream: Stream, fillers: _Fillers, clock: Clock | None) -> None:
+        if stream.name not in fillers:
+            self.skip(stream)
+            return
+        layout, fill = fillers[stream.name]
         for found in self._slices.records(stream, layout):
             if clock is None:
                 self.lose(stream, len(found), Code.NO_CLOCK_SYNC, "the start of the clock is not recorded")
@@ -381,7 +379,7 @@ class Staging:
 
     def skip(self, stream: Stream) -> None:
         """Account for a stream that is not read."""
-        size = sum(file.stat().st_size for file in stream.files)
+        size = sum(map(file_size, stream.files))
         if stream.name in _DESCRIBING or not size:
             self._log.add(Code.NOT_READ, f"{printable(stream.name)}: not read", source_id=SOURCE_ID, byte_count=size)
         else:
@@ -389,8 +387,7 @@ class Staging:
 
     def lose(self, stream: Stream, count: int, code: Code, what: str) -> None:
         """Account for records of a stream that are lost."""
-        self._log.count(code, f"{printable(stream.name)}: {what}", count, SOURCE_ID)
-        self._accounts[f"{stream.name} records"].add(lost=count)
+        self._slices.lose(stream, count, code, what)
 
     def _at(self, found: _Records, clock: Clock) -> tuple[Any, Any]:
         """Return the columns that begin each record of the host."""

@@ -38,7 +38,10 @@ from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_reader import renamed
 
 #: A database that a failure leaves behind is of no use: no journal, and no flushing.
-_SETTINGS = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -32000; PRAGMA temp_store = FILE"
+_SETTINGS = (
+    "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -16000; PRAGMA temp_store = FILE; "
+    "PRAGMA raw.journal_mode = OFF; PRAGMA raw.synchronous = OFF; PRAGMA raw.cache_size = -64000"
+)
 _SECTION = re.compile(r"^-- section: (\w+)$", re.MULTILINE)
 #: Calls that began before a record and are looked at for one that has not ended.
 _MOST_OPEN = 20
@@ -132,6 +135,9 @@ class _Tables:
         self._describe_recording()
         self._count_losses()
         self._name_texts()
+        for (table,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            if not self._connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall():  # noqa: S608 - a name of ours
+                self._connection.execute(f"DROP TABLE {table}")
         self._connection.execute("COMMIT")
 
     def _run(self, section: str) -> None:

@@ -14,7 +14,7 @@ from traceconv.formats.ascend_raw.names import numbers
 from traceconv.formats.ascend_raw.records import NONE, TENSOR, TENSORS_PER_RECORD
 
 #: Distinct lists that are kept; shapes of further ones are unknown.
-_MOST_DISTINCT = 1 << 20
+_MOST_DISTINCT = 1 << 18
 UNKNOWN = -1
 
 
