@@ -16,12 +16,12 @@ from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.formats.ascend_raw.names import LOW_POWER_CHIP, WIDE_CHIPS
 from traceconv.formats.ascend_raw.recording import Recording
+from traceconv.formats.ascend_raw.records import COUNTERS
 from traceconv.formats.common.file_reader import SOURCE_ID
 
 #: Tasks whose counters are computed at once.
 _ROWS = 1 << 15
-_EVENTS = 10
-_COUNTERS = tuple(f"c{number}" for number in range(_EVENTS))
+_COUNTERS = tuple(f"c{number}" for number in range(COUNTERS))
 
 
 class _Column(NamedTuple):
@@ -124,7 +124,7 @@ def _fill(
         cycles = _floats([row[3] for row in rows])
         blocks = _floats([row[4] for row in rows])
         clocks = _floats([row[5] if follows and row[5] else mhz for row in rows])
-        counters = [_floats([row[6 + place] for row in rows]) for place in range(_EVENTS)]
+        counters = [_floats([row[6 + place] for row in rows]) for place in range(COUNTERS)]
         cores = float(info.cores(core) or 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             # Blocks beyond the cores run after each other.

@@ -22,6 +22,7 @@ from traceconv.formats.ascend_raw.clocks import (
 )
 from traceconv.formats.ascend_raw.folder import RawFolder, Side
 from traceconv.formats.ascend_raw.names import STARS_CHIPS, WIDE_CHIPS
+from traceconv.formats.ascend_raw.records import COUNTERS
 from traceconv.formats.common.file_reader import SOURCE_ID
 
 #: Of IDs of processes, ranks and chips.
@@ -48,7 +49,7 @@ class DeviceInfo:
         """Return the events of the counters of a core, in their order, and their group."""
         prefix = "ai_core" if core == "aic" else "aiv"
         listed, group = self.sample.get(f"{prefix}_profiling_events"), self.sample.get(f"{prefix}_metrics")
-        events = [int(one, 16) for one in _EVENT.findall(listed)] if isinstance(listed, str) else []
+        events = [int(one, 16) for one in _EVENT.findall(listed)[:COUNTERS]] if isinstance(listed, str) else []
         return events, group if isinstance(group, str) else ""
 
 

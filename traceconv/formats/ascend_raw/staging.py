@@ -20,7 +20,7 @@ from traceconv.formats.ascend_raw import records as layouts
 from traceconv.formats.ascend_raw.clocks import Clock
 from traceconv.formats.ascend_raw.folder import Side, Stream
 from traceconv.formats.ascend_raw.names import CHIPS_WITHOUT_FLIPS, FLIP, MAINTENANCE, WIDE_CHIPS
-from traceconv.formats.ascend_raw.records import HALF, NONE, Layout
+from traceconv.formats.ascend_raw.records import COUNTERS, HALF, NONE, Layout
 from traceconv.formats.ascend_raw.slices import Slices
 from traceconv.formats.ascend_raw.tensors import Tensors
 from traceconv.formats.common.file_reader import SOURCE_ID
@@ -303,7 +303,7 @@ class Staging:
     ) -> None:
         times = [None] * len(found) if clock is None else self.ns(clock, found["end"])
         counters: list[Any] = list(found["pmu"].T)
-        counters += [[None] * len(found)] * (10 - len(counters))
+        counters += [[None] * len(found)] * (COUNTERS - len(counters))
         self.insert(
             "pmu",
             None,
