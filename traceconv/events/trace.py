@@ -405,6 +405,10 @@ class TraceSource(Protocol):
         """Return `keys` as one JSON object; None if there are none."""
 
 
+#: Values of counters: numbers of any kind, or of the one counter that all of them are.
+CounterValues: TypeAlias = "list[int | float] | NDArray[np.float64]"
+
+
 @runtime_checkable
 class DeviceTables(Protocol):
     """What a source has besides events, read once these are stored: memory blocks, and hardware counters of tasks.
@@ -420,7 +424,7 @@ class DeviceTables(Protocol):
     def memory_blocks(self) -> Iterator[pa.RecordBatch]:
         """Yield blocks of memory with the columns of `pipeline.vendor_folder.table_sql.MEMORY_COLUMNS`."""
 
-    def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, list[int | float]]]:
+    def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, CounterValues]]:
         """Yield counters that are known: the IDs of the tasks' rows, the counters' names, and their values."""
 
 

@@ -14,7 +14,7 @@ from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import printable
 from traceconv.base.int64 import Int64, Mask
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, TrackName, coded, combined
+from traceconv.events.trace import Coded, CounterValues, Label, NamedTrack, TraceBatch, TrackName, coded, combined
 from traceconv.formats.ascend_db.batches import TIMES, Tables, device_label
 from traceconv.formats.ascend_db.tables import (
     COLLECTIONS,
@@ -52,6 +52,9 @@ _BLOCK = {
 
 class OtherTables(Tables):
     """Reads these tables: events, and `DeviceTables`."""
+
+    #: The table with counters of tasks.
+    _counters_table = TASK_COUNTERS
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
@@ -173,7 +176,7 @@ class OtherTables(Tables):
                 rows["pool"] = pa.array(np.where(has_stream, "PTA", "GE"))
                 yield pa.RecordBatch.from_pydict(rows).take(pa.array(kept))
 
-    def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, list[int | float]]]:
+    def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, CounterValues]]:
         self._event_of_task.sort()
         unknown: set[str] = set()
         with self._opened_again():

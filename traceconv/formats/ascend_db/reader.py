@@ -48,7 +48,6 @@ from traceconv.formats.ascend_db.tables import (
     QUEUE,
     STEPS,
     TASK,
-    TASK_COUNTERS,
     TORCH,
 )
 from traceconv.formats.common.columns import integer_array
@@ -196,7 +195,7 @@ class AscendDbReader(OtherTables):
             Point(LAUNCH, launched, connections[launched], END),
             Point(TORCH_LAUNCH, of_torch, connections[of_torch], END),
         ]
-        if TASK_COUNTERS in self._db.tables:
+        if self._counters_table in self._db.tables:
             self._event_of_task.add(task_ids, np.arange(self._ordinal, self._ordinal + len(rowids)))
         shown = renamed(names, lambda name: name or TASK)
         return self._finished((TASK, rowids), None, shown, track, columns, args, points)

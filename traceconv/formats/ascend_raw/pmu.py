@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import tomli
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
+from traceconv.base.int64 import Int64
 from traceconv.formats.ascend_raw.names import LOW_POWER_CHIP, WIDE_CHIPS
-from traceconv.formats.ascend_raw.recording import Recording
+from traceconv.formats.ascend_raw.recording import DeviceInfo, Recording
 from traceconv.formats.ascend_raw.records import COUNTERS
+from traceconv.formats.common.columns import integer_array
 from traceconv.formats.common.file_reader import SOURCE_ID
+from traceconv.formats.common.sqlite_pages import Values
+from traceconv.formats.common.sqlite_reader import taken
 
-#: Tasks whose counters are computed at once.
-_ROWS = 1 << 15
 _COUNTERS = tuple(f"c{number}" for number in range(COUNTERS))
+#: Columns of the table with the counters of tasks.
+COLUMNS = ("globalTaskId", "isVector", "deviceId", "cycles", "blocks", "mhz", *_COUNTERS)
 
 
 class _Column(NamedTuple):
@@ -32,14 +36,8 @@ class _Column(NamedTuple):
     places: tuple[int, ...]
 
 
-def fill_counters(
-    connection: sqlite3.Connection,
-    recording: Recording,
-    text_id: Callable[[str], int],
-    log: ImportLog,
-    accounts: Accounts,
-) -> None:
-    """Fill TASK_PMU_INFO from raw.pmu, once the tasks are known."""
+def fill_counters(connection: sqlite3.Connection, log: ImportLog, accounts: Accounts) -> None:
+    """Fill COUNTERS from raw.pmu, once the tasks are known."""
     connection.execute("CREATE INDEX raw.done_of ON done (device, stream, task, context, start_ns, end_ns)")
     connection.execute(_NUMBERED)
     connection.execute("CREATE UNIQUE INDEX raw.numbered_of ON numbered (device, stream, task, number)")
@@ -48,9 +46,9 @@ def fill_counters(
     if loose:
         log.count(Code.ORPHAN_PMU, "counters of tasks that were not recorded", loose, SOURCE_ID)
         accounts["counters of tasks"].add(lost=loose)
-    for device in recording.infos:
-        for core in ("aic", "aiv"):
-            _fill(connection, recording, device, core, text_id)
+    for is_vector, (own, other) in enumerate((("AIC", "AIV"), ("AIV", "AIC"))):
+        names = {"own": own, "mix": f"MIX_{own}", "block": f"BLOCK_{own}", "other_mix": f"MIX_{other}"}
+        connection.execute(_CHOSEN, {**names, "is_vector": is_vector})
 
 
 #: The executions of each task, if records of counters have no times.
@@ -79,7 +77,8 @@ FROM (
 """  # noqa: S608 - names of ours
 #: Of a core: the record of the task itself, or the sum of its blocks on the other core.
 _CHOSEN = f"""
-SELECT c.id, c.is_block, c.end_ns, c.cycles, CASE WHEN c.is_block THEN f.mixBlockNum ELSE f.blockNum END,
+INSERT INTO COUNTERS
+SELECT c.id, :is_vector, c.device, c.cycles, CASE WHEN c.is_block THEN f.mixBlockNum ELSE f.blockNum END,
        (SELECT q.mhz FROM raw.frequency AS q WHERE q.device = c.device AND q.ns <= c.end_ns ORDER BY q.ns DESC LIMIT 1),
        {", ".join(f"c.{name}" for name in _COUNTERS)}
 FROM (
@@ -90,51 +89,42 @@ FROM (
   FROM raw.counted WHERE core = :block AND id IN (SELECT id FROM raw.counted WHERE core = :other_mix)
   GROUP BY id) AS c
 LEFT JOIN COMPUTE_TASK_INFO AS f ON f.globalTaskId = c.id
-WHERE c.device = :device
-ORDER BY c.id
+ORDER BY c.device, c.id
 """  # noqa: S608 - names of ours
 
 
-def _fill(
-    connection: sqlite3.Connection, recording: Recording, device: int, core: str, text_id: Callable[[str], int]
-) -> None:
-    info = recording.infos[device]
-    wide = recording.chip in WIDE_CHIPS
+def computed(columns: Mapping[str, Values], recording: Recording) -> Iterator[tuple[str, Int64, NDArray[np.float64]]]:
+    """Yield the values of rows of COUNTERS: a name, the tasks that have it, and its value in each; times in ns."""
+    tasks, devices = integer_array(columns["globalTaskId"]), integer_array(columns["deviceId"])
+    vectors = integer_array(columns["isVector"]) == 1
+    for device, info in recording.infos.items():
+        for core, of_core in (("aic", ~vectors), ("aiv", vectors)):
+            rows = np.flatnonzero((devices == device) & of_core)
+            if not len(rows):
+                continue
+            chosen = {name: _floats(taken(columns[name], rows)) for name in ("cycles", "blocks", "mhz", *_COUNTERS)}
+            for name, values in _of_tasks(chosen, recording, info, core):
+                usable = np.isfinite(values)
+                yield name, tasks[rows[usable]], values[usable]
+
+
+def _of_tasks(
+    columns: Mapping[str, NDArray[np.float64]], recording: Recording, info: DeviceInfo, core: str
+) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    cycles, blocks = columns["cycles"], columns["blocks"]
+    mhz = np.full(len(cycles), np.nan if info.aic_mhz is None else float(info.aic_mhz))
+    if recording.chip == LOW_POWER_CHIP:
+        mhz = np.where(columns["mhz"] > 0, columns["mhz"], mhz)
+    cores = float(info.cores(core) or np.nan)
     events, group = info.events(core)
-    columns = _columns(tuple(events), group, core, wide)
-    names = {
-        "total_cycles": text_id(f"{core}_total_cycles"),
-        "time": text_id("aicore_time" if core == "aic" else "aiv_time"),
-    }
-    names.update({column.name: text_id(f"{core}_{column.name}") for column in columns})
-    kind, other = core.upper(), {"aic": "AIV", "aiv": "AIC"}[core]
-    chosen = {
-        "own": kind,
-        "mix": f"MIX_{kind}",
-        "block": f"BLOCK_{kind}",
-        "other_mix": f"MIX_{other}",
-        "device": device,
-    }
-    mhz = 0.0 if info.aic_mhz is None else float(info.aic_mhz)
-    ((stopped,),) = connection.execute("SELECT count(*) FROM raw.frequency WHERE device = ? AND mhz = 0", (device,))
-    follows = recording.chip == LOW_POWER_CHIP and not stopped
-    cursor = connection.execute(_CHOSEN, chosen)
-    while rows := cursor.fetchmany(_ROWS):
-        ids = np.array([row[0] for row in rows])
-        cycles = _floats([row[3] for row in rows])
-        blocks = _floats([row[4] for row in rows])
-        clocks = _floats([row[5] if follows and row[5] else mhz for row in rows])
-        counters = [_floats([row[6 + place] for row in rows]) for place in range(COUNTERS)]
-        cores = float(info.cores(core) or 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # Blocks beyond the cores run after each other.
-            time_ns = cycles * 1000 / clocks / blocks * np.ceil(blocks / cores)
-            values = {"total_cycles": cycles, "time": time_ns}
-            values.update(_values(columns, counters, cycles, time_ns))
-        for name, column in values.items():
-            usable = np.isfinite(column)
-            found = zip(ids[usable].tolist(), repeat(names[name]), column[usable].tolist(), strict=False)
-            connection.executemany("INSERT INTO TASK_PMU_INFO VALUES (?, ?, ?)", found)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Blocks beyond the cores run after each other.
+        time_ns = cycles * 1000 / mhz / blocks * np.ceil(blocks / cores)
+        yield f"{core}_total_cycles", cycles
+        yield "aicore_time" if core == "aic" else "aiv_time", time_ns
+        found = _columns(tuple(events), group, core, recording.chip in WIDE_CHIPS)
+        for name, values in _values(found, [columns[name] for name in _COUNTERS], cycles, time_ns):
+            yield f"{core}_{name}", values
 
 
 def _values(
@@ -185,6 +175,8 @@ def _loaded() -> Mapping[str, Sequence[Mapping[str, Any]]]:
     return tomli.loads(files(__package__).joinpath("pmu.toml").read_text("utf-8"))
 
 
-def _floats(values: Sequence[int | float | None]) -> NDArray[np.float64]:
-    """Return numbers; NaN for those that are unknown or 0 where they would divide."""
-    return np.array([np.nan if value is None else value for value in values], np.float64)
+def _floats(values: Values) -> NDArray[np.float64]:
+    """Return numbers; NaN for those that are unknown."""
+    column = values if isinstance(values, pa.Array) else pa.array(list(values), pa.int64())
+    found: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return found

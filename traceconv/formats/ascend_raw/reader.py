@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from traceconv.base.errors import InputError, printable, reason_of
+from traceconv.base.int64 import Int64
 from traceconv.base.temporary_folder import temporary_folder
-from traceconv.events.trace import Label, NamedTrack, TraceBatch, coded, combined
+from traceconv.events.npu import ORDINAL_BITS
+from traceconv.events.trace import Coded, CounterValues, Label, NamedTrack, TraceBatch, coded, combined
 from traceconv.formats.ascend_db.batches import TIMES, device_label
 from traceconv.formats.ascend_db.reader import AscendDbReader
 from traceconv.formats.ascend_raw.folder import is_raw_folder, raw_folder
+from traceconv.formats.ascend_raw.pmu import COLUMNS, computed
+from traceconv.formats.ascend_raw.recording import Recording
 from traceconv.formats.ascend_raw.tables import write_database
+from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.files import file_size
 from traceconv.formats.common.sqlite_database import Database
 from traceconv.formats.common.sqlite_reader import as_columns, renamed, same
@@ -26,6 +31,8 @@ _STEPS = "STEP_TRACE"
 
 class AscendRawReader(AscendDbReader):
     """Reads one recording, as `TraceSource` describes."""
+
+    _counters_table = "COUNTERS"
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
@@ -47,7 +54,8 @@ class AscendRawReader(AscendDbReader):
         try:
             with temporary_folder() as folder:
                 path = folder / "recording.db"
-                write_database(self._folder, path, self._log, self._accounts, self._advance)
+                self._recording = Recording(self._folder, self._log)
+                write_database(self._recording, path, self._log, self._accounts, self._advance)
                 self._advance = lambda byte_count: None
                 self._later = Database(path)
                 yield path
@@ -92,8 +100,19 @@ class AscendRawReader(AscendDbReader):
         name = f"Step Trace(Model ID:{model})"
         return self._named_track(device_label(device), "Ascend Hardware", NamedTrack("thread", name), name)
 
+    def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, CounterValues]]:
+        self._event_of_task.sort()
+        with self._opened_again():
+            for rowids, columns in self._rows(self._counters_table, COLUMNS):
+                self._accounts[f"{self._counters_table} rows"].add(paired=len(rowids))
+                for name, tasks, values in computed(columns, self._recording):
+                    if is_known(name):
+                        self.counter_names.add(name)
+                        ids = (SOURCE_ID << ORDINAL_BITS) + self._event_of_task.find(tasks)
+                        yield ids, same(name, len(ids)), values
+
     def _count_unread(self, tables: Sequence[str], views: Sequence[str]) -> None:
-        super()._count_unread([table for table in tables if table != _STEPS], views)
+        super()._count_unread([table for table in tables if table not in (_STEPS, self._counters_table)], views)
 
 
 def _microseconds(ns: int | None) -> str | None:

@@ -18,7 +18,6 @@ CREATE TABLE COMMUNICATION_OP (
 CREATE TABLE CANN_API (
   startNs INTEGER, endNs INTEGER, type INTEGER, globalTid INTEGER, connectionId INTEGER PRIMARY KEY, name INTEGER);
 CREATE TABLE MEMCPY_INFO (globalTaskId INTEGER, size INTEGER, memcpyOperation INTEGER);
-CREATE TABLE TASK_PMU_INFO (globalTaskId INTEGER, name INTEGER, value NUMERIC);
 CREATE TABLE STEP_TIME (id INTEGER, startNs INTEGER, endNs INTEGER);
 CREATE TABLE AICORE_FREQ (deviceId INTEGER, timestampNs INTEGER, freq INTEGER);
 CREATE TABLE NPU_MODULE_MEM (moduleId INTEGER, timestampNs INTEGER, totalReserved INTEGER, deviceId INTEGER);
@@ -30,6 +29,11 @@ CREATE TABLE HOST_INFO (hostUid TEXT, hostName TEXT);
 CREATE TABLE RANK_DEVICE_MAP (rankId INTEGER, deviceId INTEGER);
 CREATE TABLE META_DATA (name TEXT, value TEXT);
 CREATE TABLE SESSION_TIME_INFO (startTimeNs INTEGER, endTimeNs INTEGER);
+
+-- Not of msprof: hardware counters, from which TASK_PMU_INFO is computed there.
+CREATE TABLE COUNTERS (
+  globalTaskId INTEGER, isVector INTEGER, deviceId INTEGER, cycles INTEGER, blocks INTEGER, mhz INTEGER, c0 INTEGER,
+  c1 INTEGER, c2 INTEGER, c3 INTEGER, c4 INTEGER, c5 INTEGER, c6 INTEGER, c7 INTEGER, c8 INTEGER, c9 INTEGER);
 
 -- Not of msprof: executions of models, which it has as a CSV file and in its timeline.
 CREATE TABLE STEP_TRACE (

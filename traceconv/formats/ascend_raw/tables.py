@@ -16,7 +16,6 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import coded
-from traceconv.formats.ascend_raw.folder import RawFolder
 from traceconv.formats.ascend_raw.framework import Framework
 from traceconv.formats.ascend_raw.names import (
     ACL,
@@ -68,7 +67,7 @@ _CONTEXT_TYPES = 1000
 
 
 def write_database(
-    folder: RawFolder, path: Path, log: ImportLog, accounts: Accounts, advance: Callable[[int], None]
+    recording: Recording, path: Path, log: ImportLog, accounts: Accounts, advance: Callable[[int], None]
 ) -> None:
     """Write the database of a recording to a new file; what is left of a damaged recording is in it."""
     connection = sqlite3.connect(path, isolation_level=None)
@@ -76,7 +75,7 @@ def write_database(
         connection.executescript(f"ATTACH '' AS raw; {_SETTINGS}")
         connection.executescript(files(__package__).joinpath("schema.sql").read_text("utf-8"))
         connection.executescript(schema())
-        _Tables(connection, Recording(folder, log), log, accounts, advance).fill()
+        _Tables(connection, recording, log, accounts, advance).fill()
     finally:
         connection.close()
 
@@ -130,7 +129,7 @@ class _Tables:
         self._run("functions")
         self._name_functions()
         self._run("frames")
-        fill_counters(self._connection, recording, self._staging.text_id, self._log, self._accounts)
+        fill_counters(self._connection, self._log, self._accounts)
         self._fill_steps()
         self._describe_recording()
         self._count_losses()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.int64 import Int64
 from traceconv.events.trace import DeviceTables
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.normalize.vendor_csv.spec import plain, spec
@@ -77,6 +80,9 @@ def _known_as(name: str) -> str:
 def _counters(tables: DeviceTables, known: Mapping[str, tuple[str, str]]) -> Iterator[pa.RecordBatch]:
     for ids, names, values in tables.task_counters(lambda name: _known_as(name) in known):
         columns = [known.get(_known_as(name), ("", "")) for name in names.distinct]
+        if isinstance(values, np.ndarray):
+            yield _of_one(ids, *columns[0], values)
+            continue
         numbers: list[int | None] = []
         texts: list[str | None] = []
         for code, value in zip(names.codes.tolist(), values, strict=True):
@@ -88,3 +94,18 @@ def _counters(tables: DeviceTables, known: Mapping[str, tuple[str, str]]) -> Ite
         shown = pa.array([column for column, _ in columns]).take(pa.array(names.codes))
         arrays = [pa.array(ids), shown, pa.array(numbers, pa.int64()), pa.array(texts, pa.string())]
         yield pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
+
+
+def _of_one(ids: Int64, column: str, unit: str, values: NDArray[np.float64]) -> pa.RecordBatch:
+    """Return the same for values of one counter."""
+    whole = np.rint(values) if unit == "us" else values / _GIB if unit == "gb/s" else values
+    is_number = column.startswith("pmu_")
+    shown = pa.array(whole.astype(np.int64) if is_number or unit == "us" else whole)
+    nothing = pa.nulls(len(ids), pa.string())
+    arrays = [
+        pa.array(ids),
+        pa.DictionaryArray.from_arrays(np.zeros(len(ids), np.int32), [column]).cast(pa.string()),
+        shown if is_number else pa.nulls(len(ids), pa.int64()),
+        nothing if is_number else shown.cast(pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
