@@ -157,6 +157,14 @@ class Capture:
         data += struct.pack("<IIIIIIQIIdQQQIIIII", *ranks, 0, plane, NONE, 77, 0, 0, 0.0, 0, 0, size, 0, 3, 1, 0, NONE)
         self._host("aging.additional.hccl_info", HCCL, 9, at, data, 256)
 
+    def mstx(self, start: int, end: int, kind: int, message: str, domain: str = "default", number: int = 1) -> None:
+        """A range (kind 1 or 2) or a point (0), whose message has several records if it is long."""
+        for segment in range(0, max(1, len(message)), 155):
+            data = struct.pack("<HHIHHIIII", 0, segment // 155, 0, 0, 0, PID, THREAD, 7, kind)
+            data += struct.pack("<iQQQQQi", 0, 0, HOST_FIRST + start, HOST_FIRST + end, number, self.hash(domain), 0)
+            data += message[segment : segment + 155].encode().ljust(156, b"\0")
+            self._host("aging.additional.msproftx", 20500, 0, end, data, 256)
+
     def memory(self, at: int, addr: int, size: int, op: str, total: int) -> None:
         data = struct.pack("<QqQQQII", addr, size, self.hash(op), total, total + 1, 0, 20)
         self._host("aging.additional.task_memory_info", NODE, 6, at, data, 256)

@@ -111,6 +111,16 @@ def test_launches_find_their_tasks(seed: int, slice_bytes: int, tmp_path: Path) 
     assert stored(capture, tmp_path, TASKS, slice_bytes=slice_bytes) == expected
 
 
+def test_old_drivers_count_without_flips(tmp_path: Path) -> None:
+    """The host has the number of the round, the device only IDs."""
+    capture = Capture()
+    for number, task in enumerate((65_534, 65_535, 0, 1, 65_535, 0)):
+        capture.launch(100 + number * 100, f"op{number}", 1, task | (0, 0, 1, 1, 1, 2)[number] << 16)
+        capture.task(1000 + number * 10, 1005 + number * 10, 1, task)
+    names = stored(capture, tmp_path, "SELECT name FROM task ORDER BY start_ns")
+    assert [name for (name,) in names] == [f"op{number}" for number in range(6)]
+
+
 def test_threads_that_use_new_ids_before_the_flip(tmp_path: Path) -> None:
     """Task 1 of the second round was launched before the record of the flip, whose own task is 2."""
     capture = Capture()
@@ -226,6 +236,18 @@ def test_operators_of_the_framework_launch_tasks(scope: bytes, tmp_path: Path) -
     assert store.execute(
         "SELECT size_bytes, alloc_ns, free_ns, pool, name FROM memory LEFT JOIN op USING (op_id) WHERE kind = 'block'"
     ).fetchall() == [(512, ns_of_host(80), ns_of_host(800), "PTA", "aten::empty")]
+
+
+def test_marks_of_the_program(tmp_path: Path) -> None:
+    """Ranges and points of mstx; a long message is in two records."""
+    capture = Capture()
+    capture.mstx(100, 200, 1, "forward " * 30)
+    capture.mstx(150, 150, 0, "point", number=2)
+    assert stored(capture, tmp_path, "SELECT name, start_ns, dur_ns FROM range") == [
+        ("forward " * 30, ns_of_host(100), 1000)
+    ]
+    ((name, at),) = stored(capture, tmp_path / "again", "SELECT name, ts_ns FROM marker")
+    assert (name, at) == ("point", ns_of_host(150))
 
 
 def test_functions_of_the_program(tmp_path: Path) -> None:

@@ -42,6 +42,17 @@ UPDATE raw.done SET batch = coalesce(
     WHERE t.side = 1 AND t.device = done.device AND t.stream = done.stream AND t.ns < done.start_ns
     ORDER BY t.ns DESC LIMIT 1), 0)
 WHERE EXISTS (SELECT 1 FROM raw.turn WHERE side = 1);
+-- Old drivers record no flips, but count them in the numbers of the host's tasks. On devices, IDs begin again where the
+-- next one is far smaller.
+CREATE TABLE raw.wrapped AS
+SELECT id, sum(is_smaller) OVER (PARTITION BY device, stream ORDER BY start_ns, id ROWS UNBOUNDED PRECEDING) AS batch
+FROM (
+  SELECT *, coalesce(lag(task) OVER (PARTITION BY device, stream ORDER BY start_ns, id) - task > 32768, 0) AS is_smaller
+  FROM raw.done)
+WHERE NOT EXISTS (SELECT 1 FROM raw.turn) AND EXISTS (SELECT 1 FROM raw.track WHERE batch > 0);
+CREATE UNIQUE INDEX raw.wrapped_of ON wrapped (id, batch);
+UPDATE raw.done SET batch = (SELECT w.batch FROM raw.wrapped AS w WHERE w.id = done.id)
+WHERE EXISTS (SELECT 1 FROM raw.wrapped);
 
 -- section: operators
 -- What describes the operators of each call of a node.
@@ -241,6 +252,19 @@ FROM (
   FROM raw.memory
   WINDOW same AS (PARTITION BY device, addr ORDER BY ns, rowid))
 WHERE bytes > 0;
+
+-- section: marks
+CREATE TABLE raw.tx_whole AS
+SELECT thread, start_ns, end_ns, kind, category, domain, group_concat(message, '') AS message
+FROM (SELECT * FROM raw.tx WHERE start_ns IS NOT NULL ORDER BY thread, start_ns, mark, segment)
+GROUP BY thread, start_ns, end_ns, kind, category, domain, mark;
+
+-- section: program
+INSERT INTO MSTX_EVENTS
+SELECT t.start_ns, t.end_ns, t.kind, t.category, m.id, ($pid << 32) | t.thread, t.domain
+FROM raw.tx_whole AS t
+JOIN raw.tx_message AS m ON m.message = t.message
+ORDER BY t.start_ns;
 
 -- section: framework
 -- Where an operator of the framework begins or ends, and which one is the innermost from there on: the last one that

@@ -74,6 +74,11 @@ HCCL_INFO = _host(
     "stage:u4 role:u4 estimate:f8 src:u8 dst:u8 bytes:u8 op_type:u4 data_type:u4 link:u4 transport:u4 rdma:u4 :V116"
 )
 TASK_MEMORY = _host("addr:u8 bytes:i8 op:u8 allocated:u8 reserved:u8 device:u4 device_type:u4 :V184")
+#: A range or a point of the program (mstx); a long message has several records, by `segment`.
+TX = _host(
+    "info_type:u2 segment:u2 :V8 pid:u4 tid:u4 category:u4 kind:u4 :V12 start:u8 end:u8 mark:u8 domain:u8 :V4 "
+    "message:S156"
+)
 #: A tensor of TENSOR_INFO. `kind`: 0 input, 1 output; a 0 ends the shape.
 TENSOR = _layout("kind:u4 format:u4 dtype:u4 shape:u4*8", None).dtype
 TENSORS_PER_RECORD = 5

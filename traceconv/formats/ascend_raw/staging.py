@@ -43,6 +43,7 @@ _DESCRIBING = frozenset(
         "additional.memory_application",
         "additional.model_exeom",
         "additional.static_op_mem",
+        "aicpu.data",
         "compact.capture_stream_info",
     )
 )
@@ -51,6 +52,8 @@ _TASK_STARTS, _TASK_ENDS = (0b000000, 0b100010), (0b000001, 0b100011)
 _CONTEXT_POINTS = (0b100010, 0b100011)
 _PMU_OF_TASK, _PMU_OF_BLOCK = 0b101000, 0b101001
 _STEP_MARK, _DEVICE_FLIP = 10, 14
+#: What samples of low power are of: MHz, not voltages.
+_FREQUENCY = 0
 #: Contexts of one range; a damaged record may have any.
 _MOST_CONTEXTS = 1 << 16
 
@@ -99,6 +102,7 @@ class Staging:
             "additional.context_id_info": (layouts.CONTEXT_IDS, self._contexts),
             "additional.hccl_info": (layouts.HCCL_INFO, self._hccl_infos),
             "additional.task_memory_info": (layouts.TASK_MEMORY, self._memory),
+            "additional.msproftx": (layouts.TX, self._program_marks),
         }
         for stream in side.streams:
             if stream.name == "compact.expand_stream_spec":
@@ -199,6 +203,12 @@ class Staging:
         _, times = self._at(found, clock)
         self.insert("memory", None, [found["device"], times, *(found[name] for name in names)])
 
+    def _program_marks(self, found: _Records, clock: Clock) -> None:
+        texts = [one.split(b"\0", 1)[0].decode("utf-8", "replace") for one in found["message"].tolist()]
+        times = [self.ns(clock, found[name]) for name in ("start", "end")]
+        columns = [found["tid"], *times, found["kind"], found["category"], found["domain"], found["mark"]]
+        self.insert("tx", None, [*columns, found["segment"], texts])
+
     # -- devices --
 
     def add_device(self, side: Side, clock: Clock | None) -> None:
@@ -215,6 +225,7 @@ class Staging:
             "ts_track.data": (layouts.TS_TRACK, self._ts_track),
             "ts_track.aiv_data": (layouts.TS_TRACK, self._ts_track),
             "lpmFreqConv.data": (layouts.FREQUENCIES, self._frequencies),
+            "lpmInfoConv.data": (layouts.FREQUENCIES, self._frequencies),
             "npu_module_mem.data": (layouts.NPU_MODULE_MEMORY, self._module_memory),
         }
         self._device = side.device or 0
@@ -330,7 +341,7 @@ class Staging:
             self.insert("flip", None, flips, is_flip)
 
     def _frequencies(self, found: _Records, clock: Clock) -> None:
-        for record in found:
+        for record in found[found["kind"] == _FREQUENCY]:
             samples = np.frombuffer(record["samples"].tobytes(), layouts.FREQUENCY)[: min(int(record["count"]), 55)]
             times = self.ns(clock, samples["ticks"])
             self.insert("frequency", None, [self._devices(samples), times, samples["value"]])

@@ -24,6 +24,9 @@ CREATE TABLE raw.hccl (
   thread INTEGER, ns INTEGER, item INTEGER, grp INTEGER, src_rank INTEGER, dst_rank INTEGER, rank_size INTEGER,
   plane INTEGER, context INTEGER, notify INTEGER, bytes INTEGER, data_type INTEGER, link INTEGER, transport INTEGER,
   rdma INTEGER);
+CREATE TABLE raw.tx (
+  thread INTEGER, start_ns INTEGER, end_ns INTEGER, kind INTEGER, category INTEGER, domain INTEGER, mark INTEGER,
+  segment INTEGER, message TEXT);
 CREATE TABLE raw.copy (thread INTEGER, ns INTEGER, bytes INTEGER, direction INTEGER);
 
 -- Tasks that a call launched, and where the IDs of tasks of a stream begin again, of the host (0) and of devices (1).

@@ -124,6 +124,9 @@ class _Tables:
         self._run("collectives")
         self._name_collectives()
         self._run("others")
+        self._run("marks")
+        self._name_marks()
+        self._run("program")
         self._name_entries()
         self._run("framework")
         self._run("functions")
@@ -283,6 +286,12 @@ class _Tables:
             "JOIN raw.named AS n USING (id) ORDER BY c.start_ns"
         )
         self._run("parts")
+
+    def _name_marks(self) -> None:
+        rows = self._connection.execute("SELECT DISTINCT message FROM raw.tx_whole").fetchall()
+        self._connection.execute("CREATE TABLE raw.tx_message (message TEXT PRIMARY KEY, id INTEGER) WITHOUT ROWID")
+        named = [(text, self._text_id(text)) for (text,) in rows]
+        self._connection.executemany("INSERT INTO raw.tx_message VALUES (?, ?)", named)
 
     def _name_entries(self) -> None:
         """Name the entries of the framework's queue, as torch_npu does."""
