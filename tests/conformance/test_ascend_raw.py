@@ -55,9 +55,9 @@ def test_every_record_is_in_its_table(tmp_path: Path) -> None:
     ]
     assert store.execute(
         "SELECT op_type, input_shapes, input_dtypes, input_formats, output_shapes, output_dtypes, output_formats, "
-        "task_type, block_count FROM task JOIN op USING (op_id) WHERE kind = 'compute'"
+        "task_type, block_count, state FROM task JOIN op USING (op_id) WHERE kind = 'compute'"
     ).fetchall() == [
-        ("MatMulV2", "16,32;32,64", "FLOAT16;DT_BF16", "ND;FRACTAL_NZ", "16,64", "FLOAT", "ND", "AI_CORE", 20)
+        ("MatMulV2", "16,32;32,64", "FLOAT16;DT_BF16", "ND;FRACTAL_NZ", "16,64", "FLOAT", "ND", "AI_CORE", 20, "static")
     ]
     # 550 µs of cycles at the frequency of that time, on one block of each core.
     (values,) = store.execute("SELECT vendor_values::JSON FROM task_pmu").fetchall()[0]

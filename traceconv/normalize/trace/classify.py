@@ -46,6 +46,7 @@ class Op:
     output_shapes: str | None
     output_dtypes: str | None
     output_formats: str | None
+    state: str | None
 
 
 #: Columns that a rule may take from args for the op of a task.

@@ -25,7 +25,7 @@ _MAX_ALIKE = 1000
 #: Rounds of taking the best matches. One is enough unless records of one name start less than NEAR_NS apart.
 _MAX_ROUNDS = 100
 
-_OP_FACTS = ("model_id", "name", "op_type", "state", *OP_COLUMNS[1:])
+_OP_FACTS = ("model_id", "name", *OP_COLUMNS)
 _NO_COUNTERS = ("run_id", "id", "metric_group", "vendor_values")
 _PMU = tuple(column.name for column in table("task_pmu").columns if column.name not in _NO_COUNTERS)
 _TEXTS = (*(fact for fact in _OP_FACTS if fact != "model_id"), "task_type", "args", "vendor_values")
