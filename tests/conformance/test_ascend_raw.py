@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from traceconv.base.errors import InputError
 from traceconv.pipeline.discover import find_sources
 from traceconv.pipeline.ingest import ingest
 from traceconv.provenance.find import why
+from traceconv.store.database import open_store
 
 KERNEL, AI_CPU, EVENT, COPY, VECTOR, FFTS_PLUS, MIX = 0, 1, 3, 5, 66, 67, 68
 TASKS = (
@@ -400,10 +402,26 @@ def test_which_folders_are_recordings(tmp_path: Path) -> None:
 
 
 def test_the_source_of_a_row_is_its_record_as_a_row(tmp_path: Path) -> None:
-    capture = Capture()
-    capture.launch(100, "op", 1, 1)
-    capture.task(1000, 1010, 1, 1)
-    _, connection = taken_from(capture.write(tmp_path), tmp_path)
-    evidence = why(connection, tmp_path / "trace.duckdb", "task", str(1 << 40)).evidence[0]
-    assert evidence.where == "table TASK, rowid 1"
-    assert evidence.fields["startNs"] == ns_of_device(1000) and evidence.fields["contextId"] == NONE
+    """Also of recordings with the same name, whose runs are named by their folders."""
+    for name in ("a", "b"):
+        capture = Capture()
+        capture.launch(100, "op", 1, 1)
+        capture.task(1000, 1010, 1, 1)
+        capture.task(2000, 2010, 1, ord(name))
+        capture.write(tmp_path / name)
+    ingest([tmp_path / "a", tmp_path / "b"], tmp_path / "trace.duckdb")
+    with open_store(tmp_path / "trace.duckdb") as connection:
+        for run in ("1", "2"):
+            evidence = why(connection, tmp_path / "trace.duckdb", "task", str(1 << 40), run=run).evidence[0]
+            assert evidence.where == "table TASK, rowid 1"
+            assert evidence.fields["startNs"] == ns_of_device(1000) and evidence.fields["contextId"] == NONE
+
+
+def test_no_space_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("traceconv.formats.ascend_raw.reader.write_database", full)
+    with pytest.raises(InputError, match=r"in a temporary folder \(TMPDIR selects another\): database or disk is full"):
+        ingest([example().write(tmp_path)], tmp_path / "trace.duckdb")
+    assert not (tmp_path / "trace.duckdb").exists()

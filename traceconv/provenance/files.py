@@ -14,6 +14,7 @@ import duckdb
 from traceconv.base.deflate import crc32
 from traceconv.base.errors import InputError, option, printable
 from traceconv.events.npu import ORDINAL_BITS
+from traceconv.formats.ascend_raw.format import FORMAT as ASCEND_RAW
 from traceconv.formats.common.files import container_of, encoding_of, file_size, opened
 from traceconv.formats.format import Format
 from traceconv.formats.locate import Evidence, SourceFile, Wanted
@@ -96,8 +97,7 @@ class Sources:
     def _path(self, name: str) -> Path:
         parts = Path(name).parts
         is_inside = os.path.isdir(self.root) and not Path(name).is_absolute() and ".." not in parts
-        # A folder that is read as one has its own name.
-        return self.root / name if is_inside and name != self.root.name else self.root
+        return self.root / name if is_inside and self.reader != ASCEND_RAW.name else self.root
 
     def format_of(self, source_id: int) -> Format | None:
         """Return the format of a source; None for tables of a vendor's folder and formats unknown to this version."""
@@ -143,7 +143,7 @@ def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
     """
     shown = printable(str(path))
     size_then, digest = row["size_bytes"], row["digest"]
-    if (parts := parts_of(path)) != (path,) and path.is_dir():  # read as one
+    if path.is_dir() and (parts := parts_of(path)) != (path,):  # read as one
         if (size := sum(map(file_size, parts))) != size_then:
             raise InputError(_changed_size(shown, size, size_then))
         return "plain"
