@@ -16,7 +16,8 @@ CREATE INDEX raw.api_at ON api (thread, level, start_ns, end_ns);
 -- A stream's IDs of tasks begin again at a flip, from the first task that no task with a higher ID than the flip's
 -- follows: threads may use the first new IDs before the flip.
 CREATE INDEX raw.track_at ON track (device, stream, ns, task);
-CREATE TABLE raw.turn AS
+CREATE TABLE raw.turn (side INTEGER, device INTEGER, stream INTEGER, ns INTEGER, batch INTEGER);
+INSERT INTO raw.turn
 SELECT side, device, stream, ns, row_number() OVER (PARTITION BY side, device, stream ORDER BY ns) AS batch
 FROM (
   SELECT side, device, stream, CASE
@@ -289,7 +290,10 @@ FROM (
   FROM raw.fwk_edge) AS e
 LEFT JOIN raw.fwk_edge AS b ON b.thread = e.thread AND b.place = e.owner;
 -- An entry of the queue ends at the first end after its start, on its thread.
-CREATE TABLE raw.fwk_queue AS
+-- Columns of expressions have no type, and an index of such a column is not used for its order.
+CREATE TABLE raw.fwk_queue (
+  thread INTEGER, is_dequeue INTEGER, correlation INTEGER, name INTEGER, start_ns INTEGER, end_ns INTEGER);
+INSERT INTO raw.fwk_queue
 SELECT thread, is_dequeue, correlation, name, start_ns, end_ns
 FROM (
   SELECT thread, is_dequeue, is_end, correlation, name, ns AS end_ns, lag(ns) OVER same AS start_ns,
@@ -298,26 +302,26 @@ FROM (
   WHERE ns IS NOT NULL
   WINDOW same AS (PARTITION BY thread, is_dequeue, name ORDER BY ns, is_end))
 WHERE is_end AND after_end = 0;
-CREATE INDEX raw.fwk_dequeue ON fwk_queue (thread, start_ns) WHERE is_dequeue = 1;
-CREATE INDEX raw.fwk_enqueue ON fwk_queue (correlation) WHERE is_dequeue = 0;
+CREATE INDEX raw.fwk_queue_at ON fwk_queue (is_dequeue, thread, start_ns);
+CREATE INDEX raw.fwk_queue_of ON fwk_queue (is_dequeue, correlation);
 -- Which operator launched what a node launched: the innermost one around the entry of the queue that the node ran in,
 -- or around the node itself.
+CREATE TABLE raw.fwk_node AS
+SELECT a.id, a.thread, a.start_ns,
+  (SELECT correlation FROM (
+    SELECT d.correlation, d.end_ns FROM raw.fwk_queue AS d
+    WHERE d.is_dequeue = 1 AND d.thread = a.thread AND d.start_ns < a.start_ns ORDER BY d.start_ns DESC LIMIT 1)
+  WHERE end_ns > a.end_ns) AS correlation
+FROM raw.api AS a
+WHERE a.level = 10000 AND a.type = 5 AND EXISTS (SELECT 1 FROM raw.fwk_inner);
+UPDATE raw.fwk_node SET (thread, start_ns) = (
+  SELECT e.thread, e.start_ns FROM raw.fwk_queue AS e WHERE e.is_dequeue = 0 AND e.correlation = fwk_node.correlation)
+WHERE EXISTS (SELECT 1 FROM raw.fwk_queue AS e WHERE e.is_dequeue = 0 AND e.correlation = fwk_node.correlation);
 CREATE TABLE raw.fwk_launch AS
-SELECT node,
-  (SELECT i.op FROM raw.fwk_inner AS i WHERE i.thread = n.at_thread AND i.ns < n.at_ns
+SELECT n.id AS node,
+  (SELECT i.op FROM raw.fwk_inner AS i WHERE i.thread = n.thread AND i.ns < n.start_ns
     ORDER BY i.ns DESC, i.place DESC LIMIT 1) AS op
-FROM (
-  SELECT a.id AS node, coalesce(e.thread, a.thread) AS at_thread, coalesce(e.start_ns, a.start_ns) AS at_ns
-  FROM (
-    SELECT id, thread, start_ns,
-      (SELECT correlation FROM (
-        SELECT correlation, end_ns FROM raw.fwk_queue AS d
-        WHERE d.is_dequeue = 1 AND d.thread = c.thread AND d.start_ns < c.start_ns ORDER BY d.start_ns DESC LIMIT 1)
-      WHERE end_ns > c.end_ns) AS correlation
-    FROM raw.api AS c
-    WHERE c.level = 10000 AND c.type = 5) AS a
-  LEFT JOIN raw.fwk_queue AS e ON e.is_dequeue = 0 AND e.correlation = a.correlation) AS n
-WHERE EXISTS (SELECT 1 FROM raw.fwk_inner);
+FROM raw.fwk_node AS n;
 -- Connections: of operators to nodes; those of the queue, and of forward and backward operators, follow the nodes'.
 CREATE TABLE raw.fwk_base AS SELECT coalesce(max(id), 0) + 1 AS base FROM raw.api;
 CREATE TABLE raw.fwk_pair AS
