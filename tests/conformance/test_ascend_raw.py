@@ -139,6 +139,17 @@ def test_threads_that_use_new_ids_before_the_flip(tmp_path: Path) -> None:
     assert [name for (name,) in names] == ["old0", "old1", "op0", "op1", "op2", "op3", "op4"]
 
 
+def test_many_calls_inside_the_one_that_launches(tmp_path: Path) -> None:
+    capture = Capture()
+    capture.api(NODE, 5, 100, 1000, capture.hash("outer"))
+    for at in range(110, 310, 5):
+        capture.api(NODE, 5, at, at + 4, capture.hash("inner"))
+    capture.track(400, 1, 7, KERNEL)
+    capture.node_basic(1000, "outer", "Add", 0, 20)
+    capture.task(1000, 1010, 1, 7)
+    assert stored(capture, tmp_path, TASKS) == [("outer", ns_of_device(1000), 200, 1, 7, "launch", ns_of_host(100))]
+
+
 def test_parts_of_a_task_have_their_operators(tmp_path: Path) -> None:
     """An FFTS+ task: its parts have contexts, and the operators that name these."""
     capture = Capture()
@@ -172,6 +183,22 @@ def test_counters_of_mixed_cores_are_those_of_both(tmp_path: Path) -> None:
     ((values,),) = stored(capture, tmp_path, "SELECT vendor_values FROM task_pmu")
     assert '"aic_mac_ratio":0.2' in values
     assert '"aiv_vec_ratio":0.1}' in values and '"aiv_scalar_ratio":0.2' in values
+
+
+def test_counters_without_times_are_in_the_order_of_their_tasks(tmp_path: Path) -> None:
+    """Only tasks on AI cores have some. Where one of them is missing, which is whose is unknown."""
+    capture = Capture(chip=1)
+    ran = [(0, AI_CPU), (0, 0), (1, 0), (0, 0), (1, 0)]  # task, kind
+    for number, (task, kind) in enumerate(ran):
+        capture.hwts(0, 1000 + number * 100, 3, task, kind, number * 2)
+        capture.hwts(1, 1050 + number * 100, 3, task, kind, number * 2 + 1)
+    for task, cycles in ((0, 100), (1, 555), (0, 200)):
+        capture.aicore(3, task, cycles, (0,) * 8)
+    run, store = taken_from(capture.write(tmp_path), tmp_path)
+    assert store.execute(
+        "SELECT start_ns, aic_total_cycles FROM task_pmu JOIN task USING (id) ORDER BY 1"
+    ).fetchall() == [(ns_of_device(1100), 100), (ns_of_device(1300), 200)]
+    assert [entry.event_count for entry in run.log if "counters whose" in entry.message] == [1]
 
 
 def test_collectives_have_the_time_of_their_main_streams(tmp_path: Path) -> None:

@@ -10,7 +10,15 @@ FROM (
   FROM raw.half
   WINDOW same AS (PARTITION BY thread, level, type, request, item ORDER BY id))
 WHERE number % 2 = 1;
-CREATE INDEX raw.api_at ON api (thread, level, start_ns, end_ns);
+-- The innermost of calls that begin at once is the last one. `open_until`: when all calls up to this one have ended.
+CREATE TABLE raw.call (
+  thread INTEGER, level INTEGER, start_ns INTEGER, end_ns INTEGER, id INTEGER, open_until INTEGER,
+  PRIMARY KEY (thread, level, start_ns, end_ns DESC, id)) WITHOUT ROWID;
+INSERT INTO raw.call
+SELECT thread, level, start_ns, end_ns, id, max(end_ns) OVER (
+  PARTITION BY thread, level ORDER BY start_ns, end_ns DESC, id ROWS UNBOUNDED PRECEDING)
+FROM raw.api
+WHERE start_ns IS NOT NULL AND end_ns IS NOT NULL;
 
 -- section: batches
 -- A stream's IDs of tasks begin again at a flip, from the first task that no task with a higher ID than the flip's

@@ -39,26 +39,31 @@ class _Column(NamedTuple):
 def fill_counters(connection: sqlite3.Connection, log: ImportLog, accounts: Accounts) -> None:
     """Fill COUNTERS from raw.pmu, once the tasks are known."""
     connection.execute("CREATE INDEX raw.done_of ON done (device, stream, task, context, start_ns, end_ns)")
+    connection.execute("CREATE INDEX raw.frequency_at ON frequency (device, ns, mhz)")
     connection.execute(_NUMBERED)
     connection.execute("CREATE UNIQUE INDEX raw.numbered_of ON numbered (device, stream, task, number)")
     connection.execute(_MATCH)
     ((loose,),) = connection.execute("SELECT count(*) FROM raw.counted WHERE id IS NULL")
     if loose:
-        log.count(Code.ORPHAN_PMU, "counters of tasks that were not recorded", loose, SOURCE_ID)
+        log.count(Code.ORPHAN_PMU, "counters whose task is unknown or was not recorded", loose, SOURCE_ID)
         accounts["counters of tasks"].add(lost=loose)
     for is_vector, (own, other) in enumerate((("AIC", "AIV"), ("AIV", "AIC"))):
         names = {"own": own, "mix": f"MIX_{own}", "block": f"BLOCK_{own}", "other_mix": f"MIX_{other}"}
         connection.execute(_CHOSEN, {**names, "is_vector": is_vector})
 
 
-#: The executions of each task, if records of counters have no times.
+#: The executions of each task on AI cores, if records of counters have no times.
 _NUMBERED = """
 CREATE TABLE raw.numbered AS
-SELECT id, device, stream, task, row_number() OVER (PARTITION BY device, stream, task ORDER BY start_ns, id) AS number
-FROM raw.done
-WHERE EXISTS (SELECT 1 FROM raw.pmu WHERE end_ns IS NULL)
+SELECT d.id, d.device, d.stream, d.task, row_number() OVER same AS number, count(*) OVER (
+  PARTITION BY d.device, d.stream, d.task) AS count
+FROM raw.done AS d
+JOIN raw.hash AS t ON t.id = d.type
+WHERE t.text IN ('AI_CORE', 'AIV_SQE') AND EXISTS (SELECT 1 FROM raw.pmu WHERE end_ns IS NULL)
+WINDOW same AS (PARTITION BY d.device, d.stream, d.task ORDER BY d.start_ns, d.id)
 """
-#: The execution that a record belongs to: it ended during it. Records without a time are in the order of the tasks.
+#: The execution that a record belongs to: it ended during it. Records without a time are in the order of the
+#: executions, if there are as many; otherwise, which is whose is unknown.
 _MATCH = f"""
 CREATE TABLE raw.counted AS
 SELECT CASE WHEN end_ns IS NULL THEN by_order
@@ -71,8 +76,10 @@ FROM (
         AND d.start_ns <= p.end_ns ORDER BY d.start_ns DESC LIMIT 1) AS by_time,
     CASE WHEN p.end_ns IS NULL THEN
       (SELECT d.id FROM raw.numbered AS d
-        WHERE d.device = p.device AND d.stream = p.stream AND d.task = p.task AND d.number = p.number) END AS by_order
-  FROM (SELECT *, row_number() OVER (PARTITION BY device, stream, task, context ORDER BY rowid) AS number
+        WHERE d.device = p.device AND d.stream = p.stream AND d.task = p.task AND d.number = p.number
+          AND d.count = p.count) END AS by_order
+  FROM (SELECT *, row_number() OVER (PARTITION BY device, stream, task, context ORDER BY rowid) AS number,
+               count(*) OVER (PARTITION BY device, stream, task, context) AS count
         FROM raw.pmu) AS p)
 """  # noqa: S608 - names of ours
 #: Of a core: the record of the task itself, or the sum of its blocks on the other core.

@@ -43,7 +43,7 @@ _SETTINGS = (
 )
 _SECTION = re.compile(r"^-- section: (\w+)$", re.MULTILINE)
 #: Calls that began before a record and are looked at for one that has not ended.
-_MOST_OPEN = 20
+_MOST_OPEN = 1000
 #: Tables of records, and the calls in which they were made, by level.
 _ENCLOSED = {
     "basic": (NODE,),
@@ -232,12 +232,13 @@ class _Tables:
 
         It began before the record, and ended then or later.
         """
-        found = ", ".join(
-            f"(SELECT id FROM (SELECT a.id, a.end_ns FROM raw.api AS a WHERE a.thread = r.thread AND a.level = {level} "  # noqa: S608 - numbers
-            f"AND a.start_ns < r.ns ORDER BY a.start_ns DESC LIMIT {_MOST_OPEN}) "
-            f"WHERE end_ns >= r.ns LIMIT 1) AS {_LEVEL_NAMES[level]}"
-            for level in levels
+        last = (
+            "FROM raw.call WHERE thread = r.thread AND level = {level} AND start_ns < r.ns "
+            "ORDER BY start_ns DESC, end_ns LIMIT "
         )
+        earlier = f"SELECT id FROM (SELECT id, end_ns {last}{_MOST_OPEN}) WHERE end_ns >= r.ns LIMIT 1"  # noqa: S608 - text above
+        call = f"(SELECT CASE WHEN end_ns >= r.ns THEN id WHEN open_until >= r.ns THEN ({earlier}) END {last}1)"
+        found = ", ".join(f"{call.format(level=level)} AS {_LEVEL_NAMES[level]}" for level in levels)
         self._connection.execute(f"CREATE TABLE raw.{table}_in AS SELECT r.*, {found} FROM raw.{table} AS r")  # noqa: S608 - names above
 
     def _name_unknown_types(self) -> None:
