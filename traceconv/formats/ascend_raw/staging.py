@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,8 +26,9 @@ from traceconv.formats.ascend_raw.tensors import Tensors
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.files import file_size
 
-_PUT_TEXT = "INSERT OR REPLACE INTO raw.hash VALUES (?, ?)"
 _NUMBER = re.compile(r"[0-9]{1,20}")
+#: Lines of text that are stored at once.
+_LINES = 1 << 14
 _Records: TypeAlias = NDArray[np.void]
 #: By stream: the layout of its records, and what inserts them.
 _Fillers: TypeAlias = dict[str, tuple[Layout, Callable[[_Records, Clock], None]]]
@@ -118,26 +119,26 @@ class Staging:
 
     def _texts(self, stream: Stream, table: str, count: int) -> None:
         """Read lines `NUMBER:TEXT` or `LEVEL_TYPE:TEXT`; of repeated ones, the last is kept."""
-        found: dict[tuple[int, ...], str] = {}
         damaged = 0
-        for line in self._slices.text(stream):
-            key, colon, text = line.partition(":")
-            numbers = key.split("_")
-            if colon and len(numbers) == count and all(_NUMBER.fullmatch(one) for one in numbers):
-                found[tuple(_signed(int(one)) for one in numbers)] = text
-            elif line.strip("\0\r "):
-                damaged += 1
+        lines = self._slices.text(stream)
+        while some := list(islice(lines, _LINES)):
+            rows: list[tuple[int | str, ...]] = []
+            for line in some:
+                key, colon, text = line.partition(":")
+                numbers = key.split("_")
+                if colon and len(numbers) == count and all(_NUMBER.fullmatch(one) for one in numbers):
+                    value = self.text_id(text) if table == "type" else text
+                    rows.append((*(_signed(int(one)) for one in numbers), value))
+                elif line.strip("\0\r "):
+                    damaged += 1
+            marks = ", ".join("?" * (count + 1))
+            self._connection.executemany(f"INSERT OR REPLACE INTO raw.{table} VALUES ({marks})", rows)  # noqa: S608 - a name above
         self._log.count(Code.BAD_TEXT, f"{printable(stream.name)}: lines that are no text", damaged, SOURCE_ID)
-        if table == "type":
-            rows = [(*key, self.text_id(text)) for key, text in found.items()]
-            self._connection.executemany("INSERT OR REPLACE INTO raw.type VALUES (?, ?, ?)", rows)
-        else:
-            self._connection.executemany(_PUT_TEXT, [(*key, text) for key, text in found.items()])
 
     def text_id(self, text: str) -> int:
         """Return the ID of a text that the recording has no number for."""
         number = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "little", signed=True)
-        self._connection.execute(_PUT_TEXT, (number, text))
+        self._connection.execute("INSERT OR REPLACE INTO raw.hash VALUES (?, ?)", (number, text))
         return number
 
     def _api_events(self, found: _Records, clock: Clock) -> None:
