@@ -87,7 +87,6 @@ FROM (SELECT node, op, tensors FROM raw.tensor_in WHERE node IS NOT NULL ORDER B
 GROUP BY node, op;
 CREATE INDEX raw.context_of ON context_in (node, op) WHERE level = 10000;
 CREATE INDEX raw.context_of_hccl ON context_in (hccl) WHERE level = 5500;
-CREATE INDEX raw.hccl_of ON hccl_in (hccl, context);
 
 -- section: launches
 -- The tasks of the host: what they are, and which context and operator each has. A task whose parts have contexts is
@@ -108,39 +107,52 @@ LEFT JOIN raw.hash AS s ON s.id = z.text
 LEFT JOIN raw.hash AS i ON i.id = n.item;
 CREATE TABLE raw.launch (
   track INTEGER, device INTEGER, stream INTEGER, task INTEGER, batch INTEGER, context INTEGER, op INTEGER,
-  is_compute INTEGER, hccl_info INTEGER);
--- Operators of a node, with the contexts of their tasks.
-INSERT INTO raw.launch
-SELECT k.id, k.device, k.stream, k.task, k.batch, coalesce(c.context, $none), o.rowid, 1, NULL
-FROM raw.kind AS k
-JOIN raw.op AS o ON o.node = k.node
+  is_compute INTEGER, hccl_info INTEGER, ops INTEGER);
+-- Operators of a node, with the contexts of their tasks if these have some: one, and how many there are.
+CREATE TABLE raw.part_op (
+  node INTEGER, has_contexts INTEGER, context INTEGER, op INTEGER, ops INTEGER,
+  PRIMARY KEY (node, has_contexts, context)) WITHOUT ROWID;
+INSERT INTO raw.part_op
+SELECT node, 0, $none, min(rowid), count(*) FROM raw.op GROUP BY node
+UNION ALL
+SELECT o.node, 1, coalesce(c.context, $none) AS context, min(o.rowid), count(*)
+FROM raw.op AS o
 LEFT JOIN raw.context_in AS c ON c.level = 10000 AND c.node = o.node AND c.op = o.op
-  AND $has_contexts AND k.name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'FFTS_PLUS', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV')
+GROUP BY o.node, 3;
+INSERT INTO raw.launch
+SELECT k.id, k.device, k.stream, k.task, k.batch, p.context, p.op, 1, NULL, p.ops
+FROM raw.kind AS k
+JOIN raw.part_op AS p ON p.node = k.node AND p.has_contexts = (
+  $has_contexts AND k.name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'FFTS_PLUS', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV'))
 WHERE k.is_compute AND NOT k.is_hccl;
 -- Of nodes that no record describes, and of the whole of a task whose parts have contexts.
 INSERT INTO raw.launch
-SELECT k.id, k.device, k.stream, k.task, k.batch, $none, NULL, NOT EXISTS (SELECT 1 FROM raw.op AS o WHERE o.node = k.node), NULL
+SELECT k.id, k.device, k.stream, k.task, k.batch, $none, NULL, NOT EXISTS (SELECT 1 FROM raw.op AS o WHERE o.node = k.node),
+       NULL, 1
 FROM raw.kind AS k
 WHERE k.is_compute AND NOT k.is_hccl AND k.id NOT IN (SELECT track FROM raw.launch WHERE context = $none);
 -- Parts of collectives: one for each context of the call, or of its records.
+CREATE TABLE raw.part_hccl (
+  hccl INTEGER, context INTEGER, info INTEGER, PRIMARY KEY (hccl, context)) WITHOUT ROWID;
+INSERT INTO raw.part_hccl
+SELECT hccl, context, min(rowid) FROM raw.hccl_in WHERE hccl IS NOT NULL GROUP BY hccl, context;
 INSERT INTO raw.launch
-SELECT k.id, k.device, k.stream, k.task, k.batch, c.context, NULL, 0, min(r.rowid)
+SELECT k.id, k.device, k.stream, k.task, k.batch, c.context, NULL, 0, r.info, 1
 FROM raw.kind AS k
-JOIN raw.context_in AS c ON c.level = 5500 AND c.hccl = k.hccl
-LEFT JOIN raw.hccl_in AS r ON r.hccl = k.hccl AND r.context = c.context
-WHERE k.is_hccl
-GROUP BY k.id, c.context;
+JOIN (SELECT DISTINCT hccl, context FROM raw.context_in WHERE level = 5500) AS c ON c.hccl = k.hccl
+LEFT JOIN raw.part_hccl AS r ON r.hccl = k.hccl AND r.context = c.context
+WHERE k.is_hccl;
 INSERT INTO raw.launch
-SELECT k.id, k.device, k.stream, k.task, k.batch, coalesce(r.context, $none), NULL, k.is_compute, min(r.rowid)
+SELECT k.id, k.device, k.stream, k.task, k.batch, coalesce(r.context, $none), NULL, k.is_compute, r.info, 1
 FROM raw.kind AS k
-LEFT JOIN raw.hccl_in AS r ON r.hccl = k.hccl
-WHERE k.is_hccl AND NOT EXISTS (SELECT 1 FROM raw.context_in AS c WHERE c.level = 5500 AND c.hccl = k.hccl)
-GROUP BY k.id, coalesce(r.context, $none);
+LEFT JOIN raw.part_hccl AS r ON r.hccl = k.hccl
+WHERE k.is_hccl AND NOT EXISTS (SELECT 1 FROM raw.context_in AS c WHERE c.level = 5500 AND c.hccl = k.hccl);
 -- All others; a kernel outside of a node is an operator with its own name.
 INSERT INTO raw.launch
 SELECT id, device, stream, task, batch,
        CASE WHEN $has_contexts AND name IN ('KERNEL_MIX_AIC', 'KERNEL_MIX_AIV') THEN 0 ELSE $none END, NULL,
-       name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'KERNEL_AICPU', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV') AND node IS NULL, NULL
+       name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'KERNEL_AICPU', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV') AND node IS NULL,
+       NULL, 1
 FROM raw.kind
 WHERE NOT is_compute AND NOT is_hccl;
 -- An ID that several launches have, as far as is known, belongs to none of them.
@@ -148,7 +160,7 @@ CREATE TABLE raw.known (
   device INTEGER, stream INTEGER, task INTEGER, batch INTEGER, context INTEGER, launch INTEGER, count INTEGER,
   PRIMARY KEY (device, stream, task, batch, context)) WITHOUT ROWID;
 INSERT INTO raw.known
-SELECT device, stream, task, batch, context, min(rowid), count(*)
+SELECT device, stream, task, batch, context, min(rowid), sum(ops)
 FROM raw.launch
 GROUP BY device, stream, task, batch, context;
 UPDATE raw.done SET launch = (
