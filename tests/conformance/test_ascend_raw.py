@@ -171,6 +171,28 @@ def test_parts_of_a_task_have_their_operators(tmp_path: Path) -> None:
     ]
 
 
+def test_parts_of_a_collective_are_those_from_the_first_to_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records with as many parts as no task has must not fill the memory."""
+    monkeypatch.setattr("traceconv.formats.ascend_raw.staging._CONTEXTS", 2)
+    monkeypatch.setattr("traceconv.formats.ascend_raw.staging._MOST_IN_ALL", 8)
+    capture = Capture()
+    capture.api(NODE, 5, 100, 900, capture.hash("hcom_allReduce_"))
+    capture.api(HCCL, 0x10001, 150, 800, capture.hash("Memcpy"))
+    capture.track(200, 2, 9, FFTS_PLUS)
+    for ids in ((3, 4), (5, 7), (0, 2**32 - 1), (2**32 - 1, 0)):
+        capture.contexts(210, "Memcpy", ids, level=HCCL)
+    for context in range(9):
+        capture.stars(0b100010, 1000 + context * 100, 2, 9, sub=11, context=context)
+        capture.stars(0b100011, 1050 + context * 100, 2, 9, sub=11, context=context)
+    run, store = taken_from(capture.write(tmp_path), tmp_path)
+    assert store.execute(
+        "SELECT context_id, api_id IS NOT NULL FROM task WHERE context_id IS NOT NULL ORDER BY 1"
+    ).fetchall() == [(context, 3 <= context <= 7) for context in range(9)]
+    assert [entry.event_count for entry in run.log if "lists of contexts" in entry.message] == [1]
+
+
 def test_counters_of_mixed_cores_are_those_of_both(tmp_path: Path) -> None:
     capture = Capture()
     capture.launch(100, "Flash", 1, 7, kind=MIX, blocks=20 | 2 << 16)

@@ -6,7 +6,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
-from itertools import compress, islice
+from itertools import compress, islice, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,8 +55,10 @@ _PMU_OF_TASK, _PMU_OF_BLOCK = 0b101000, 0b101001
 _STEP_MARK, _DEVICE_FLIP = 10, 14
 #: What samples of low power are of: MHz, not voltages.
 _FREQUENCY = 0
-#: Contexts of one range; a damaged record may have any.
-_MOST_CONTEXTS = 1 << 16
+#: Contexts of one range, whose numbers have 16 bits, and of all of them: a damaged record may have any.
+_MOST_CONTEXTS, _MOST_IN_ALL = 1 << 16, 1 << 26
+#: Contexts that are listed at once.
+_CONTEXTS = 1 << 20
 
 
 def schema() -> str:
@@ -87,6 +89,7 @@ class Staging:
         self._wide_streams = False
         self.tensors = Tensors()
         self._dynamic = False
+        self._contexts_left = _MOST_IN_ALL
 
     # -- the host --
 
@@ -167,10 +170,19 @@ class Staging:
         ranges = (found["level"] == 5500) & (counts == 2)
         spans = np.clip(ids[:, 1] - ids[:, 0] + 1, 0, _MOST_CONTEXTS)
         lengths = np.where(ranges, spans, counts)
-        rows = np.repeat(np.arange(len(found)), lengths)
-        places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        contexts = np.where(ranges[rows], ids[rows, 0] + places, ids[rows, np.minimum(places, 54)])
-        self.insert("context", None, [threads[rows], times[rows], found["level"][rows], found["op"][rows], contexts])
+        kept = np.where(np.cumsum(lengths) <= self._contexts_left, lengths, 0)
+        self._log.count(Code.TOO_LARGE, "lists of contexts of tasks", int(np.count_nonzero(kept < lengths)), SOURCE_ID)
+        lengths = kept
+        ends = np.cumsum(lengths)
+        self._contexts_left -= int(ends[-1])
+        cuts = np.searchsorted(ends, np.arange(_CONTEXTS, ends[-1], _CONTEXTS)).tolist()
+        for first, last in pairwise([0, *cuts, len(found)]):
+            some = lengths[first:last]
+            rows = np.repeat(np.arange(first, last), some)
+            places = np.arange(len(rows)) - np.repeat(np.cumsum(some) - some, some)
+            contexts = np.where(ranges[rows], ids[rows, 0] + places, ids[rows, np.minimum(places, 54)])
+            columns = [threads[rows], times[rows], found["level"][rows], found["op"][rows], contexts]
+            self.insert("context", None, columns)
 
     def _hccl_ops(self, found: _Records, clock: Clock) -> None:
         columns = [found["bits"] & 1, (found["bits"] >> 1) & 1, found["data_type"], found["alg"], found["count"]]
