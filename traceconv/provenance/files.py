@@ -14,7 +14,6 @@ import duckdb
 from traceconv.base.deflate import crc32
 from traceconv.base.errors import InputError, option, printable
 from traceconv.events.npu import ORDINAL_BITS
-from traceconv.formats.ascend_raw.format import FORMAT as ASCEND_RAW
 from traceconv.formats.common.files import container_of, encoding_of, file_size, opened
 from traceconv.formats.format import Format
 from traceconv.formats.locate import Evidence, SourceFile, Wanted
@@ -97,7 +96,8 @@ class Sources:
     def _path(self, name: str) -> Path:
         parts = Path(name).parts
         is_inside = os.path.isdir(self.root) and not Path(name).is_absolute() and ".." not in parts
-        return self.root / name if is_inside and self.reader != ASCEND_RAW.name else self.root
+        is_whole = parts_of(self.root) != (self.root,)  # several files that are read as one
+        return self.root / name if is_inside and not is_whole else self.root
 
     def format_of(self, source_id: int) -> Format | None:
         """Return the format of a source; None for tables of a vendor's folder and formats unknown to this version."""

@@ -76,7 +76,7 @@ FROM (
   UNION ALL
   SELECT DISTINCT node, op, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM raw.tensor_in
   UNION ALL
-  SELECT DISTINCT node, op, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM raw.context_in WHERE level = 10000)
+  SELECT DISTINCT node, op, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM raw.context_in WHERE level = $node)
 WHERE node IS NOT NULL
 GROUP BY node, op;
 CREATE UNIQUE INDEX raw.op_of ON op (node, op);
@@ -85,8 +85,8 @@ INSERT INTO raw.shape
 SELECT node, op, group_concat(tensors, ' ')
 FROM (SELECT node, op, tensors FROM raw.tensor_in WHERE node IS NOT NULL ORDER BY node, op, rowid)
 GROUP BY node, op;
-CREATE INDEX raw.context_of ON context_in (node, op) WHERE level = 10000;
-CREATE INDEX raw.context_of_hccl ON context_in (hccl) WHERE level = 5500;
+CREATE INDEX raw.context_of ON context_in (node, op) WHERE level = $node;
+CREATE INDEX raw.context_of_hccl ON context_in (hccl) WHERE level = $hccl;
 
 -- section: launches
 -- The tasks of the host: what they are, and which context and operator each has. A task whose parts have contexts is
@@ -99,7 +99,7 @@ SELECT t.id, t.device, t.stream, t.task, t.batch, t.node, t.hccl, t.model, t.ker
          AND (h.text LIKE 'KERNEL%' OR h.text = 'STARS_COMMON' OR (h.text = 'FFTS_PLUS' AND t.hccl IS NULL))
          AS is_compute
 FROM raw.track_in AS t
-LEFT JOIN raw.type AS y ON y.level = 5000 AND y.type = t.type
+LEFT JOIN raw.type AS y ON y.level = $runtime AND y.type = t.type
 LEFT JOIN raw.hash AS h ON h.id = y.text
 LEFT JOIN raw.api AS n ON n.id = t.node
 LEFT JOIN raw.type AS z ON z.level = n.level AND z.type = n.type
@@ -117,7 +117,7 @@ SELECT node, 0, $none, min(rowid), count(*) FROM raw.op GROUP BY node
 UNION ALL
 SELECT o.node, 1, coalesce(c.context, $none) AS context, min(o.rowid), count(*)
 FROM raw.op AS o
-LEFT JOIN raw.context_in AS c ON c.level = 10000 AND c.node = o.node AND c.op = o.op
+LEFT JOIN raw.context_in AS c ON c.level = $node AND c.node = o.node AND c.op = o.op
 GROUP BY o.node, 3;
 INSERT INTO raw.launch
 SELECT k.id, k.device, k.stream, k.task, k.batch, p.context, p.op, 1, NULL, p.ops
@@ -139,14 +139,14 @@ SELECT hccl, context, min(rowid) FROM raw.hccl_in WHERE hccl IS NOT NULL GROUP B
 INSERT INTO raw.launch
 SELECT k.id, k.device, k.stream, k.task, k.batch, c.context, NULL, 0, r.info, 1
 FROM raw.kind AS k
-JOIN (SELECT DISTINCT hccl, context FROM raw.context_in WHERE level = 5500) AS c ON c.hccl = k.hccl
+JOIN (SELECT DISTINCT hccl, context FROM raw.context_in WHERE level = $hccl) AS c ON c.hccl = k.hccl
 LEFT JOIN raw.part_hccl AS r ON r.hccl = k.hccl AND r.context = c.context
 WHERE k.is_hccl;
 INSERT INTO raw.launch
 SELECT k.id, k.device, k.stream, k.task, k.batch, coalesce(r.context, $none), NULL, k.is_compute, r.info, 1
 FROM raw.kind AS k
 LEFT JOIN raw.part_hccl AS r ON r.hccl = k.hccl
-WHERE k.is_hccl AND NOT EXISTS (SELECT 1 FROM raw.context_in AS c WHERE c.level = 5500 AND c.hccl = k.hccl);
+WHERE k.is_hccl AND NOT EXISTS (SELECT 1 FROM raw.context_in AS c WHERE c.level = $hccl AND c.hccl = k.hccl);
 -- All others; a kernel outside of a node is an operator with its own name.
 INSERT INTO raw.launch
 SELECT id, device, stream, task, batch,
@@ -173,7 +173,7 @@ CREATE INDEX raw.done_of_launch ON done (launch);
 
 -- section: tables
 INSERT INTO CANN_API
-SELECT a.start_ns, a.end_ns, a.level, ($pid << 32) | a.thread, a.id, CASE WHEN a.level = 5500 THEN a.item ELSE t.text END
+SELECT a.start_ns, a.end_ns, a.level, ($pid << 32) | a.thread, a.id, CASE WHEN a.level = $hccl THEN a.item ELSE t.text END
 FROM raw.api AS a
 LEFT JOIN raw.type AS t ON t.level = a.level AND t.type = a.type
 ORDER BY a.thread, a.start_ns, a.level DESC;
@@ -184,7 +184,7 @@ SELECT d.start_ns, d.end_ns, d.device, coalesce(CASE WHEN l.is_compute OR k.is_h
 FROM raw.done AS d
 LEFT JOIN raw.launch AS l ON l.rowid = d.launch
 LEFT JOIN raw.kind AS k ON k.id = l.track
-LEFT JOIN raw.type AS y ON y.level = 5000 AND y.type = k.type
+LEFT JOIN raw.type AS y ON y.level = $runtime AND y.type = k.type
 LEFT JOIN raw.api AS m ON m.id = k.model
 ORDER BY d.device, d.stream, d.start_ns;
 INSERT INTO COMPUTE_TASK_INFO
@@ -201,7 +201,7 @@ JOIN raw.kind AS k ON k.id = l.track
 LEFT JOIN raw.op AS o ON o.rowid = l.op
 LEFT JOIN raw.api AS n ON n.id = k.node
 LEFT JOIN raw.api AS c ON c.id = k.hccl
-LEFT JOIN raw.type AS y ON y.level = 5000 AND y.type = k.type
+LEFT JOIN raw.type AS y ON y.level = $runtime AND y.type = k.type
 -- Kernels of collectives are named after what runs them, and one that HCCL runs on AI CPUs outside of its calls, too.
 LEFT JOIN raw.op_name AS t ON t.number = CASE
     WHEN k.is_hccl AND k.name = 'KERNEL_AICPU' THEN 256
@@ -333,7 +333,7 @@ SELECT a.id, a.thread, a.start_ns,
     WHERE d.is_dequeue = 1 AND d.thread = a.thread AND d.start_ns < a.start_ns ORDER BY d.start_ns DESC LIMIT 1)
   WHERE end_ns > a.end_ns) AS correlation
 FROM raw.api AS a
-WHERE a.level = 10000 AND a.type = 5 AND EXISTS (SELECT 1 FROM raw.fwk_inner);
+WHERE a.level = $node AND a.type = 5 AND EXISTS (SELECT 1 FROM raw.fwk_inner);
 UPDATE raw.fwk_node SET (thread, start_ns) = (
   SELECT e.thread, e.start_ns FROM raw.fwk_queue AS e WHERE e.is_dequeue = 0 AND e.correlation = fwk_node.correlation)
 WHERE EXISTS (SELECT 1 FROM raw.fwk_queue AS e WHERE e.is_dequeue = 0 AND e.correlation = fwk_node.correlation);

@@ -19,7 +19,7 @@ from traceconv.base.int64 import Int64
 from traceconv.formats.ascend_raw import records as layouts
 from traceconv.formats.ascend_raw.clocks import Clock
 from traceconv.formats.ascend_raw.folder import Side, Stream
-from traceconv.formats.ascend_raw.names import CHIPS_WITHOUT_FLIPS, FLIP, MAINTENANCE, WIDE_CHIPS
+from traceconv.formats.ascend_raw.names import CHIPS_WITHOUT_FLIPS, FLIP, HCCL, MAINTENANCE, WIDE_CHIPS
 from traceconv.formats.ascend_raw.records import COUNTERS, HALF, NONE, Layout
 from traceconv.formats.ascend_raw.slices import Slices
 from traceconv.formats.ascend_raw.tensors import Tensors
@@ -167,12 +167,12 @@ class Staging:
         threads, times = self._at(found, clock)
         # Of HCCL, two contexts are the first and the last one.
         ids, counts = found["ids"].astype(np.int64), np.minimum(found["count"].astype(np.int64), 55)
-        ranges = (found["level"] == 5500) & (counts == 2)
+        ranges = (found["level"] == HCCL) & (counts == 2)
         spans = np.clip(ids[:, 1] - ids[:, 0] + 1, 0, _MOST_CONTEXTS)
-        lengths = np.where(ranges, spans, counts)
-        kept = np.where(np.cumsum(lengths) <= self._contexts_left, lengths, 0)
-        self._log.count(Code.TOO_LARGE, "lists of contexts of tasks", int(np.count_nonzero(kept < lengths)), SOURCE_ID)
-        lengths = kept
+        listed = np.where(ranges, spans, counts)
+        lengths = np.where(np.cumsum(listed) <= self._contexts_left, listed, 0)
+        dropped = int(np.count_nonzero(lengths < listed))
+        self._log.count(Code.TOO_LARGE, "lists of contexts of tasks", dropped, SOURCE_ID)
         ends = np.cumsum(lengths)
         self._contexts_left -= int(ends[-1])
         cuts = np.searchsorted(ends, np.arange(_CONTEXTS, ends[-1], _CONTEXTS)).tolist()

@@ -146,6 +146,9 @@ class _Tables:
         recording = self._recording
         values = {
             "none": NONE,
+            "node": NODE,
+            "hccl": HCCL,
+            "runtime": RUNTIME,
             "pid": recording.pid,
             "ffts_plus": FFTS_PLUS,
             "master": MASTER,
@@ -243,7 +246,7 @@ class _Tables:
 
     def _name_unknown_types(self) -> None:
         missing = self._connection.execute(
-            "SELECT level, type FROM raw.api UNION SELECT 5000, type FROM raw.track "
+            f"SELECT level, type FROM raw.api UNION SELECT {RUNTIME}, type FROM raw.track "  # noqa: S608 - a number
             "EXCEPT SELECT level, type FROM raw.type"
         ).fetchall()
         rows = [(level, kind, self._text_id(f"{level}_{kind & 2**64 - 1}")) for level, kind in missing]

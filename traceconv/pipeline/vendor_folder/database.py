@@ -98,13 +98,13 @@ def _counters(tables: DeviceTables, known: Mapping[str, tuple[str, str]]) -> Ite
 
 def _of_one(ids: Int64, column: str, unit: str, values: NDArray[np.float64]) -> pa.RecordBatch:
     """Return the same for values of one counter."""
-    whole = np.rint(values) if unit == "us" else values / _GIB if unit == "gb/s" else values
+    converted = np.rint(values) if unit == "us" else values / _GIB if unit == "gb/s" else values
     is_number = column.startswith("pmu_")
-    shown = pa.array(whole.astype(np.int64) if is_number or unit == "us" else whole)
+    shown = pa.array(converted.astype(np.int64) if is_number or unit == "us" else converted)
     nothing = pa.nulls(len(ids), pa.string())
     arrays = [
         pa.array(ids),
-        pa.DictionaryArray.from_arrays(np.zeros(len(ids), np.int32), [column]).cast(pa.string()),
+        pa.repeat(column, len(ids)),
         shown if is_number else pa.nulls(len(ids), pa.int64()),
         nothing if is_number else shown.cast(pa.string()),
     ]
