@@ -173,7 +173,7 @@ class _Observer(Observer):
         self._channel = channel
         self._lock = Lock()  # a thread may read ahead
         self._counts = [0, 0, 0]
-        self._sent = 0.0
+        self._sent = time.monotonic()
 
     def start(self, label: str, total_bytes: int, passes: int = 1) -> None:
         self._counts = [0, 0, 0]

@@ -44,16 +44,20 @@ def add_tables(tables: DeviceTables, target: RunSql, log: ImportLog) -> None:
     log.count(Code.BAD_NUMBER, message, truncated, SOURCE_ID)
     words = {_known_as(name) for name in tables.counter_names}
     groups = {group: {_UNIT.sub("", heading) for heading in headings} for group, headings in spec().groups.items()}
-    numbers = [column.removeprefix("pmu_") for column, _ in known.values() if column.startswith("pmu_")]
-    counted = ", ".join(f"max(number) FILTER (name = 'pmu_{name}')" for name in numbers)
+    columns = sorted({known[word][0] for word in words & known.keys()})
+    numbers = [column.removeprefix("pmu_") for column in columns if column.startswith("pmu_")]
+    counted = "".join(f", max(number) FILTER (name = 'pmu_{name}')" for name in numbers)
+    others = ", ".join(
+        f"""'"{name}":' || max(value) FILTER (name = '{name}')""" for name in columns if not name.startswith("pmu_")
+    )
     target.run_sql("CREATE OR REPLACE TEMP TABLE vendor_sorted AS FROM temp.vendor_counter ORDER BY id, name")
     ((first, last),) = target.fetch("SELECT coalesce(min(id), 1), coalesce(max(id), 0) FROM temp.vendor_sorted")
     # Its aggregates can't be written to disk, so there are few tasks at once.
     for start in range(first, last + 1, _TASKS_AT_ONCE):
         target.run_sql(
-            f"INSERT INTO task_pmu (run_id, id, metric_group, {', '.join(numbers)}, vendor_values) "  # noqa: S608 - columns
-            f"SELECT $run, id, $grp, {counted}, "
-            """'{' || string_agg('"' || name || '":' || value, ',' ORDER BY name) FILTER (value IS NOT NULL) || '}' """
+            f"INSERT INTO task_pmu (run_id, id, metric_group{''.join(f', {name}' for name in numbers)}, vendor_values) "  # noqa: S608 - columns
+            f"SELECT $run, id, $grp{counted}, "
+            f"CASE WHEN count(value) > 0 THEN '{{' || concat_ws(',', {others or 'NULL'}) || '}}' END "
             "FROM temp.vendor_sorted WHERE id >= $start AND id < $until GROUP BY id",
             grp=next((group for group, headings in groups.items() if headings & words), None),
             start=start,

@@ -75,8 +75,9 @@ WITH call_name AS (
   UNION ALL
   SELECT w.run_id, 'lost_launches', w.start_ns, w.start_ns, true
   FROM task AS w
+  SEMI JOIN unlaunched AS u ON u.run_id = w.run_id
   WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
-    AND w.api_id IS NOT NULL AND w.start_ns IS NOT NULL AND w.run_id IN (SELECT u.run_id FROM unlaunched AS u)
+    AND w.api_id IS NOT NULL AND w.start_ns IS NOT NULL
 ), placed AS (
   SELECT run_id, finding, start_ns, end_ns, complete,
          -- With FILTER instead of CASE, the windows would take quadratic time.
