@@ -65,7 +65,7 @@ from traceconv.pipeline.result import NothingUsable
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
         ("torch.op_range", b"\x01\0\x02\0\0\0ab", "next to FRAMEWORK"),
-        ("aicore.data.0.slice_0", b"\x01\x02\x03", "ingest the folder PROF_"),
+        ("aicore.data.0.slice_0", b"\x01\x02\x03", "ingest the folder around it, PROF_"),
         ("a.txt", b"hello", "not a raw log or a known trace format"),
         ("a.dat", b"", "is empty"),
     ],

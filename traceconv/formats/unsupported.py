@@ -110,7 +110,8 @@ _BY_NAME = (
     ),
     (
         re.compile(r"\.slice_\d+(?:\.done)?$"),
-        "is a part of the raw data of an Ascend NPU, which is read as a whole; ingest the folder PROF_… around it",
+        "is a part of the raw data of an Ascend NPU, which is read as a whole; ingest the folder around it, PROF_… or "
+        "JOB…",
     ),
     (
         re.compile(r"^torch\.(?:op_range|op_mark|memory_usage|python_tracer_\w+|gc_record|param_tensor_info)$"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from traceconv.base.errors import InputError, printable
-from traceconv.formats.ascend_raw.folder import find_raw_folders
+from traceconv.formats.ascend_raw.folder import find_raw_folders, is_job
 from traceconv.formats.ascend_raw.format import FORMAT as ASCEND_RAW
 from traceconv.formats.common.files import STDIN
 from traceconv.formats.find_traces import NOT_A_TRACE, find_traces
@@ -146,13 +146,14 @@ class _Search:
         complete |= {os.path.realpath(folder.path) for folder in folders if folder.is_complete}
         raw = find_raw_folders(top) if self._reader in (None, ASCEND_RAW.name) else []
         raw = [one for one in raw if not any(os.path.realpath(part) in complete for part in (one, *one.parents))]
-        complete |= {os.path.realpath(folder) for folder in raw}
+        complete |= {os.path.realpath(folder) for folder in raw if not is_job(folder)}
         found.traces += [
             TraceFile(folder, ASCEND_RAW.name, None if folder == top else top) for folder in raw if self._is_new(folder)
         ]
         files = {
             os.path.realpath(file) for folder in folders for file in (*folder.files, *(path for path, _ in folder.left))
         }
+        files |= {os.path.realpath(file) for folder in raw for file in parts_of(folder)}
         try:
             listed = find_traces(
                 top, lambda folder: os.path.realpath(folder) in complete, self._reader, has_items=self._has_items
@@ -171,8 +172,7 @@ class _Search:
         ]
         leads = [parts_of(trace.path) for trace in traces]
         read = {path for one in leads for path in one}
-        beside = {os.path.realpath(file) for folder in raw for file in parts_of(folder)}
-        others = [one for one in others if one.path not in read and os.path.realpath(one.path) not in beside]
+        others = [one for one in others if one.path not in read]
         found.traces += [
             TraceFile(lead[0], trace.reader, top, trace.sure)
             for trace, lead in zip(traces, leads, strict=True)

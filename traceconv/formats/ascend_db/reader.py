@@ -73,6 +73,8 @@ _MOST_JOINED = 200_000
 class AscendDbReader(OtherTables):
     """Reads one database, as `TraceSource` describes."""
 
+    _event_tables = EVENT_TABLES
+
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
         self._tasks, self._calls, self._ops, self._parts = IdSet(), IdSet(), IdSet(), IdSet()
@@ -83,7 +85,7 @@ class AscendDbReader(OtherTables):
         self._turns: dict[Any, int] = {}
 
     def _batches(self) -> Iterator[TraceBatch]:
-        self.found_events = not set(self._db.tables).isdisjoint(EVENT_TABLES)
+        self.found_events = not set(self._db.tables).isdisjoint(self._event_tables)
         if not self.found_events:
             shown = printable(str(self._path))
             raise InputError(

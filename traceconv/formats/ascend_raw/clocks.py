@@ -48,6 +48,10 @@ class Clock:
         return times, valid
 
 
+#: The clock of jobs: 100 MHz, since an unknown moment.
+JOB_CLOCK = Clock(0, 0, Fraction(100), 0)
+
+
 def read_json(path: Path | None) -> dict[str, Any]:
     """Return the object in a description; an empty one if it is missing or damaged."""
     try:

@@ -7,6 +7,8 @@ PROF_*/{host,device_N}/       info.json, sample.json, start_info, end_info, host
 
 FRAMEWORK/torch.*, profiler_info*.json  next to PROF_*: what torch_npu recorded
 
+A job is a recording of 2020, as with MindSpore 1: X.N.slice_K of device N in a folder JOB*, or in `data` in it.
+
 A stream is cut into slices X.slice_K anywhere, also inside a record. Next to each is X.slice_K.done with its size.
 """
 
@@ -25,6 +27,10 @@ from traceconv.formats.common.folder_walk import walk
 
 _PROF = re.compile(r"PROF_.+")
 _DEVICE = re.compile(r"device_(\d{1,5})")
+_OF_JOB = re.compile(r"(?:hwts\.log\.data\.45|training_trace\.46)\.dev\.profiler_default_tag\.\d{1,5}\.slice_\d{1,9}")
+_JOB_SLICE = re.compile(
+    r"(?P<name>.+?)(?:\.dev\.profiler_default_tag)?\.(?P<device>\d{1,5})\.slice_(?P<number>\d{1,9})"
+)
 _SLICE = re.compile(r"(?:(?P<kind>aging|unaging)\.)?(?P<name>.+)\.slice_(?P<number>\d{1,9})")
 _TORCH, _ABOUT = re.compile(r"torch\."), re.compile(r"profiler_info(?:_\d+)?\.json")
 _DESCRIPTION = re.compile(
@@ -63,6 +69,7 @@ class RawFolder:
 
     framework  files that torch_npu wrote next to it
     about      its profiler_info_RANK.json; None if there is none
+    is_job     it is one of 2020
     """
 
     path: Path
@@ -70,6 +77,7 @@ class RawFolder:
     devices: tuple[Side, ...]
     framework: tuple[Path, ...] = ()
     about: Path | None = None
+    is_job: bool = False
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -89,10 +97,12 @@ def find_raw_folders(top: Path) -> list[Path]:
 
     def enter(folder: Path) -> bool:
         named = folder if folder.name else folder.absolute()  # the name identifies it
+        if named.name == "data" and named.parent in found:
+            return False
         is_raw = is_raw_folder(named)
         if is_raw:
             found.append(named)
-        return not is_raw
+        return not is_raw or is_job(named)
 
     with suppress(InputError):  # of too many folders: those found so far
         for _ in walk(top, lambda entry: os.path.isdir(entry) and not entry.is_symlink(), enter):
@@ -101,15 +111,31 @@ def find_raw_folders(top: Path) -> list[Path]:
 
 
 def is_raw_folder(folder: Path) -> bool:
-    """Whether a folder has the name of a recording and contains slices."""
+    """Whether a folder has the name of a recording and contains slices, or is a job."""
     if not _PROF.fullmatch(folder.name):
-        return False
+        return is_job(folder)
     sides = (one for one in _folders_in(folder) if one == "host" or _DEVICE.fullmatch(one))
     return any(_SLICE.fullmatch(name) for side in sides for name in _files_in(folder / side / "data"))
 
 
+def is_job(folder: Path) -> bool:
+    """Whether a folder is a job. It may contain other files and recordings, too."""
+    return _job_data(folder) is not None
+
+
+def _job_data(folder: Path) -> Path | None:
+    """Return the folder with the slices of a job; None if it is none."""
+    for data in () if _PROF.fullmatch(folder.name) else (folder, folder / "data"):
+        with suppress(OSError), os.scandir(data) as entries:
+            if any(_OF_JOB.fullmatch(entry.name) and entry.is_file() for entry in entries):
+                return data
+    return None
+
+
 def raw_folder(folder: Path) -> RawFolder:
     """Return what a recording consists of."""
+    if (data := _job_data(folder)) is not None:
+        return _job(folder, data)
     host, devices = Side(None), list[Side]()
     for name in _folders_in(folder):
         if name == "host":
@@ -143,6 +169,18 @@ def _side(folder: Path, device: int | None) -> Side:
     for (stream, is_aging), files in sorted(slices.items()):
         side.streams.append(Stream(stream, is_aging, tuple(file for _, file in sorted(files))))
     return side
+
+
+def _job(folder: Path, data: Path) -> RawFolder:
+    slices: dict[tuple[int, str], list[tuple[int, Path]]] = {}
+    for name in _files_in(data):
+        if match := _JOB_SLICE.fullmatch(name):
+            key = (int(match["device"]), match["name"])
+            slices.setdefault(key, []).append((int(match["number"]), data / name))
+    devices = {device: Side(device) for device, _ in sorted(slices)}
+    for (device, stream), files in sorted(slices.items()):
+        devices[device].streams.append(Stream(stream, True, tuple(file for _, file in sorted(files))))
+    return RawFolder(folder, Side(None), tuple(devices.values()), is_job=True)
 
 
 def gaps(stream: Stream) -> Iterator[tuple[int, int]]:

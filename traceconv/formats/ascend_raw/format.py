@@ -17,7 +17,7 @@ def _parts(path: Path) -> tuple[Path, ...]:
 
 FORMAT = Format(
     "ascend_raw",
-    "raw data of Ascend NPUs (PROF_*)",
+    "raw data of Ascend NPUs (PROF_*, JOB*)",
     lambda head: 0,  # a folder
     "traceconv.formats.ascend_raw.reader:AscendRawReader",
     "traceconv.formats.ascend_raw.reader:locate",

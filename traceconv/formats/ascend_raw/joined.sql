@@ -212,6 +212,17 @@ LEFT JOIN raw.shape AS p ON p.node = o.node AND p.op = o.op
 LEFT JOIN raw.described AS s ON s.tensors = p.tensors
 WHERE l.is_compute;
 
+-- section: jobs
+-- IDs of tasks with several names tell nothing.
+INSERT INTO COMPUTE_TASK_INFO (name, globalTaskId, blockNum, taskType)
+SELECT t.name, d.id, t.blocks, d.type
+FROM raw.done AS d
+JOIN (
+  SELECT device, stream, task, min(name) AS name, max(blocks) AS blocks
+  FROM raw.job_task
+  GROUP BY device, stream, task
+  HAVING min(name) = max(name)) AS t ON t.device = d.device AND t.stream = d.stream AND t.task = d.task;
+
 -- section: copies
 -- The records of a call belong to its copies in their order.
 INSERT INTO MEMCPY_INFO

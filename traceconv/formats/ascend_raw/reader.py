@@ -15,6 +15,7 @@ from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import Coded, CounterValues, Label, NamedTrack, TraceBatch, coded, combined
 from traceconv.formats.ascend_db.batches import TIMES, device_label
 from traceconv.formats.ascend_db.reader import AscendDbReader
+from traceconv.formats.ascend_db.tables import EVENT_TABLES
 from traceconv.formats.ascend_raw.folder import is_raw_folder, raw_folder
 from traceconv.formats.ascend_raw.pmu import COLUMNS, computed
 from traceconv.formats.ascend_raw.recording import Recording
@@ -26,20 +27,21 @@ from traceconv.formats.common.sqlite_reader import as_columns, renamed, same
 from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 
-_STEPS = "STEP_TRACE"
+_STEPS, _REDUCES = "STEP_TRACE", "STEP_REDUCE"
 
 
 class AscendRawReader(AscendDbReader):
     """Reads one recording, as `TraceSource` describes."""
 
     _counters_table = "COUNTERS"
+    _event_tables = (*EVENT_TABLES, _STEPS)
 
     def __init__(self, request: ReadRequest) -> None:
         super().__init__(request)
         if not is_raw_folder(request.path):
             shown = printable(str(request.path))
             raise InputError(
-                f"{shown} is not a folder PROF_* with raw data of an Ascend NPU (host/data, device_*/data)"
+                f"{shown} is not a folder PROF_* with raw data of an Ascend NPU (host/data, device_*/data), nor a job"
             )
         self._folder = raw_folder(request.path)
         self._later: Database | None = None
@@ -82,6 +84,7 @@ class AscendRawReader(AscendDbReader):
     def _others(self) -> Iterator[tuple[str, Iterator[TraceBatch]]]:
         yield from super()._others()
         yield _STEPS, self._executions()
+        yield _REDUCES, self._reduces()
 
     def _executions(self) -> Iterator[TraceBatch]:
         """Executions of models, as msprof's timeline has them."""
@@ -96,8 +99,20 @@ class AscendRawReader(AscendDbReader):
             category = same("Iteration Time", len(rowids))
             yield self._finished((_STEPS, rowids), category, names, track, row, args)
 
+    def _reduces(self) -> Iterator[TraceBatch]:
+        """Collectives in these."""
+        for rowids, row in self._rows(_REDUCES, (*TIMES, "deviceId", "streamId", "number")):
+            streams = coded(row["streamId"])
+            names = combined([streams, coded(row["number"])])
+            names = Coded(names.codes, [f"Reduce_{stream}_{number}" for stream, number in names.distinct])
+            keys = combined([coded(row["deviceId"]), streams])
+            track = as_columns(keys, [self._step_track(device, f"Reduce, stream {n}") for device, n in keys.distinct])
+            yield self._finished((_REDUCES, rowids), same("Reduce", len(rowids)), names, track, row, {})
+
     def _model(self, device: object, model: object) -> tuple[Label, Label | NamedTrack]:
-        name = f"Step Trace(Model ID:{model})"
+        return self._step_track(device, "Step Trace" if model is None else f"Step Trace(Model ID:{model})")
+
+    def _step_track(self, device: object, name: str) -> tuple[Label, Label | NamedTrack]:
         return self._named_track(device_label(device), "Ascend Hardware", NamedTrack("thread", name), name)
 
     def task_counters(self, is_known: Callable[[str], bool]) -> Iterator[tuple[Int64, Coded, CounterValues]]:
@@ -112,7 +127,9 @@ class AscendRawReader(AscendDbReader):
                         yield ids, same(name, len(ids)), values
 
     def _count_unread(self, tables: Sequence[str], views: Sequence[str]) -> None:
-        super()._count_unread([table for table in tables if table not in (_STEPS, self._counters_table)], views)
+        super()._count_unread(
+            [table for table in tables if table not in (_STEPS, _REDUCES, self._counters_table)], views
+        )
 
 
 def _microseconds(ns: int | None) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.formats.ascend_raw.clocks import (
+    JOB_CLOCK,
     Clock,
     device_clock,
     device_info,
@@ -70,7 +71,7 @@ class Recording:
         infos = {side.device or 0: read_json(side.descriptions.get("info.json")) for side in folder.devices}
         starts = [host.get("start_info"), *(side.descriptions.get("start_info") for side in folder.devices)]
         offset = next((found for one in starts if (found := epoch_offset(one)) is not None), None)
-        if offset is None:
+        if offset is None and not folder.is_job:
             message = "start_info is missing or damaged: the date of the recording is unknown"
             log.add(Code.PROFILER_WARNING, message, source_id=SOURCE_ID)
         torch = read_json(folder.about)
@@ -110,7 +111,7 @@ class Recording:
         """The table of names of entries of queues."""
         if self.chip in WIDE_CHIPS:
             return "wide_stars"
-        return "stars" if self.chip in STARS_CHIPS or self.chip < 0 else "hwts"
+        return "stars" if self.chip in STARS_CHIPS or (self.chip < 0 and not self.folder.is_job) else "hwts"
 
     def _add_device(
         self, side: Side, info: dict[str, Any], host_info: dict[str, Any], host_start: dict[str, int], epoch_ns: int
@@ -120,5 +121,5 @@ class Recording:
         own = read_entries(side.descriptions.get("host_start.log"))
         dev_start = read_entries(side.descriptions.get("dev_start.log"))
         clock = device_clock(info, host_info or info, own or host_start, dev_start, epoch_ns)
-        self.device_clocks[side.device] = clock
+        self.device_clocks[side.device] = JOB_CLOCK if self.folder.is_job else clock
         self.infos[device] = DeviceInfo(device_info(info), read_json(side.descriptions.get("sample.json")))

@@ -95,6 +95,8 @@ FFTS_PROFILE_WIDE = _device(
 TS_TRACK = _layout("mode:u1 kind:u1 size:u2 :V4 ticks:u8 index:u8 model:u8 words:u2*4", "kind", 3, 10, 11, 12, 14, 15)
 HWTS = _device("head:u1 task_type:u1 magic:u2 block:u2 task:u2 ticks:u8 stream:u4 :V44")
 AICORE = _device("head:u1 kind:u1 magic:u2 :V2 task:u2 :V8 cycles:u8 :V8 pmu:u8*8 stream:u4 :V28")
+#: A mark of a step of a job.
+TRAINING_TRACE = _layout("tag:u8 task:u2 stream:u2 ticks:u8", None)
 #: The most hardware counters of a record.
 COUNTERS = 10
 FREQUENCIES = _layout("count:u4 kind:u4 samples:V880", None)

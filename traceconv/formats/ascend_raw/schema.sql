@@ -41,6 +41,9 @@ CREATE TABLE COUNTERS (
 -- Not of msprof: executions of models, which it has as a CSV file and in its timeline.
 CREATE TABLE STEP_TRACE (
   deviceId INTEGER, modelId INTEGER, step INTEGER, startNs INTEGER, fpStartNs INTEGER, bpEndNs INTEGER, endNs INTEGER);
+-- The collectives of each, in the order of each stream.
+CREATE TABLE STEP_REDUCE (
+  deviceId INTEGER, streamId INTEGER, number INTEGER, startNs INTEGER, endNs INTEGER);
 CREATE TABLE PYTORCH_API (
   startNs INTEGER, endNs INTEGER, globalTid INTEGER, connectionId INTEGER, name INTEGER, sequenceNumber INTEGER,
   fwdThreadId INTEGER, inputDtypes INTEGER, inputShapes INTEGER, callchainId INTEGER, type INTEGER);

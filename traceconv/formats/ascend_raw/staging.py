@@ -27,6 +27,7 @@ from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.files import file_size
 
 _NUMBER = re.compile(r"[0-9]{1,20}")
+_JOB_TASK = re.compile(r"(\S.*?) +(\d{1,9}) +(\d{1,9}) +(\d{1,9})[\0\r ]*")
 #: Lines of text that are stored at once.
 _LINES = 1 << 14
 _Records: TypeAlias = NDArray[np.void]
@@ -45,6 +46,8 @@ _DESCRIBING = frozenset(
         "additional.model_exeom",
         "additional.static_op_mem",
         "aicpu.data",
+        "Framework.host.vm.graph_desc_info",
+        "Framework.host.vm.point",
         "compact.capture_stream_info",
     )
 )
@@ -240,10 +243,15 @@ class Staging:
             "lpmFreqConv.data": (layouts.FREQUENCIES, self._frequencies),
             "lpmInfoConv.data": (layouts.FREQUENCIES, self._frequencies),
             "npu_module_mem.data": (layouts.NPU_MODULE_MEMORY, self._module_memory),
+            "hwts.log.data.45": (layouts.HWTS, self._hwts),
+            "training_trace.46": (layouts.TRAINING_TRACE, self._job_marks),
         }
         self._device = side.device or 0
         for stream in side.streams:
-            self._read(stream, fillers, clock)
+            if stream.name == "Framework.host.vm.task_desc_info":
+                self._job_tasks(stream)
+            else:
+                self._read(stream, fillers, clock)
 
     def _stars(self, found: _Records, clock: Clock) -> None:
         kind = found["head"] & 0x3F
@@ -352,6 +360,25 @@ class Staging:
                 (ids >> np.uint64(48)) & np.uint64(0xFFFF),
             ]
             self.insert("flip", None, flips, is_flip)
+
+    def _job_marks(self, found: _Records, clock: Clock) -> None:
+        columns = [self._devices(found), self.ns(clock, found["ticks"]), found["tag"], found["stream"]]
+        self.insert("job_mark", "device, ns, tag, stream", columns)
+
+    def _job_tasks(self, stream: Stream) -> None:
+        """Read lines `NAME BLOCKS TASK STREAM`; names may contain blanks."""
+        damaged = 0
+        lines = self._slices.text(stream)
+        while some := list(islice(lines, _LINES)):
+            rows: list[tuple[int, ...]] = []
+            for line in some:
+                if match := _JOB_TASK.fullmatch(line):
+                    blocks, task, of_stream = (int(one) for one in match.groups()[1:])
+                    rows.append((self._device, of_stream, task, self.text_id(match[1]), blocks))
+                elif line.strip("\0\r "):
+                    damaged += 1
+            self._connection.executemany("INSERT INTO raw.job_task VALUES (?, ?, ?, ?, ?)", rows)
+        self._log.count(Code.BAD_TEXT, f"{printable(stream.name)}: lines that describe no task", damaged, SOURCE_ID)
 
     def _frequencies(self, found: _Records, clock: Clock) -> None:
         for record in found[found["kind"] == _FREQUENCY]:

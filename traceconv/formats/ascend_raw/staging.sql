@@ -44,6 +44,9 @@ CREATE TABLE raw.pmu (
   c8 INTEGER, c9 INTEGER);
 CREATE TABLE raw.frequency (device INTEGER, ns INTEGER, mhz INTEGER);
 CREATE TABLE raw.mark (device INTEGER, ns INTEGER, model INTEGER, step INTEGER, tag INTEGER, stream INTEGER);
+-- Of jobs: marks of steps in the order of the file, and what the host launched, with numbers of texts.
+CREATE TABLE raw.job_mark (id INTEGER PRIMARY KEY, device INTEGER, ns INTEGER, tag INTEGER, stream INTEGER);
+CREATE TABLE raw.job_task (device INTEGER, stream INTEGER, task INTEGER, name INTEGER, blocks INTEGER);
 CREATE TABLE raw.module_memory (device INTEGER, ns INTEGER, module INTEGER, bytes INTEGER);
 CREATE TABLE raw.memory (
   device INTEGER, ns INTEGER, addr INTEGER, bytes INTEGER, op INTEGER, allocated INTEGER, reserved INTEGER);

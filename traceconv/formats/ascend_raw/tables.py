@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
-from itertools import groupby
+from itertools import groupby, zip_longest
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,8 @@ _ENCLOSED = {
 _LEVEL_NAMES = {ACL: "acl", MODEL: "model", NODE: "node", HCCL: "hccl"}
 #: Marks of steps.
 _MODEL_START, _FP_START, _BP_END, _ITERATION_END = 0, 2, 3, 4
+#: The same of jobs; those in between are of reduces, others begin jobs.
+_JOB_FP, _JOB_BP, _JOB_END = 1, 2, 255
 #: Between the class of a module and what identifies the module, in the name of its call.
 _MODULE = "######"
 #: Points of tasks that are paired at once.
@@ -120,6 +123,7 @@ class _Tables:
         self._describe_tensors()
         self._run("launches")
         self._run("tables")
+        self._run("jobs")
         self._run("copies")
         self._run("collectives")
         self._name_collectives()
@@ -134,6 +138,7 @@ class _Tables:
         self._run("frames")
         fill_counters(self._connection, self._log, self._accounts)
         self._fill_steps()
+        self._fill_job_steps()
         self._describe_recording()
         self._count_losses()
         self._name_texts()
@@ -349,6 +354,28 @@ class _Tables:
             rows = [(device, model, *step) for step in _executions(of_model)]
             self._connection.executemany("INSERT INTO STEP_TRACE VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
+    def _fill_job_steps(self) -> None:
+        """Fill the steps of jobs, and the reduces in them."""
+        marks = self._connection.execute(
+            "SELECT device, ns, tag, stream FROM raw.job_mark WHERE ns IS NOT NULL AND tag BETWEEN ? AND ? "
+            "ORDER BY device, id",
+            (_JOB_FP, _JOB_END),
+        )
+        unfinished = 0
+        for device, of_device in groupby(marks, itemgetter(0)):
+            for number, step in enumerate(_job_steps(of_device), 1):
+                row = (device, number, step.start, step.fp_start, step.bp_end, step.end)
+                self._connection.execute("INSERT INTO STEP_TRACE VALUES (?, NULL, ?, ?, ?, ?, ?)", row)
+                reduces = [
+                    (device, stream, place, *pair)
+                    for stream, points in step.reduces.items()
+                    for place, pair in enumerate(zip_longest(points[::2], points[1::2]))
+                ]
+                self._connection.executemany("INSERT INTO STEP_REDUCE VALUES (?, ?, ?, ?, ?)", reduces)
+                unfinished += (step.end is None) + sum(len(points) % 2 for points in step.reduces.values())
+        message = "steps, and reduces in them, without an end: their duration is NULL"
+        self._log.count(Code.UNFINISHED, message, unfinished, SOURCE_ID)
+
     def _describe_recording(self) -> None:
         recording, put = self._recording, self._connection.executemany
         put("INSERT INTO META_DATA VALUES (?, ?)", recording.about)
@@ -410,6 +437,35 @@ def _executions(marks: Iterable[tuple[int, ...]]) -> Iterator[tuple[int | None, 
         elif start is not None and ns > start and (tag == _ITERATION_END or not moments.get(_ITERATION_END)):
             yield step, start, moments.get(_FP_START), moments.get(_BP_END), ns
             start, moments = (ns, {_ITERATION_END: ns}) if tag == _ITERATION_END else (None, {})
+
+
+class _JobStep(NamedTuple):
+    """A step of a job; None: not recorded. `reduces`: starts and ends by turns, by stream."""
+
+    start: int | None
+    fp_start: int | None
+    bp_end: int | None
+    end: int | None
+    reduces: Mapping[int, Sequence[int]]
+
+
+def _job_steps(marks: Iterable[tuple[int, int, int, int]]) -> Iterator[_JobStep]:
+    """Yield the steps of a device from its marks: one begins at the end of the one before, the first with its FP."""
+    previous: int | None = None
+    moments: dict[int, int] = {}
+    reduces: dict[int, list[int]] = {}
+    for _, ns, tag, stream in marks:
+        if tag in (_JOB_FP, _JOB_BP):
+            moments[tag] = ns
+        elif tag < _JOB_END:
+            reduces.setdefault(stream, []).append(ns)
+        else:
+            fp_start = moments.get(_JOB_FP)
+            yield _JobStep(fp_start if previous is None else previous, fp_start, moments.get(_JOB_BP), ns, reduces)
+            previous, moments, reduces = ns, {}, {}
+    if moments or reduces:
+        fp_start = moments.get(_JOB_FP)
+        yield _JobStep(fp_start if previous is None else previous, fp_start, moments.get(_JOB_BP), None, reduces)
 
 
 def _begins(points: Int64) -> Mask:
