@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,8 @@ def test_the_built_in_files_are_valid_and_in_order_of_priority() -> None:
     titles = [rules.title for rules in built_in()]
     assert len(titles) == len(set(titles)) >= 7
     assert [rules.priority for rules in built_in()] == sorted(rules.priority for rules in built_in())
+    files = (resources.files("traceconv.normalize") / "rules").iterdir()
+    assert sorted(parse_rules(file.read_text("utf-8"), file.name).title for file in files) == sorted(titles)
 
 
 def test_the_first_matching_rule_applies() -> None:

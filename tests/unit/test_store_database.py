@@ -23,7 +23,7 @@ from traceconv.schema.ddl import sql_type
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store import database, valid_files
 from traceconv.store.catalogue import time_limit, views, wrong_in
-from traceconv.store.database import create_store, default_store_path, lock_down, open_store
+from traceconv.store.database import connect_ahead, create_store, default_store_path, lock_down, open_store
 from traceconv.store.migrations import OLDEST_VERSION
 from traceconv.store.writer import StoreWriter
 
@@ -35,6 +35,18 @@ def test_default_path_is_the_variable_or_a_file_here(monkeypatch: pytest.MonkeyP
     assert default_store_path() == Path("trace.duckdb")
     monkeypatch.setenv("TRACECONV_DB", "/some/where.duckdb")
     assert default_store_path() == Path("/some/where.duckdb")
+
+
+def test_a_connection_that_was_created_ahead_is_used_once(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, connect = make_store(), Mock(side_effect=duckdb.connect)
+    monkeypatch.setattr(duckdb, "connect", connect)
+    connect_ahead()
+    connect_ahead()
+    for _ in range(2):
+        open_store(store).close()
+    assert connect.call_count == 2
 
 
 def test_a_new_store_has_every_table_and_view_with_comments(tmp_path: Path) -> None:

@@ -92,6 +92,9 @@ def ingest(
       curl -s http://host/trace.json | traceconv ingest - --db web.duckdb
     """
     prepare_memory()
+    from traceconv.store.database import connect_ahead
+
+    connect_ahead()
     from traceconv.cli.output import print_message
     from traceconv.pipeline.ingest import ingest as ingest_paths
     from traceconv.pipeline.ingest import naming_of, trace_options_of

@@ -12,12 +12,14 @@ import stat
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import duckdb
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError, option, printable, reason_of
+from traceconv.base.workers import Workers
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.store.catalogue import columns_of_tables, time_limit, wrong_in
@@ -41,6 +43,8 @@ MEMORY_LIMIT = "1GB"
 #: Position and value of the magic bytes of a DuckDB file.
 _MAGIC = slice(8, 12)
 _MAGIC_BYTES = b"DUCK"
+#: A connection that `connect_ahead` creates.
+_AHEAD: list[Future[duckdb.DuckDBPyConnection]] = []
 #: Raised by DuckDB 2 and later while another thread uses the same connection.
 _BUSY: tuple[type[duckdb.Error], ...] = tuple(filter(None, [getattr(duckdb, "ResourceInUseException", None)]))
 #: Number of interrupts, one per millisecond, until every call has ended.
@@ -217,9 +221,16 @@ def _attach(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def connect_memory(spill_folder: str) -> duckdb.DuckDBPyConnection:
-    """Return a connection without a store, with the settings of all connections. DuckDB spills to `spill_folder`."""
-    connection = duckdb.connect(
+def connect_ahead() -> None:
+    """Let a thread create the next connection while modules are imported."""
+    if not _AHEAD:
+        thread = Workers(1, "traceconv-connect")
+        _AHEAD.append(thread.submit(_new_connection))
+        thread.shutdown(wait=False)
+
+
+def _new_connection() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(
         ":memory:",
         config={
             "autoinstall_known_extensions": "false",
@@ -227,6 +238,11 @@ def connect_memory(spill_folder: str) -> duckdb.DuckDBPyConnection:
             "allow_community_extensions": "false",
         },
     )
+
+
+def connect_memory(spill_folder: str) -> duckdb.DuckDBPyConnection:
+    """Return a connection without a store, with the settings of all connections. DuckDB spills to `spill_folder`."""
+    connection = _AHEAD.pop().result() if _AHEAD else _new_connection()
     try:
         # A name in SQL must not refer to a Python variable.
         connection.execute("SET python_enable_replacements = false")

@@ -124,7 +124,7 @@ def built_in() -> tuple[RuleSet, ...]:
     """Return the rule files of the package, in order of priority."""
     folder = resources.files("traceconv.normalize") / "rules"
     files = [file for file in folder.iterdir() if file.name.endswith(".toml")]
-    sets = [parse_rules(file.read_text("utf-8"), file.name, _RulesOnUse) for file in files]
+    sets = [parse_rules(file.read_text("utf-8"), file.name, is_ours=True) for file in files]
     return tuple(sorted(sets, key=lambda rules: (rules.priority, rules.title)))
 
 
@@ -165,25 +165,25 @@ class _RulesOnUse(Sequence[Rule]):
         return iter(self._rules())
 
 
-def parse_rules(text: str, where: str, as_rules: Callable[[Iterator[Rule]], Sequence[Rule]] = tuple) -> RuleSet:
+def parse_rules(text: str, where: str, *, is_ours: bool = False) -> RuleSet:
     """Parse rules. InputError, with the place, for anything that the module docs don't allow.
 
-    as_rules  parses the rules at once, or on use
+    is_ours  the file was checked before: rules are parsed, and patterns that identify a writer compiled, on use
     """
     try:
         raw = tomli.loads(text)
         _check(raw, _FILE_KEYS, where, "title")
         detect = raw.get("detect", {})
         _check(detect, _DETECT_KEYS, f"{where}: detect")
-        rules = as_rules(_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
+        parsed = (_rule(entry, f"{where}: rule {number}") for number, entry in enumerate(raw.get("rule", []), 1))
+        rules = _RulesOnUse(parsed) if is_ours else tuple(parsed)
         found = {key: tuple(values) for key, values in detect.items()}
         hosts = enumerate(raw.get("host", []), 1)
         items = _all_items(raw.get("items", []), f"{where}: items")
         if items:
             found["keys"] = (*found.get("keys", ()), ITEMS_KEY)
-        for patterns in found.values():
-            for pattern in patterns:
-                regular_expression(pattern)
+        for pattern in () if is_ours else itertools.chain.from_iterable(found.values()):
+            regular_expression(pattern)
         return RuleSet(
             raw["title"],
             raw.get("priority", 0),
