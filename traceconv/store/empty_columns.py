@@ -24,6 +24,9 @@ _OLD = "traceconv_rewritten"
 _FILLED_LATER = {
     "task": {"submit_ns", "api_id", "call_ns", "step_id", "op_id", "size_bytes", "wait_ns", "stream_wait_ns"}
 }
+#: Tables that statements with the same columns fill, which are worth preparing in stores of this many rows.
+_FILLED_BY_STATEMENTS, _MANY_ROWS = {"task_pmu"}, 100_000
+_LISTED = re.compile(r'\bINSERT\s+INTO\s+"?(\w+)"?\s*\(([\w", ]+)\)')
 #: The target of a statement, and what it may write to: names before `=`, or all words.
 _UPDATED, _ASSIGNED = re.compile(r'\bUPDATE\s+"?(\w+)'), re.compile(r"(\w+)\s*=")
 _INSERTED, _WORD = re.compile(r'\bINSERT\s+INTO\s+"?(\w+)'), re.compile(r"\w+")
@@ -63,8 +66,14 @@ class EmptyColumns:
         left_out = self._known.get(table, set())
         return rows.select([name for name in rows.schema.names if name not in left_out]) if generated else rows
 
-    def before(self, statement: str) -> None:
-        """Prepare for a statement: if it may write to generated columns, all columns of its table are stored."""
+    def before(self, statement: str, row_count: int) -> None:
+        """Prepare for a statement: if it may write to generated columns, all columns of its table are stored.
+
+        row_count  of the store
+        """
+        listed = _LISTED.search(statement) if row_count > _MANY_ROWS else None
+        if listed and listed[1] in _FILLED_BY_STATEMENTS and listed[1] not in self._known:
+            self.prepare(listed[1], _WORD.findall(listed[2]))
         for target, written in ((_UPDATED, _ASSIGNED), (_INSERTED, _WORD)):
             for table in target.findall(statement):
                 generated = self._known.get(table)

@@ -364,7 +364,7 @@ class StoreWriter:
         """Execute a statement with named parameters in the transaction."""
         self.changed = self._ran_sql = True
         self._insert_small()
-        self._empty.before(statement)
+        self._empty.before(statement, self._row_count)
         self._execute_at_once(statement, dict(parameters or {}))
 
     def work_on(self, work: Callable[[duckdb.DuckDBPyConnection], None]) -> None:

@@ -1,1 +1,1 @@
-"""Raw data of Ascend NPUs: the folders PROF_* that the profiler of CANN writes, before any export."""
+"""Raw data of Ascend NPUs: the folders PROF_* and JOB* that the profiler of CANN writes, before any export."""

@@ -21,6 +21,7 @@ FORMAT = Format(
     lambda head: 0,  # a folder
     "traceconv.formats.ascend_raw.reader:AscendRawReader",
     "traceconv.formats.ascend_raw.reader:locate",
-    event_times="ticks of the device or the host, or ns: converted by host_start.log, dev_start.log and start_info",
+    event_times="ticks of the device or the host, or ns: converted by host_start.log, dev_start.log and start_info; "
+    "of JOB*, 10 ns per tick",
     parts=_parts,
 )

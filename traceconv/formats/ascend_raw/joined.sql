@@ -57,8 +57,8 @@ CREATE TABLE raw.wrapped AS
 SELECT id, sum(is_smaller) OVER (PARTITION BY device, stream ORDER BY start_ns, id ROWS UNBOUNDED PRECEDING) AS batch
 FROM (
   SELECT *, coalesce(lag(task) OVER (PARTITION BY device, stream ORDER BY start_ns, id) - task > 32768, 0) AS is_smaller
-  FROM raw.done)
-WHERE NOT EXISTS (SELECT 1 FROM raw.turn) AND EXISTS (SELECT 1 FROM raw.track WHERE batch > 0);
+  FROM raw.done
+  WHERE NOT EXISTS (SELECT 1 FROM raw.turn) AND EXISTS (SELECT 1 FROM raw.track WHERE batch > 0));
 CREATE UNIQUE INDEX raw.wrapped_of ON wrapped (id, batch);
 UPDATE raw.done SET batch = (SELECT w.batch FROM raw.wrapped AS w WHERE w.id = done.id)
 WHERE EXISTS (SELECT 1 FROM raw.wrapped);

@@ -42,7 +42,8 @@ def fill_counters(connection: sqlite3.Connection, log: ImportLog, accounts: Acco
     connection.execute("CREATE INDEX raw.frequency_at ON frequency (device, ns, mhz)")
     connection.execute(_NUMBERED)
     connection.execute("CREATE UNIQUE INDEX raw.numbered_of ON numbered (device, stream, task, number)")
-    connection.execute(_MATCH)
+    ((has_times,),) = connection.execute("SELECT NOT EXISTS (SELECT 1 FROM raw.pmu WHERE end_ns IS NULL)")
+    connection.execute(_MATCH.format(places="NULL AS number, NULL AS count" if has_times else _PLACES))
     ((loose,),) = connection.execute("SELECT count(*) FROM raw.counted WHERE id IS NULL")
     if loose:
         log.count(Code.ORPHAN_PMU, "counters whose task is unknown or was not recorded", loose, SOURCE_ID)
@@ -78,10 +79,12 @@ FROM (
       (SELECT d.id FROM raw.numbered AS d
         WHERE d.device = p.device AND d.stream = p.stream AND d.task = p.task AND d.number = p.number
           AND d.count = p.count) END AS by_order
-  FROM (SELECT *, row_number() OVER (PARTITION BY device, stream, task, context ORDER BY rowid) AS number,
-               count(*) OVER (PARTITION BY device, stream, task, context) AS count
-        FROM raw.pmu) AS p)
+  FROM (SELECT *, {{places}} FROM raw.pmu) AS p)
 """  # noqa: S608 - names of ours
+_PLACES = (
+    "row_number() OVER (PARTITION BY device, stream, task, context ORDER BY rowid) AS number, "
+    "count(*) OVER (PARTITION BY device, stream, task, context) AS count"
+)
 #: Of a core: the record of the task itself, or the sum of its blocks on the other core.
 _CHOSEN = f"""
 INSERT INTO COUNTERS

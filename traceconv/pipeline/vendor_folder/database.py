@@ -17,14 +17,15 @@ from traceconv.normalize.vendor_csv.spec import plain, spec
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.pipeline.vendor_folder.table_sql import MEMORY_COLUMNS, add_held_memory, add_memory
 
-_COLUMNS = {"id": "BIGINT", "name": "VARCHAR", "number": "BIGINT", "value": "VARCHAR"}
+#: Of a counter of a task. `place`: of its column among all, by name.
+_COLUMNS = {"id": "BIGINT", "place": "SMALLINT", "number": "BIGINT", "value": "VARCHAR"}
 #: Units in the headings of CSV files. Databases have ns instead of µs, and bytes instead of GiB.
 _UNIT = re.compile(r"\((us|gb/s|%)\)$")
 _GIB = 1 << 30
 _TASKS_AT_ONCE = 4096
 #: Counters that CSV files name differently.
 _RENAMED = {"total time": "aicore time", "aic total time": "aicore time", "aiv total time": "aiv time"}
-_RATIOS = "regexp_matches(name, '_(ratio|rate)$')"
+_RATIO = re.compile(r".*_(?:ratio|rate)")
 
 
 def add_tables(tables: DeviceTables, target: RunSql, log: ImportLog) -> None:
@@ -34,30 +35,34 @@ def add_tables(tables: DeviceTables, target: RunSql, log: ImportLog) -> None:
         add_memory(target)
         add_held_memory(target, 1)
     known = _counter_columns()
-    if not target.writer.stage("vendor_counter", _counters(tables, known), _COLUMNS):
+    columns = sorted({column for column, _ in known.values()})
+    places = {column: place for place, column in enumerate(columns)}
+    if not target.writer.stage("vendor_counter", _counters(tables, known, places), _COLUMNS):
         return
+    ratios = ", ".join(str(place) for column, place in places.items() if _RATIO.fullmatch(column))
     truncated = target.number(
-        f"DELETE FROM temp.vendor_counter WHERE {_RATIOS} AND NOT EXISTS ("  # noqa: S608 - a constant
-        f"FROM temp.vendor_counter WHERE {_RATIOS} AND NOT regexp_full_match(value, '[01]'))"
+        f"DELETE FROM temp.vendor_counter WHERE place IN ({ratios}) AND NOT EXISTS ("  # noqa: S608 - numbers
+        f"FROM temp.vendor_counter WHERE place IN ({ratios}) AND NOT regexp_full_match(value, '[01]'))"
     )
     message = "ratios of hardware counters, which the writer truncated to 0 or 1: not used"
     log.count(Code.BAD_NUMBER, message, truncated, SOURCE_ID)
     words = {_known_as(name) for name in tables.counter_names}
     groups = {group: {_UNIT.sub("", heading) for heading in headings} for group, headings in spec().groups.items()}
-    columns = sorted({known[word][0] for word in words & known.keys()})
-    numbers = [column.removeprefix("pmu_") for column in columns if column.startswith("pmu_")]
-    counted = "".join(f", max(number) FILTER (name = 'pmu_{name}')" for name in numbers)
-    others = ", ".join(
-        f"""'"{name}":' || max(value) FILTER (name = '{name}')""" for name in columns if not name.startswith("pmu_")
-    )
-    target.run_sql("CREATE OR REPLACE TEMP TABLE vendor_sorted AS FROM temp.vendor_counter ORDER BY id, name")
+    names, numbers, others = "", "", []
+    for column in sorted({known[word][0] for word in words & known.keys()}):
+        of_column = f"FILTER (place = {places[column]})"
+        if column.startswith("pmu_"):
+            names += f", {column.removeprefix('pmu_')}"
+            numbers += f", max(number) {of_column}"
+        else:
+            others.append(f"""'"{column}":' || max(value) {of_column}""")
+    target.run_sql("CREATE OR REPLACE TEMP TABLE vendor_sorted AS FROM temp.vendor_counter ORDER BY id")
     ((first, last),) = target.fetch("SELECT coalesce(min(id), 1), coalesce(max(id), 0) FROM temp.vendor_sorted")
     # Its aggregates can't be written to disk, so there are few tasks at once.
     for start in range(first, last + 1, _TASKS_AT_ONCE):
         target.run_sql(
-            f"INSERT INTO task_pmu (run_id, id, metric_group{''.join(f', {name}' for name in numbers)}, vendor_values) "  # noqa: S608 - columns
-            f"SELECT $run, id, $grp{counted}, "
-            f"CASE WHEN count(value) > 0 THEN '{{' || concat_ws(',', {others or 'NULL'}) || '}}' END "
+            f"INSERT INTO task_pmu (run_id, id, metric_group{names}, vendor_values) SELECT $run, id, $grp{numbers}, "  # noqa: S608 - columns
+            f"CASE WHEN count(value) > 0 THEN '{{' || concat_ws(',', {', '.join(others) or 'NULL'}) || '}}' END "
             "FROM temp.vendor_sorted WHERE id >= $start AND id < $until GROUP BY id",
             grp=next((group for group, headings in groups.items() if headings & words), None),
             start=start,
@@ -81,11 +86,15 @@ def _known_as(name: str) -> str:
     return _RENAMED.get(plain(name), plain(name))
 
 
-def _counters(tables: DeviceTables, known: Mapping[str, tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+def _counters(
+    tables: DeviceTables, known: Mapping[str, tuple[str, str]], places: Mapping[str, int]
+) -> Iterator[pa.RecordBatch]:
     for ids, names, values in tables.task_counters(lambda name: _known_as(name) in known):
         columns = [known.get(_known_as(name), ("", "")) for name in names.distinct]
+        of_columns = pa.array([places.get(column) for column, _ in columns], pa.int16())
+        shown = of_columns.take(pa.array(names.codes))
         if isinstance(values, np.ndarray):
-            yield _of_one(ids, *columns[0], values)
+            yield _of_one(ids, shown, *columns[0], values)
             continue
         numbers: list[int | None] = []
         texts: list[str | None] = []
@@ -95,21 +104,19 @@ def _counters(tables: DeviceTables, known: Mapping[str, tuple[str, str]]) -> Ite
             is_number = column.startswith("pmu_")
             numbers.append(int(exact) if is_number else None)
             texts.append(None if is_number else repr(exact))
-        shown = pa.array([column for column, _ in columns]).take(pa.array(names.codes))
         arrays = [pa.array(ids), shown, pa.array(numbers, pa.int64()), pa.array(texts, pa.string())]
         yield pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
 
 
-def _of_one(ids: Int64, column: str, unit: str, values: NDArray[np.float64]) -> pa.RecordBatch:
+def _of_one(ids: Int64, places: pa.Array, column: str, unit: str, values: NDArray[np.float64]) -> pa.RecordBatch:
     """Return the same for values of one counter."""
     converted = np.rint(values) if unit == "us" else values / _GIB if unit == "gb/s" else values
     is_number = column.startswith("pmu_")
     shown = pa.array(converted.astype(np.int64) if is_number or unit == "us" else converted)
-    nothing = pa.nulls(len(ids), pa.string())
     arrays = [
         pa.array(ids),
-        pa.repeat(column, len(ids)),
+        places,
         shown if is_number else pa.nulls(len(ids), pa.int64()),
-        nothing if is_number else shown.cast(pa.string()),
+        pa.nulls(len(ids), pa.string()) if is_number else shown.cast(pa.string()),
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(_COLUMNS))
