@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import struct
 from itertools import groupby
 from pathlib import Path
 from shutil import copyfile
 
 import pytest
+from ascend_job_builder import log_record, marks, write_job
 from ingest_checks import taken_from
 from shared_data import SHARED
 
@@ -61,40 +61,16 @@ def test_the_steps_of_a_real_job_are_those_of_the_vendors_table(tmp_path: Path) 
     }
 
 
-def log_record(kind: int, task_type: int, task: int, ticks: int, stream: int, number: int) -> bytes:
-    return struct.pack("<BBHHHQI44x", kind | number % 16 << 4, task_type, 0x6BD3, 0, task, ticks, stream)
-
-
-def written(folder: Path, log: bytes = b"", marks: bytes = b"", tasks: str = "", slice_bytes: int = 100) -> Path:
-    """Write a job with its slices in `data`, cut inside records."""
-    data = folder / "JOBAB" / "data"
-    data.mkdir(parents=True)
-    for number, first in enumerate(range(0, len(log), slice_bytes)):
-        path = data / f"hwts.log.data.45.dev.profiler_default_tag.3.slice_{number}"
-        path.write_bytes(log[first : first + slice_bytes])
-    if marks:
-        (data / "training_trace.46.dev.profiler_default_tag.3.slice_0").write_bytes(marks)
-    if tasks:
-        (data / "Framework.host.vm.task_desc_info.3.slice_0").write_text(tasks)
-    return data.parent
-
-
 def test_tasks_have_the_names_that_the_host_gave_them(tmp_path: Path) -> None:
     # Task 2 has two names, and task 7 none. The end of task 7 is not recorded.
-    points = [
-        (0, 0, 1, 100),
-        (1, 0, 1, 150),
-        (0, 0, 2, 160),
-        (1, 0, 2, 161),
-        (0, 1, 1, 200),
-        (1, 1, 1, 230),
-        (0, 4, 7, 240),
-    ]
+    starts_and_ends = [(1, 0, 100, 150), (2, 0, 160, 161), (1, 1, 200, 230)]
+    points = [(is_end, kind, task, times[is_end]) for task, kind, *times in starts_and_ends for is_end in (False, True)]
+    points.append((False, 4, 7, 240))
     log = b"".join(
-        log_record(kind, kind_of, task, ticks, 5, number) for number, (kind, kind_of, task, ticks) in enumerate(points)
+        log_record(is_end, kind, task, ticks, 5, number) for number, (is_end, kind, task, ticks) in enumerate(points)
     )
     tasks = "Default/net work/conv1-Conv2d/Conv2D-op1 32 1 5\na-op2 1 2 5\nb-op3 1 2 5\nother-op4 8 1 6\n"
-    run, store = taken_from(written(tmp_path, log, tasks=tasks), tmp_path)
+    run, store = taken_from(write_job(tmp_path, log, tasks=tasks), tmp_path)
     assert not run.lossy, list(run.log)
     assert (run.label, store.execute("SELECT epoch_known FROM run").fetchall()) == ("JOBAB", [(False,)])
     sql = (
@@ -112,12 +88,10 @@ def test_tasks_have_the_names_that_the_host_gave_them(tmp_path: Path) -> None:
 
 def test_steps_and_reduces_that_do_not_end(tmp_path: Path) -> None:
     """A step begins where the one before ends, the first with its forward pass. Marks of jobs are none of steps."""
-    marks = [
-        (10010, 0, 5), (0, 0, 6), (1, 3, 10), (3, 8, 20), (4, 8, 25), (5, 9, 30), (2, 3, 40), (255, 3, 50),
-        (1, 3, 60), (2, 3, 70), (255, 3, 80), (3, 8, 85),
-    ]  # fmt: skip
-    packed = b"".join(struct.pack("<QHHQ", tag, 1, stream, ticks) for tag, stream, ticks in marks)
-    run, store = taken_from(written(tmp_path, marks=packed), tmp_path)
+    first = [(1, 3, 10), (3, 8, 20), (4, 8, 25), (5, 9, 30), (2, 3, 40), (255, 3, 50)]
+    others = [(1, 3, 60), (2, 3, 70), (255, 3, 80), (3, 8, 85)]
+    training = marks([(10010, 0, 5), (0, 0, 6), *first, *others])
+    run, store = taken_from(write_job(tmp_path, training=training), tmp_path)
     assert not run.lossy, list(run.log)
     assert [(entry.code.text, entry.event_count) for entry in run.log if entry.code.text == "unfinished"] == [
         ("unfinished", 3)
@@ -133,9 +107,9 @@ def test_steps_and_reduces_that_do_not_end(tmp_path: Path) -> None:
 
 
 def test_a_damaged_record_and_a_cut_one_are_counted(tmp_path: Path) -> None:
-    log = [log_record(number % 2, 0, number // 2, 100 + number, 5, number) for number in range(8)]
+    log = [log_record(number % 2 == 1, 0, number // 2, 100 + number, 5, number) for number in range(8)]
     log[3] = b"\xff" * 64
-    run, store = taken_from(written(tmp_path, b"".join(log)[:-5]), tmp_path)
+    run, store = taken_from(write_job(tmp_path, b"".join(log)[:-5]), tmp_path)
     assert run.lossy
     assert store.execute("SELECT source_task_id, dur_ns FROM task ORDER BY start_ns").fetchall() == [
         (0, 10), (1, None), (2, 10), (3, None),
@@ -146,7 +120,7 @@ def test_a_damaged_record_and_a_cut_one_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_job_is_found_with_what_else_is_in_its_folder(tmp_path: Path) -> None:
-    job = written(tmp_path, log_record(0, 0, 1, 100, 5, 0) + log_record(1, 0, 1, 110, 5, 1))
+    job = write_job(tmp_path, log_record(False, 0, 1, 100, 5) + log_record(True, 0, 1, 110, 5, 1))
     (job / "trace.json").write_text('[{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]')
     found = find_sources([tmp_path], None)
     assert [(trace.path, trace.reader) for trace in found.traces] == [

@@ -212,6 +212,16 @@ def ascend_raw(folder: Path) -> Path:
     return written
 
 
+def ascend_job(folder: Path) -> Path:
+    """A folder with raw data of 2020."""
+    build = _module("ascend_job_builder")
+    log = [build.log_record(number % 2 == 1, number % 5, number // 2, number * 10, 5, number) for number in range(40)]
+    steps = [(tag, 5, number * 100 + tag) for number in range(4) for tag in (1, 3, 4, 2, 255)]
+    tasks = "".join(f"Default/conv-Conv2D-op{task} 8 {task} 5\n" for task in range(10))
+    written: Path = build.write_job(folder, b"".join(log), build.marks(steps), tasks, slice_bytes=1000)
+    return written
+
+
 def _in_small_pages(path: Path) -> list[Sample]:
     """A SQLite file with small pages, so that damage of one leaves the others."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:

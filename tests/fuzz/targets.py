@@ -143,10 +143,11 @@ class Capture(Folder):
 class AscendRaw(Folder):
     """Raw data of an Ascend NPU: events, blocks of memory, counters and accounting."""
 
-    name, weight = "ascend_raw", 0.5
+    weight = 0.5
 
-    def __init__(self, work: Path) -> None:
-        self.recording = corpus.ascend_raw(work / "recording")
+    def __init__(self, work: Path, name: str, write: Callable[[Path], Path]) -> None:
+        self.name = name
+        self.recording = write(work / "recording")
         super().__init__(work, self.recording.parent)
 
     def read(self) -> None:
@@ -319,7 +320,8 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "furiosa_csv_rows": lambda work: Events(work, "furiosa_csv", 0.5, rows=True),
     "ascend_db": lambda work: Events(work, "ascend_db", 0.5, rows=False),
     "ascend_db_rows": lambda work: Events(work, "ascend_db", 0.3, rows=True),
-    "ascend_raw": AscendRaw,
+    "ascend_raw": lambda work: AscendRaw(work, "ascend_raw", corpus.ascend_raw),
+    "ascend_job": lambda work: AscendRaw(work, "ascend_job", corpus.ascend_job),
     "ncu_csv": lambda work: Events(work, "ncu_csv", 6, rows=False),
     "ncu_csv_rows": lambda work: Events(work, "ncu_csv", 0.5, rows=True),
     "rocpd": lambda work: Events(work, "rocpd", 0.5, rows=False),
