@@ -119,6 +119,19 @@ def test_a_damaged_record_and_a_cut_one_are_counted(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_marks_and_points_without_a_valid_time_are_counted(tmp_path: Path) -> None:
+    never = 2**64 - 1
+    log = log_record(False, 0, 1, 100, 5) + log_record(True, 0, 1, never, 5, 1)
+    training = marks([(1, 3, 10), (2, 3, never), (3, 8, never), (255, 3, 50)])
+    run, store = taken_from(write_job(tmp_path, log, training), tmp_path)
+    lost = {(entry.message, entry.event_count) for entry in run.log if entry.code.text == "bad_time"}
+    assert lost == {
+        ("starts and ends of tasks whose time is out of range", 1),
+        ("marks of steps of jobs whose time is out of range", 2),
+    }
+    assert [row[2:6] for row in store.execute(STEPS).fetchall()] == [(100, 100, None, 500)]
+
+
 def test_a_job_is_found_with_what_else_is_in_its_folder(tmp_path: Path) -> None:
     job = write_job(tmp_path, log_record(False, 0, 1, 100, 5) + log_record(True, 0, 1, 110, 5, 1))
     (job / "trace.json").write_text('[{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]')

@@ -17,7 +17,7 @@ from traceconv.pipeline.ingest import ingest
 from traceconv.pipeline.runs import delete_runs, find_runs
 from traceconv.schema import table
 from traceconv.schema.arrow import arrow_schema
-from traceconv.store import small_inserts
+from traceconv.store import empty_columns, small_inserts
 from traceconv.store.writer import StoreWriter
 
 #: Columns of calls that are inserted: numbers, texts and JSON.
@@ -78,6 +78,27 @@ def test_rows_are_those_inserted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert stored == [(1, *row.values()) for row in expected]
     described = "SELECT column_name, comment IS NOT NULL FROM duckdb_columns() WHERE table_name = 'api' ORDER BY {}"
     assert query(store, described.format("column_index")) == [(column.name, True) for column in table("api").columns]
+
+
+def test_the_first_statement_decides_which_columns_of_counters_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "s.duckdb"
+    with StoreWriter(store, tuple) as writer:  # one with few rows
+        writer.run_sql("INSERT INTO task_pmu (run_id, id, aic_total_cycles) VALUES (1, 1, 10)")
+        writer.commit()
+    assert generated_columns(store, "task_pmu") == set()
+    monkeypatch.setattr(empty_columns, "_MANY_ROWS", -1)
+    for names in (("aic_total_cycles",), ("aic_total_cycles", "aiv_total_cycles")):  # and another group's
+        store.unlink()
+        with StoreWriter(store, tuple) as writer:
+            for number, name in enumerate(names):
+                writer.run_sql(f"INSERT INTO task_pmu (run_id, id, {name}) VALUES (1, {number}, 10)")
+            writer.commit()
+        assert ("aiv_total_cycles" in generated_columns(store, "task_pmu")) == (len(names) == 1)
+        assert query(store, "SELECT id, aic_total_cycles, aiv_total_cycles FROM task_pmu ORDER BY id") == [
+            (0, 10, None), (1, None, 10),
+        ][: len(names)]  # fmt: skip
 
 
 def test_columns_that_have_values_only_late_or_in_another_run(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ _OLD = "traceconv_rewritten"
 _FILLED_LATER = {
     "task": {"submit_ns", "api_id", "call_ns", "step_id", "op_id", "size_bytes", "wait_ns", "stream_wait_ns"}
 }
-#: Tables that statements with the same columns fill, which are worth preparing in stores of this many rows.
+#: Tables whose columns the first statement that inserts into them tells, and the rows of other tables from which on it
+#: is worth creating them again.
 _FILLED_BY_STATEMENTS, _MANY_ROWS = {"task_pmu"}, 100_000
 _LISTED = re.compile(r'\bINSERT\s+INTO\s+"?(\w+)"?\s*\(([\w", ]+)\)')
 #: The target of a statement, and what it may write to: names before `=`, or all words.
@@ -69,7 +70,7 @@ class EmptyColumns:
     def before(self, statement: str, row_count: int) -> None:
         """Prepare for a statement: if it may write to generated columns, all columns of its table are stored.
 
-        row_count  of the store
+        row_count  rows that were stored so far
         """
         listed = _LISTED.search(statement) if row_count > _MANY_ROWS else None
         if listed and listed[1] in _FILLED_BY_STATEMENTS and listed[1] not in self._known:

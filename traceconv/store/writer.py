@@ -369,7 +369,7 @@ class StoreWriter:
 
     def work_on(self, work: Callable[[duckdb.DuckDBPyConnection], None]) -> None:
         """Call `work` with the connection, in the transaction."""
-        self.changed = True
+        self.changed = self._ran_sql = True
         self._insert_small()
         with self._refusing():
             work(self._connection)

@@ -69,7 +69,7 @@ class RawFolder:
 
     framework  files that torch_npu wrote next to it
     about      its profiler_info_RANK.json; None if there is none
-    is_job     it is one of 2020
+    is_job     it is a job
     """
 
     path: Path

@@ -100,7 +100,7 @@ class AscendRawReader(AscendDbReader):
             yield self._finished((_STEPS, rowids), category, names, track, row, args)
 
     def _reduces(self) -> Iterator[TraceBatch]:
-        """Collectives in these."""
+        """Yield the collectives in steps of jobs, whose vendor calls them reduces."""
         for rowids, row in self._rows(_REDUCES, (*TIMES, "deviceId", "streamId", "number")):
             streams = coded(row["streamId"])
             names = combined([streams, coded(row["number"])])

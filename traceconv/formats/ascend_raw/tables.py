@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
-from itertools import groupby, zip_longest
-from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +31,7 @@ from traceconv.formats.ascend_raw.pmu import fill_counters
 from traceconv.formats.ascend_raw.recording import Recording
 from traceconv.formats.ascend_raw.records import NONE
 from traceconv.formats.ascend_raw.staging import Staging, schema
+from traceconv.formats.ascend_raw.steps import fill_steps
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_reader import renamed
 
@@ -57,10 +55,20 @@ _ENCLOSED = {
     "track": (ACL, MODEL, NODE, HCCL),
 }
 _LEVEL_NAMES = {ACL: "acl", MODEL: "model", NODE: "node", HCCL: "hccl"}
-#: Marks of steps.
-_MODEL_START, _FP_START, _BP_END, _ITERATION_END = 0, 2, 3, 4
-#: The same of jobs; those in between are of reduces, others begin jobs.
-_JOB_FP, _JOB_BP, _JOB_END = 1, 2, 255
+#: Tables of records that need a time, the column that has it, and what they are.
+_TIMED = {
+    "point": ("ns", "starts and ends of tasks"),
+    "flip": ("ns", "flips of task IDs"),
+    "mark": ("ns", "marks of steps"),
+    "job_mark": ("ns", "marks of steps of jobs"),
+    "frequency": ("ns", "frequencies"),
+    "module_memory": ("ns", "sizes of memory of modules"),
+    "tx": ("start_ns", "marks and ranges of the program"),
+    "fwk_op": ("start_ns", "framework ops"),
+    "fwk_mark": ("ns", "entries of the framework's queue"),
+    "fwk_call": ("ns", "calls of functions"),
+    "fwk_collection": ("start_ns", "collections of garbage"),
+}
 #: Between the class of a module and what identifies the module, in the name of its call.
 _MODULE = "######"
 #: Points of tasks that are paired at once.
@@ -111,6 +119,7 @@ class _Tables:
             self._staging.add_device(side, recording.device_clocks.get(side.device))
         if recording.framework_clock is not None:
             Framework(self._staging, recording.framework_clock).read(recording.folder.framework)
+        self._count_untimed()
         self._pair_points()
         if recording.chip in WIDE_CHIPS:
             self._find_streams()
@@ -137,8 +146,7 @@ class _Tables:
         self._name_functions()
         self._run("frames")
         fill_counters(self._connection, self._log, self._accounts)
-        self._fill_steps()
-        self._fill_job_steps()
+        fill_steps(self._connection, self._log)
         self._describe_recording()
         self._count_losses()
         self._name_texts()
@@ -164,6 +172,14 @@ class _Tables:
         text = re.sub(r"\$(\w+)", lambda match: str(values[match[1]]), self._sections[section])
         for statement in text.split(";\n"):
             self._connection.execute(statement)
+
+    def _count_untimed(self) -> None:
+        """Report the records that are left out because their time is out of range."""
+        for table, (column, what) in _TIMED.items():
+            ((lost,),) = self._connection.execute(f"SELECT count(*) FROM raw.{table} WHERE {column} IS NULL")  # noqa: S608 - names above
+            if lost:
+                self._log.count(Code.BAD_TIME, f"{what} whose time is out of range", lost, SOURCE_ID)
+                self._accounts[what].add(lost=lost)
 
     # -- tasks of devices --
 
@@ -195,10 +211,6 @@ class _Tables:
 
     def _points(self) -> Iterator[Int64]:
         """Yield the starts and ends of whole tasks, by task and time."""
-        ((lost,),) = self._connection.execute("SELECT count(*) FROM raw.point WHERE ns IS NULL")
-        if lost:
-            self._log.count(Code.BAD_TIME, "starts and ends of tasks whose time is out of range", lost, SOURCE_ID)
-            self._accounts["starts and ends of tasks"].add(lost=lost)
         cursor = self._connection.execute(
             "SELECT device, stream, task, context, ns, is_end, type FROM raw.point WHERE ns IS NOT NULL "
             "ORDER BY device, stream, task, context, ns, is_end"
@@ -339,43 +351,6 @@ class _Tables:
 
     # -- what is not an event --
 
-    def _fill_steps(self) -> None:
-        """Fill the steps that the framework marked on devices, and the executions of models."""
-        self._connection.execute(
-            "INSERT INTO STEP_TIME SELECT step, min(ns) FILTER (WHERE tag = 60000), max(ns) FILTER (WHERE tag = 60001) "
-            "FROM raw.mark WHERE tag IN (60000, 60001) AND ns IS NOT NULL GROUP BY device, step "
-            "HAVING min(ns) FILTER (WHERE tag = 60000) IS NOT NULL"
-        )
-        marks = self._connection.execute(
-            "SELECT device, model, ns, step, tag FROM raw.mark WHERE tag <= 4 AND ns IS NOT NULL "
-            "ORDER BY device, model, ns, tag <> 4"
-        ).fetchall()
-        for (device, model), of_model in groupby(marks, itemgetter(0, 1)):
-            rows = [(device, model, *step) for step in _executions(of_model)]
-            self._connection.executemany("INSERT INTO STEP_TRACE VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-
-    def _fill_job_steps(self) -> None:
-        """Fill the steps of jobs, and the reduces in them."""
-        marks = self._connection.execute(
-            "SELECT device, ns, tag, stream FROM raw.job_mark WHERE ns IS NOT NULL AND tag BETWEEN ? AND ? "
-            "ORDER BY device, id",
-            (_JOB_FP, _JOB_END),
-        )
-        unfinished = 0
-        for device, of_device in groupby(marks, itemgetter(0)):
-            for number, step in enumerate(_job_steps(of_device), 1):
-                row = (device, number, step.start, step.fp_start, step.bp_end, step.end)
-                self._connection.execute("INSERT INTO STEP_TRACE VALUES (?, NULL, ?, ?, ?, ?, ?)", row)
-                reduces = [
-                    (device, stream, place, *pair)
-                    for stream, points in step.reduces.items()
-                    for place, pair in enumerate(zip_longest(points[::2], points[1::2]))
-                ]
-                self._connection.executemany("INSERT INTO STEP_REDUCE VALUES (?, ?, ?, ?, ?)", reduces)
-                unfinished += (step.end is None) + sum(len(points) % 2 for points in step.reduces.values())
-        message = "steps, and reduces in them, without an end: their duration is NULL"
-        self._log.count(Code.UNFINISHED, message, unfinished, SOURCE_ID)
-
     def _describe_recording(self) -> None:
         recording, put = self._recording, self._connection.executemany
         put("INSERT INTO META_DATA VALUES (?, ?)", recording.about)
@@ -420,52 +395,6 @@ class _Tables:
         self._connection.executemany("INSERT INTO STRING_IDS VALUES (?, ?)", rows)
         message = "names that additional.hash_dic lacks: their numbers are shown"
         self._log.count(Code.MISSING_TEXT, message, len(rows), SOURCE_ID)
-
-
-def _executions(marks: Iterable[tuple[int, ...]]) -> Iterator[tuple[int | None, ...]]:
-    """Yield step, start, start of FP, end of BP, and end of each execution of a model, from its marks by time.
-
-    One begins with the model or at the end of the one before, and ends with the iteration or the model.
-    """
-    start: int | None = None
-    moments: dict[int, int] = {}
-    for _, _, ns, step, tag in marks:
-        if tag == _MODEL_START:
-            start, moments = ns, {}
-        elif tag in (_FP_START, _BP_END):
-            moments[tag] = ns
-        elif start is not None and ns > start and (tag == _ITERATION_END or not moments.get(_ITERATION_END)):
-            yield step, start, moments.get(_FP_START), moments.get(_BP_END), ns
-            start, moments = (ns, {_ITERATION_END: ns}) if tag == _ITERATION_END else (None, {})
-
-
-class _JobStep(NamedTuple):
-    """A step of a job; None: not recorded. `reduces`: starts and ends by turns, by stream."""
-
-    start: int | None
-    fp_start: int | None
-    bp_end: int | None
-    end: int | None
-    reduces: Mapping[int, Sequence[int]]
-
-
-def _job_steps(marks: Iterable[tuple[int, int, int, int]]) -> Iterator[_JobStep]:
-    """Yield the steps of a device from its marks: one begins at the end of the one before, the first with its FP."""
-    previous: int | None = None
-    moments: dict[int, int] = {}
-    reduces: dict[int, list[int]] = {}
-    for _, ns, tag, stream in marks:
-        if tag in (_JOB_FP, _JOB_BP):
-            moments[tag] = ns
-        elif tag < _JOB_END:
-            reduces.setdefault(stream, []).append(ns)
-        else:
-            fp_start = moments.get(_JOB_FP)
-            yield _JobStep(fp_start if previous is None else previous, fp_start, moments.get(_JOB_BP), ns, reduces)
-            previous, moments, reduces = ns, {}, {}
-    if moments or reduces:
-        fp_start = moments.get(_JOB_FP)
-        yield _JobStep(fp_start if previous is None else previous, fp_start, moments.get(_JOB_BP), None, reduces)
 
 
 def _begins(points: Int64) -> Mask:
