@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import subprocess
@@ -21,10 +22,14 @@ from traceconv.normalize.sort import numbers_by_key
 from traceconv.normalize.sort.numbers_by_key import NumbersByKey
 from traceconv.normalize.trace import async_tracks, begin_end, classify, spans_by_track
 from traceconv.normalize.trace.begin_end import POINT_DTYPE, BeginEndMatcher
+from traceconv.normalize.trace.first_pass import FirstPass
+from traceconv.normalize.trace.slice_rows import SliceRows
+from traceconv.normalize.trace.spill import SpilledRows
 from traceconv.normalize.tracks import Process
 from traceconv.pipeline.ingest import ingest
 
 Event = dict[str, Any]
+SAMPLE = Path(__file__).parents[2] / "sample_traces" / "pytorch" / "resnet18.pt.trace.json.gz"
 #: Columns of these say when and from where a run was ingested.
 WHEN = ("run",)
 
@@ -116,6 +121,20 @@ def test_what_is_kept_in_memory_does_not_grow(kind: str, tmp_path: Path, monkeyp
         ingest([path], tmp_path / f"{count}.duckdb")
         # Budgets look each time that 64 keys were added; up to half as many rows are read again at once.
         assert 200 < max(held) <= 200 + 2 * 64 + 101
+
+
+def test_what_a_trace_needed_is_free_once_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"deviceProperties": [], "traceEvents": [*mixed(random.Random(0))]}))
+    for number, source in enumerate((path, SAMPLE)):
+        gc.collect()
+        gc.disable()  # which is what an ingest of many files must not wait for
+        try:
+            ingest([source], tmp_path / f"{number}.duckdb")
+            left = [kind for kind in map(type, gc.get_objects()) if kind in (FirstPass, SliceRows, SpilledRows, Budget)]
+        finally:
+            gc.enable()
+        assert left == []
 
 
 def test_keys_are_found_in_memory_and_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:

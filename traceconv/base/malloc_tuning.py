@@ -9,24 +9,24 @@ from traceconv.base.errors import TraceconvError
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-#: Blocks below the first size come from the heap, and up to the second size of it stays free: otherwise the system
-#: would reclaim and zero the same pages over and over.
-_HEAP_BLOCK_BYTES, _KEPT_BYTES = 8 << 20, 64 << 20
+#: Blocks below this size come from the heap.
+_HEAP_BLOCK_BYTES = 8 << 20
 #: Minimum address space: libraries and their threads take most of it before any data is read.
 _LEAST_ADDRESS_SPACE = 768 << 20
 
 
-def limit_arenas(count: int = 3) -> None:
+def limit_arenas(count: int = 3, *, kept_bytes: int = 64 << 20) -> None:
     """Use `count` heaps for all threads and for Arrow; to be called before threads start and before Arrow is loaded.
 
     With a heap per thread and another for Arrow, an ingest would keep a quarter more memory than it uses. With one
-    heap, they wait for each other.
+    heap, they wait for each other. Up to `kept_bytes` of them stay free: otherwise the system would reclaim and zero
+    the same pages over and over.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's linear algebra is not used
     _call("mallopt", _M_ARENA_MAX, count)
     _call("mallopt", _M_MMAP_THRESHOLD, _HEAP_BLOCK_BYTES)
-    _call("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES // count)
+    _call("mallopt", _M_TRIM_THRESHOLD, kept_bytes // count)
 
 
 def is_starved(error: BaseException) -> bool:

@@ -17,6 +17,8 @@ app = typer.Typer(
     context_settings=options.HELP_NAMES,
 )
 
+#: Each group of steps needs the memory of the one before again.
+_KEPT_BYTES = 600 << 20
 _FROM = typer.Option(
     None,
     "--from",
@@ -62,7 +64,7 @@ def critical_path(
       traceconv analyze critical-path --steps 3 --format csv -o path.csv
       traceconv analyze critical-path worker0.pt.trace.json.gz
     """
-    limit_arenas()
+    limit_arenas(kept_bytes=_KEPT_BYTES)
     from traceconv.analysis.critical_path import critical_path as find_path
     from traceconv.analysis.critical_path import find_steps, save_critical_path
     from traceconv.analysis.critical_path_text import SHOWN_OPS, path_dict, path_lines, path_table
@@ -190,7 +192,7 @@ def what_if(
       traceconv analyze what-if --no-launch-cost
       traceconv analyze what-if --overlap-communication worker0.pt.trace.json.gz
     """
-    limit_arenas()
+    limit_arenas(kept_bytes=_KEPT_BYTES)
     from traceconv.analysis.what_if import make_change
     from traceconv.analysis.what_if import what_if as predict
     from traceconv.cli.one_shot import asked_run, asked_store

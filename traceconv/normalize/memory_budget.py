@@ -95,8 +95,9 @@ class Budget:
         return self._database
 
     def close(self) -> None:
-        """Free the disk space."""
+        """Free the disk space, and the structures, which refer to this object."""
         with self.lock:
+            self._parts = []
             if self._database is not None:
                 self._database.close()
                 self._database = None

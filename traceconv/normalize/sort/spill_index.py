@@ -102,7 +102,7 @@ class SpillIndex:
                 self._keys.append(keys.view(_KEY_DTYPE))
                 self._rows.append(rows)
             self._added.close()
-            self._added = None
+            self._added = self._settle = None  # it may refer to what has this index
             ends = [*range(self._part_rows, self._keys.count, self._part_rows), self._keys.count]
             if self._keys.count:
                 self._last_keys = join([self._keys.read(end - 1, 1) for end in ends])["key"]

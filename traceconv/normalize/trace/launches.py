@@ -279,6 +279,8 @@ class Launches:
         ):
             if index is not None:
                 index.close()
+        # They refer to what has this object, so both would stay in memory until the next garbage collection.
+        del self._read_calls, self._read_call_args, self._read_tasks
 
 
 def _only(rows: RecordArray) -> RecordArray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, pairwise
 from typing import BinaryIO
 
@@ -127,7 +127,8 @@ class SpilledRows:
         self._buffers: dict[int, _Buffer] = {}
         self._first_ids: list[int] = []
         self._first_rows: list[int] = []
-        self._cached_batch = lru_cache(_CACHED)(self._batch)
+        #: The batches that `find` read last, by number. Not functools.lru_cache: it would keep this object alive.
+        self._recent: dict[int, pa.RecordBatch] = {}
 
     def append(self, columns: Sequence[pa.Array], group: int = 0) -> None:
         """Add rows, given column by column."""
@@ -206,7 +207,9 @@ class SpilledRows:
         numbers = np.searchsorted(np.array(self._first_ids, np.int64), ids, side="right") - 1
         found = []
         for number in np.unique(numbers[numbers >= 0]).tolist():
-            batch = self._cached_batch(number)
+            batch = self._recent[number] = self._recent.pop(number, None) or self._batch(number)
+            if len(self._recent) > _CACHED:
+                del self._recent[next(iter(self._recent))]
             own = batch.column(0).to_numpy()
             places = np.flatnonzero(numbers == number)
             at = np.searchsorted(own, ids[places])
@@ -216,7 +219,7 @@ class SpilledRows:
 
     def close(self) -> None:
         """Free the disk space."""
-        self._cached_batch.cache_clear()
+        self._recent = {}
         self._kept = []
         if self._file is not None:
             close_quietly(self._file)
