@@ -16,8 +16,8 @@ MOST_SLICES = 4_000_000
 #: Durations beyond this are ignored, so that no sum exceeds 64 bits.
 _LONGEST_NS = 2**60
 
-#: Category of records of what a call waited for: they are on a stream in the source, but no work on it.
-_RECORD = "'cuda_sync'"
+#: A condition for records of what a call waited for: they are on a stream in the source, but no work on it.
+_IS_RECORD = "coalesce(t.category = 'cuda_sync', t.task_type = 'CUDA_SYNC', false)"
 _DEPTH = f"coalesce(t.depth, {np.iinfo(np.int32).max}) AS depth"
 
 
@@ -37,7 +37,7 @@ SELECT t.id, {_DEPTH}, coalesce(t.track_id, -1) AS line, t.start_ns AS start, t.
             WHEN {_contains("t.task_type", "event_wait", "eventwait", "notify_wait", "notifywait")} THEN 2
             ELSE 0 END::TINYINT AS event{{task_names}}{{task_needs}}
 FROM task AS t
-WHERE {{window}} AND t.category IS DISTINCT FROM {_RECORD}
+WHERE {{window}} AND NOT {_IS_RECORD}
 """  # noqa: S608 - our own texts
 _HOST = f"""
 SELECT s.*
@@ -76,7 +76,7 @@ SELECT t.id, t.start_ns AS start, t.start_ns + t.dur_ns AS end,
        coalesce(TRY_CAST(t.args ->> '$.wait_on_stream' AS BIGINT), -1) AS event_stream,
        coalesce(TRY_CAST(t.args ->> '$.wait_on_cuda_event_record_corr_id' AS BIGINT), -1) AS event_correlation
 FROM task AS t
-WHERE {{window}} AND t.category = {_RECORD} AND t.correlation_id IS NOT NULL
+WHERE {{window}} AND {_IS_RECORD} AND t.correlation_id IS NOT NULL
 """  # noqa: S608 - our own texts
 #: Waits of streams with a record of their event.
 _EVENTS = """
@@ -91,7 +91,7 @@ _WINDOW = (
 )
 #: Whether a run has records, and events of waits. Planning a query takes a millisecond or two in each window.
 _HAS = f"""
-SELECT EXISTS (FROM task AS t WHERE t.run_id = $run AND t.category = {_RECORD}),
+SELECT EXISTS (FROM task AS t WHERE t.run_id = $run AND {_IS_RECORD}),
        EXISTS (FROM event_wait WHERE run_id = $run)
 """
 #: Rows that are kept for later windows, and their order.

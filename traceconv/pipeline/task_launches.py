@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from traceconv.pipeline.run_sql import RunSql
 
+#: How PyTorch's profiler ends the name of a row with the waits for a stream. Their flows lead to the stream itself.
+_WAITS = " (sync)"
+
 
 def drop_unclear_launch_flows(target: RunSql) -> None:
     """Delete the launch flows to tasks with a correlation ID of calls, unless from the process that launched them."""
@@ -16,6 +19,28 @@ def drop_unclear_launch_flows(target: RunSql) -> None:
         "LEFT JOIN track AS k ON k.run_id = $run AND k.track_id = o.track_id "
         "WHERE f.run_id = $run AND t.correlation_id IN (SELECT correlation_id FROM api WHERE run_id = $run) "
         "AND (t.submit_ns IS NULL OR (t.api_id IS NOT NULL AND c.process_id IS DISTINCT FROM k.process_id)))"
+    )
+
+
+def is_row_of_waits(name: str) -> bool:
+    """Whether a track has this name because it has waits for a stream."""
+    return name.endswith(_WAITS)
+
+
+def bind_flows_to_waits(target: RunSql) -> None:
+    """Let the launch flows of waits for a stream lead to these, although they are in a row of their own."""
+    target.run_sql(
+        "UPDATE flow SET dst_id = t.id FROM task AS t JOIN track AS k ON k.run_id = $run AND k.track_id = t.track_id "
+        "WHERE flow.run_id = $run AND flow.kind = 'launch' AND flow.src_id = t.api_id AND flow.dst_ns = t.start_ns "
+        f"AND t.run_id = $run AND t.kind = 'sync' AND ends_with(k.name, '{_WAITS}')"  # noqa: S608 - our own text
+    )
+
+
+def unmark_flows_between_tasks(target: RunSql) -> None:
+    """Set the kind of flows from tasks, which don't launch others."""
+    target.run_sql(
+        "UPDATE flow SET kind = 'other' WHERE run_id = $run AND kind = 'launch' "
+        "AND src_id IN (SELECT id FROM task WHERE run_id = $run)"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -37,8 +37,11 @@ from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
 from traceconv.pipeline.recorded_identity import host_and_rank
 from traceconv.pipeline.run_import import SMALL_BYTES, RunContent, RunTarget, Source, not_a_trace
 from traceconv.pipeline.task_launches import (
+    bind_flows_to_waits,
     drop_unclear_launch_flows,
     find_launches_by_arg,
+    is_row_of_waits,
+    unmark_flows_between_tasks,
 )
 from traceconv.pipeline.task_waits import settle_op_summary_waits
 from traceconv.pipeline.trace_memory import insert_blocks
@@ -226,7 +229,7 @@ class _AnyTrace:
         self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
         self._second: SecondPass | None = None
         self._reader = reader
-        self._has_allocations = self._has_reduces = self._has_collectives = False
+        self._has_allocations = self._has_reduces = self._has_collectives = self._has_rows_of_waits = False
         self._tables: set[str] = set()  # those with rows
         self.precompute_times = self._first.precompute_times
         self.take = self._first.take
@@ -254,11 +257,13 @@ class _AnyTrace:
         for batch in batches:
             self._tables.add(table)
             if table == "range":
-                self._has_reduces = self._has_reduces or _has(batch, "kind", "reduce")
+                self._has_reduces = self._has_reduces or _has(batch, "kind", "reduce".__eq__)
             elif table == "task":
-                self._has_collectives = self._has_collectives or _has(batch, "kind", "collective")
+                self._has_collectives = self._has_collectives or _has(batch, "kind", "collective".__eq__)
             elif table == "marker" and memory is not None:
-                self._has_allocations = self._has_allocations or _has(batch, "name", memory.name)
+                self._has_allocations = self._has_allocations or _has(batch, "name", memory.name.__eq__)
+            elif table == "track":
+                self._has_rows_of_waits = self._has_rows_of_waits or _has(batch, "name", is_row_of_waits)
             yield batch
 
     def complete(self, target: RunTarget) -> None:
@@ -276,6 +281,10 @@ class _AnyTrace:
             found = second.slices.step_rows(target.fetch(steps))
             target.run_sql("DELETE FROM step WHERE run_id = $run")
             target.writer.insert("step", target.run_id, iter([found]))
+        if self._has_rows_of_waits:
+            bind_flows_to_waits(target)
+        if second.has_flows_between_tasks:
+            unmark_flows_between_tasks(target)
         if second.unclear_launches:
             message = "tasks whose correlation ID is used by several calls or processes: their launch is unknown"
             self._first.log.count(Code.UNCLEAR_LAUNCH, message, second.unclear_launches, 1)
@@ -302,13 +311,13 @@ class _AnyTrace:
             self._second.close()
 
 
-def _has(batch: pa.RecordBatch, column: str, value: str) -> bool:
-    """Whether a text column, which may be missing, has a value."""
+def _has(batch: pa.RecordBatch, column: str, is_wanted: Callable[[str], bool]) -> bool:
+    """Whether a text column, which may be missing, has such a value."""
     if column not in batch.schema.names:
         return False
     values = batch.column(column)
     distinct = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
-    return value in distinct.to_pylist()
+    return any(value is not None and is_wanted(value) for value in distinct.to_pylist())
 
 
 def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:

@@ -36,8 +36,8 @@ class Flows:
         """`launches`: categories of flows from a call to the task that it launched. `process_of`: by track."""
         self._is_launch = partial(_are_in, launches)
         self._process_of = process_of
-        #: Tracks on which launches start, 0 for other flows.
-        self._starting: set[int] = set()
+        #: Tracks on which launches start, 0 for other flows; negative ones are of a device.
+        self.starting: set[int] = set()
         self._points = ExternalSort(POINT_DTYPE, "key")
         self._matched = ExternalSort(_FLOW_DTYPE, "row")
         self.loose_ends = 0
@@ -61,13 +61,13 @@ class Flows:
             points["row"] = np.arange(first, first + len(ids))
             points["slice_id"], points["step"] = bound, batch.column("step").to_numpy()
             points["group"] = self._is_launch(batch.column("category")) * batch.column("track_id").to_numpy()
-            self._starting.update(np.unique(points["group"][points["step"] == START]).tolist())
+            self.starting.update(np.unique(points["group"][points["step"] == START]).tolist())
             self._points.add(points)
 
     def match(self, chains: bool) -> None:
         """Match points. `chains`: a start after a start is a step of it."""
         windows = self._points.windows()
-        starting = {self._process_of(track) or 0 for track in self._starting if track}
+        starting = {self._process_of(track) or 0 for track in self.starting if track}
         if len(starting) > 1:
             windows = by_process(windows, starting, self._process_of)
         for window in windows:

@@ -218,6 +218,11 @@ class SecondPass:
         return self.rules.launch_arg if self.slices.launches.is_empty else None
 
     @property
+    def has_flows_between_tasks(self) -> bool:
+        """Whether flows of a category of launches start on tracks with tasks."""
+        return any(self._of_tasks[abs(track)] for track in self._flows.starting)
+
+    @property
     def unclear_launches(self) -> int:
         """The number of tasks whose launch is unknown although calls have their ID."""
         return self.slices.launches.unclear

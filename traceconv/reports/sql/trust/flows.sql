@@ -12,8 +12,8 @@ WITH led AS (
   SELECT f.run_id, count(DISTINCT t.id) AS tasks
   FROM flow AS f
   JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id AND t.api_id IS NOT NULL AND t.kind IS DISTINCT FROM 'sync'
-  WHERE f.kind = 'launch' AND f.run_id IN (SELECT run_id FROM run WHERE writer LIKE 'PyTorch%')
-    AND (run IS NULL OR f.run_id = run)
+  -- Also from other tasks: to a node of a graph that waits for others, the profiler writes no flow from a call.
+  WHERE f.run_id IN (SELECT run_id FROM run WHERE writer LIKE 'PyTorch%') AND (run IS NULL OR f.run_id = run)
   GROUP BY f.run_id
 ), loose AS (
   SELECT l.run_id, r.writer LIKE 'PyTorch%' AS is_pytorch, sum(l.event_count) AS flows

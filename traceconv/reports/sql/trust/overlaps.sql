@@ -19,7 +19,24 @@ WITH crossing AS MATERIALIZED (
   SELECT c.run_id, c.id
   FROM task AS p
   JOIN crossing AS c ON c.run_id = p.run_id AND c.parent_id = p.id
-  WHERE p.kind = 'sync' OR p.api_id IS NULL OR c.api_id IS NULL OR p.api_id = c.api_id
+  WHERE p.api_id IS NULL OR c.api_id IS NULL OR p.api_id = c.api_id
+  UNION ALL
+  -- The host waits for tasks; ranges may be between the wait and the task.
+  SELECT w.run_id, w.id
+  FROM (
+    SELECT run_id, id, end_ns, is_wait,
+           max(CASE WHEN is_wait THEN end_ns END) OVER (PARTITION BY run_id, track_id ORDER BY start_ns) AS waited_ns
+    FROM (
+      SELECT c.run_id, c.track_id, c.id, c.start_ns, TRY(c.start_ns + coalesce(c.dur_ns, 0)) AS end_ns, false AS is_wait
+      FROM crossing AS c
+      UNION ALL
+      SELECT s.run_id, s.track_id, s.id, s.start_ns, TRY(s.start_ns + s.dur_ns), true
+      FROM task AS s
+      SEMI JOIN crossing AS c ON c.run_id = s.run_id AND c.track_id = s.track_id
+      WHERE s.kind = 'sync'
+    )
+  ) AS w
+  WHERE NOT w.is_wait AND w.waited_ns >= w.end_ns
 ), overlapping AS (
   SELECT c.run_id, count(*) AS tasks, sum(least(-c.stream_wait_ns::HUGEINT, c.dur_ns)) AS overlap
   FROM crossing AS c
