@@ -32,7 +32,8 @@ def bind_flows_to_waits(target: RunSql) -> None:
     target.run_sql(
         "UPDATE flow SET dst_id = t.id FROM task AS t JOIN track AS k ON k.run_id = $run AND k.track_id = t.track_id "
         "WHERE flow.run_id = $run AND flow.kind = 'launch' AND flow.src_id = t.api_id AND flow.dst_ns = t.start_ns "
-        f"AND t.run_id = $run AND t.kind = 'sync' AND ends_with(k.name, '{_WAITS}')"  # noqa: S608 - our own text
+        "AND t.run_id = $run AND t.kind = 'sync' AND ends_with(k.name, $waits)",
+        waits=_WAITS,
     )
 
 
