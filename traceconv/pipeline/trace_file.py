@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby
 from operator import itemgetter
@@ -257,13 +257,13 @@ class _AnyTrace:
         for batch in batches:
             self._tables.add(table)
             if table == "range":
-                self._has_reduces = self._has_reduces or _has(batch, "kind", "reduce".__eq__)
+                self._has_reduces = self._has_reduces or "reduce" in _distinct(batch, "kind")
             elif table == "task":
-                self._has_collectives = self._has_collectives or _has(batch, "kind", "collective".__eq__)
+                self._has_collectives = self._has_collectives or "collective" in _distinct(batch, "kind")
             elif table == "marker" and memory is not None:
-                self._has_allocations = self._has_allocations or _has(batch, "name", memory.name.__eq__)
+                self._has_allocations = self._has_allocations or memory.name in _distinct(batch, "name")
             elif table == "track":
-                self._has_rows_of_waits = self._has_rows_of_waits or _has(batch, "name", is_row_of_waits)
+                self._has_rows_of_waits = self._has_rows_of_waits or any(map(is_row_of_waits, _distinct(batch, "name")))
             yield batch
 
     def complete(self, target: RunTarget) -> None:
@@ -311,13 +311,13 @@ class _AnyTrace:
             self._second.close()
 
 
-def _has(batch: pa.RecordBatch, column: str, is_wanted: Callable[[str], bool]) -> bool:
-    """Whether a text column, which may be missing, has such a value."""
+def _distinct(batch: pa.RecordBatch, column: str) -> list[str]:
+    """Return the distinct values of a text column, which may be missing."""
     if column not in batch.schema.names:
-        return False
+        return []
     values = batch.column(column)
     distinct = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
-    return any(value is not None and is_wanted(value) for value in distinct.to_pylist())
+    return [value for value in distinct.to_pylist() if value is not None]
 
 
 def _check_usable(path: Path, reader: TraceSource, accounts: Accounts, log: ImportLog) -> None:
