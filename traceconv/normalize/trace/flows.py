@@ -36,7 +36,7 @@ class Flows:
         """`launches`: categories of flows from a call to the task that it launched. `process_of`: by track."""
         self._is_launch = partial(_are_in, launches)
         self._process_of = process_of
-        #: Tracks on which launches start, 0 for other flows; negative ones are of a device.
+        #: Tracks on which launches start, 0 for other flows.
         self.starting: set[int] = set()
         self._points = ExternalSort(POINT_DTYPE, "key")
         self._matched = ExternalSort(_FLOW_DTYPE, "row")

@@ -220,7 +220,7 @@ class SecondPass:
     @property
     def has_flows_between_tasks(self) -> bool:
         """Whether flows of a category of launches start on tracks with tasks."""
-        return any(self._of_tasks[abs(track)] for track in self._flows.starting)
+        return any(self._of_tasks[track] for track in self._flows.starting)
 
     @property
     def unclear_launches(self) -> int:
