@@ -12,6 +12,8 @@ import duckdb
 import pytest
 from ingest_checks import taken_from
 
+from traceconv.analysis.slices import load_slices
+
 #: Made by make_cupti_monitor.py.
 JSON, PFTRACE = (Path(__file__).with_name(f"cupti_monitor.{form}") for form in ("json.gz", "pftrace"))
 DOCUMENT: dict[str, Any] = json.loads(gzip.decompress(JSON.read_bytes()), parse_float=Decimal)
@@ -85,6 +87,11 @@ def test_calls_launch_the_roots_of_graphs_on_which_the_other_nodes_wait(store: d
         ("other", "graph_b", "graph_c", 5),
         ("other", "graph_c", "HostNode", 5),
     ]
+
+
+def test_waits_of_the_host_are_no_work_on_a_critical_path(store: duckdb.DuckDBPyConnection) -> None:
+    [found] = load_slices(store, 1, store.execute("SELECT start_ns, end_ns FROM run").fetchall())
+    assert (len(found.tasks), len(found.records)) == (55, 10)
 
 
 def test_nothing_seems_to_be_lost(store: duckdb.DuckDBPyConnection) -> None:

@@ -169,17 +169,17 @@ def test_calls_of_every_runtime(store: duckdb.DuckDBPyConnection) -> None:
     ]
 
 
-def test_flows_lead_to_waits_in_a_row_of_their_own(tmp_path: Path) -> None:
-    """Since PyTorch 2.13, such as "stream 7 (sync)"; the ends of their flows are still on the row of the stream."""
+def test_flows_lead_to_waits_on_a_track_of_their_own(tmp_path: Path) -> None:
+    """Since PyTorch 2.13, such as "stream 7 (sync)"; the ends of their flows are still on the track of the stream."""
     calls = [event("cuda_runtime", name, us, 3, correlation=us) for us, name in ((10, "memcpy"), (20, "synchronize"))]
     copy = event("gpu_memcpy", "Memcpy HtoD", 15, 30, correlation=10, **ON)
     wait = {**event("cuda_sync", "Stream Sync", 21, 25, correlation=20, **ON), "tid": 1_000_007}
-    row = {"ph": "M", "name": "thread_name", "pid": 0, "tid": 1_000_007, "args": {"name": "stream 7 (sync)"}}
+    track = {"ph": "M", "name": "thread_name", "pid": 0, "tid": 1_000_007, "args": {"name": "stream 7 (sync)"}}
     flow = {"cat": "ac2g", "name": "ac2g"}
     ends = [(call, end, call["args"]["correlation"]) for call, end in zip(calls, (copy, wait), strict=True)]
     flows = [{"ph": "s", "id": id, **flow, **{key: call[key] for key in ("pid", "tid", "ts")}} for call, _, id in ends]
     flows += [{"ph": "f", "bp": "e", "id": id, **flow, "pid": 0, "tid": 7, "ts": end["ts"]} for _, end, id in ends]
-    _, path = taken({"schemaVersion": 1, "traceEvents": [*calls, row, wait, copy, *flows]}, tmp_path)
+    _, path = taken({"schemaVersion": 1, "traceEvents": [*calls, track, wait, copy, *flows]}, tmp_path)
     with duckdb.connect(str(path), read_only=True) as store:
         names = (
             "SELECT a.name, t.name FROM flow AS f JOIN api AS a ON a.id = f.src_id JOIN task AS t ON t.id = f.dst_id"

@@ -17,7 +17,7 @@ app = typer.Typer(
     context_settings=options.HELP_NAMES,
 )
 
-#: Each group of steps needs the memory of the one before again.
+#: Free memory to keep: each group of steps uses as much as the one before.
 _KEPT_BYTES = 600 << 20
 _FROM = typer.Option(
     None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from traceconv.pipeline.run_sql import RunSql
 
-#: How PyTorch's profiler ends the name of a row with the waits for a stream. Their flows lead to the stream itself.
+#: End of the name of a track with waits for a stream, in PyTorch traces. Their flows lead to the stream's own track.
 _WAITS = " (sync)"
 
 
@@ -22,13 +22,13 @@ def drop_unclear_launch_flows(target: RunSql) -> None:
     )
 
 
-def is_row_of_waits(name: str) -> bool:
+def is_track_of_waits(name: str) -> bool:
     """Whether a track has this name because it has waits for a stream."""
     return name.endswith(_WAITS)
 
 
 def bind_flows_to_waits(target: RunSql) -> None:
-    """Let the launch flows of waits for a stream lead to these, although they are in a row of their own."""
+    """Let the launch flows of waits for a stream lead to these, which are on a track of their own."""
     target.run_sql(
         "UPDATE flow SET dst_id = t.id FROM task AS t JOIN track AS k ON k.run_id = $run AND k.track_id = t.track_id "
         "WHERE flow.run_id = $run AND flow.kind = 'launch' AND flow.src_id = t.api_id AND flow.dst_ns = t.start_ns "

@@ -40,7 +40,7 @@ from traceconv.pipeline.task_launches import (
     bind_flows_to_waits,
     drop_unclear_launch_flows,
     find_launches_by_arg,
-    is_row_of_waits,
+    is_track_of_waits,
     unmark_flows_between_tasks,
 )
 from traceconv.pipeline.task_waits import settle_op_summary_waits
@@ -229,7 +229,7 @@ class _AnyTrace:
         self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
         self._second: SecondPass | None = None
         self._reader = reader
-        self._has_allocations = self._has_reduces = self._has_collectives = self._has_rows_of_waits = False
+        self._has_allocations = self._has_reduces = self._has_collectives = self._has_waits_apart = False
         self._tables: set[str] = set()  # those with rows
         self.precompute_times = self._first.precompute_times
         self.take = self._first.take
@@ -263,7 +263,7 @@ class _AnyTrace:
             elif table == "marker" and memory is not None:
                 self._has_allocations = self._has_allocations or memory.name in _distinct(batch, "name")
             elif table == "track":
-                self._has_rows_of_waits = self._has_rows_of_waits or any(map(is_row_of_waits, _distinct(batch, "name")))
+                self._has_waits_apart = self._has_waits_apart or any(map(is_track_of_waits, _distinct(batch, "name")))
             yield batch
 
     def complete(self, target: RunTarget) -> None:
@@ -281,7 +281,7 @@ class _AnyTrace:
             found = second.slices.step_rows(target.fetch(steps))
             target.run_sql("DELETE FROM step WHERE run_id = $run")
             target.writer.insert("step", target.run_id, iter([found]))
-        if self._has_rows_of_waits:
+        if self._has_waits_apart:
             bind_flows_to_waits(target)
         if second.has_flows_between_tasks:
             unmark_flows_between_tasks(target)
