@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import traceconv
+from tests.store_builder import build_store
 from traceconv import native
 from traceconv._version import __version__
 
@@ -155,6 +157,27 @@ print(len(secrets.token_bytes(3)), duckdb.__version__ == importlib.metadata.vers
     assert done.stderr.splitlines()[-7:] == [
         "True", "[]", "5.0 True [[4]]", "[2.] [3.]", "[False  True]", "True True", "3 True"
     ]  # fmt: skip
+
+
+@pytest.mark.skipif(find_spec("duckdb._relation") is None, reason="DuckDB 1 has no such module")
+def test_a_report_does_not_load_what_makes_relations_of_duckdb(tmp_path: Path) -> None:
+    store = build_store(tmp_path / "trace.duckdb")
+    program = """
+import sys
+from traceconv.cli.app import program
+program()
+import duckdb
+relations = sys.modules["duckdb._relation"]
+print("Filter" in vars(relations), file=sys.stderr)
+stand_ins = set(relations.CONNECTION_METHODS), {name for name in vars(relations) if name.startswith("module_")}
+print(duckdb.connect().sql("SELECT 1").fetchall(), duckdb.sql("SELECT 2").fetchall(), file=sys.stderr)
+real = sys.modules["duckdb._relation"]
+print(stand_ins == (set(real.CONNECTION_METHODS), {name for name in vars(real) if name.startswith("module_")}),
+      file=sys.stderr)
+"""
+    command = [sys.executable, "-c", program, "report", "op-statistic", "--db", str(store)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-3:] == ["False", "[(1,)] [(2,)]", "True"]
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

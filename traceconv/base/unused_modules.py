@@ -64,11 +64,41 @@ def _duckdb_version() -> dict[str, object]:
     return {"__version__": found, "__duckdb_version__": found, "version": lambda: found, "build_info": dict}
 
 
-#: Modules that others import but rarely use, and the names that they ask for in a command. Each takes 4 to 8 of the
-#: 260 ms of an ingest of one event: importlib.metadata for DuckDB's version, OpenSSL for secrets.
+class _Relation:
+    """The type of no relation."""
+
+
+def _duckdb_relations() -> dict[str, object]:
+    def function(name: str) -> Callable[..., Any]:
+        return lambda *given, **named: getattr(_real("duckdb._relation"), name)(*given, **named)
+
+    def method(name: str) -> Callable[..., Any]:
+        return lambda *given, **named: _real("duckdb._relation").CONNECTION_METHODS[name](*given, **named)
+
+    return {
+        "DuckDBPyRelation": _Relation,
+        "CONNECTION_METHODS": {name: method(name) for name in _RELATION_METHODS.split()},
+        **{f"module_{name}": function(f"module_{name}") for name in _RELATION_FUNCTIONS.split()},
+    }
+
+
+#: Methods of connections, and functions, that make relations in DuckDB 2.
+_RELATION_METHODS = (
+    "sql query from_query table view values table_function read_csv from_csv_auto read_json read_parquet from_parquet "
+    "from_df from_arrow to_arrow_table to_arrow_reader"
+)
+_RELATION_FUNCTIONS = (
+    "sql table view values table_function read_csv read_json read_parquet from_df from_arrow df arrow project distinct "
+    "write_csv aggregate alias filter limit order query_df to_arrow_table to_arrow_reader"
+)
+
+#: Modules that others import but rarely use, and the names that they ask for in a command. Of the 260 ms of an ingest
+#: of one event, DuckDB's relations take 25, each other one 4 to 8: importlib.metadata for DuckDB's version, OpenSSL for
+#: secrets.
 _NAMES: dict[str, Callable[[], dict[str, object]]] = {
     "numpy.linalg": _linear_algebra,
     "numpy.ma": lambda: {"MaskedArray": _MaskedArray, "is_masked": lambda _: False},
+    "duckdb._relation": _duckdb_relations,
     "duckdb._version": _duckdb_version,
     # In names of DuckDB's relations.
     "secrets": lambda: {"token_hex": lambda size=32: os.urandom(size).hex()},
