@@ -8,7 +8,8 @@ from typing import Any
 
 import duckdb
 import pytest
-from ingest_checks import taken
+from ingest_checks import taken, taken_from
+from perfetto_builder import begin, end, message, packet, track
 
 from traceconv.pipeline.ingest import ingest
 
@@ -215,6 +216,27 @@ def test_proton(tmp_path: Path) -> None:
         assert store.execute(tasks).fetchall() == [
             ("k", "compute", stream, start, dur) for stream in (0, 7) for start, dur in ((0, 1500), (9000, 640))
         ]
+
+
+def test_protons_perfetto_traces(tmp_path: Path) -> None:
+    """Their flows have no category. Of several ends of one, only the first is drawn, as Perfetto's viewer does."""
+    slices = [
+        (1000, 1000, 11000, "matmul", "scope", (36, 3)),
+        (2007, 30125, 34625, "matmul_kernel", "kernel", (42, 3)),
+        (2007, 35000, 36000, "ncclDevKernel_AllReduce_Sum", "kernel", (42, 3)),
+    ]
+    packets = [packet((60, message((1, 1), (2, "Trace"), (3, message((1, 0), (6, "Trace"))))))]
+    packets += [track(1000, "CPU Thread 0", (5, 1)), track(2007, "GPU Stream 7", (5, 1))]
+    for uuid, start_ns, end_ns, name, category, flow in slices:
+        note = (4, message((10, "call_stack_0"), (6, "ROOT")))
+        packets += [begin(start_ns, uuid, name, (22, category), note, flow), end(end_ns, uuid)]
+    (tmp_path / "proton.pftrace").write_bytes(b"".join(packets))
+    _, store = taken_from(tmp_path / "proton.pftrace", tmp_path)
+    assert store.execute("SELECT name, kind, stream_id, start_ns, dur_ns FROM task ORDER BY start_ns").fetchall() == [
+        ("matmul_kernel", "compute", 7, 30125, 4500),
+        ("ncclDevKernel_AllReduce_Sum", "collective", 7, 35000, 1000),
+    ]
+    assert store.execute("SELECT kind, src_ns, dst_ns FROM flow").fetchall() == [("launch", 1000, 30125)]
 
 
 def test_nsys2json(tmp_path: Path) -> None:

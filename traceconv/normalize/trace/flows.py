@@ -184,6 +184,6 @@ def _order(segment: Int64, *keys: Int64) -> NDArray[np.intp]:
 def _are_in(wanted: Collection[str], categories: pa.DictionaryArray) -> Mask:
     """Return which of the categories are wanted."""
     # Flows without a category use the last code.
-    are_wanted = np.array([*(category in wanted for category in categories.dictionary.to_pylist()), False])
+    are_wanted = np.array([*(category in wanted for category in categories.dictionary.to_pylist()), "" in wanted])
     found: Mask = are_wanted[codes_of(categories, len(are_wanted) - 1)]
     return found
