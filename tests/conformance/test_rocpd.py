@@ -14,6 +14,7 @@ from rocpd_builder import Rocpd, database_of_rocprof_sys, write_results
 from rocprofv3_builder import results
 from shared_data import ROCPROFV3
 
+from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError
 from traceconv.formats.registry import choose_reader
 from traceconv.pipeline.ingest import ingest
@@ -171,11 +172,32 @@ def test_a_damaged_file_keeps_what_can_be_read(tmp_path: Path) -> None:
         store.close()
 
 
-def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["start", "pid"])
+def test_another_version_of_the_schema_is_refused(column: str, tmp_path: Path) -> None:
+    """Version 4 has tracks instead of processes, and had times in a table of their own once."""
     path = tmp_path / "rocpd.db"
     database = Rocpd(path)
     database.add_process()
-    database.connection.execute(f"ALTER TABLE rocpd_region_{database.suffix} RENAME COLUMN start TO start_id")
+    database.connection.execute(f"ALTER TABLE rocpd_region_{database.suffix} RENAME COLUMN {column} TO other_id")
     database.close()
-    with pytest.raises(InputError, match="another version of rocpd's schema"):
+    with pytest.raises(InputError, match=f"another version of rocpd's schema.* has no {column};"):
         ingest([path], tmp_path / "trace.duckdb")
+
+
+def test_samples_of_streaming_counters_are_not_added_to_the_counters_of_a_kernel(tmp_path: Path) -> None:
+    """Version 3.0.3: those samples have the kernel's event, too."""
+    path = tmp_path / "rocpd.db"
+    database = Rocpd(path)
+    database.add_process()
+    database.connection.execute(f"ALTER TABLE rocpd_pmc_event_{database.suffix} ADD COLUMN sample_id INTEGER")
+    gpu = database.add("info_agent", type="GPU", type_index=0, name="gfx942")
+    kernel = database.add("info_kernel_symbol", display_name="gemm")
+    waves = database.add("info_pmc", name="SQ_WAVES", agent_id=gpu)
+    event = database.event("KERNEL_DISPATCH", 1)
+    database.add("kernel_dispatch", pid=1, agent_id=gpu, kernel_id=kernel, start=100, end=200, event_id=event)
+    for value, sample in ((40.0, None), (2.0, None), (7.0, 1), (9.0, 2)):
+        database.add("pmc_event", event_id=event, pmc_id=waves, value=value, sample_id=sample)
+    database.close()
+    run, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT name, args->>'$.counters' FROM task").fetchall() == [("gemm", '{"SQ_WAVES":42}')]
+    assert (Code.UNKNOWN_RECORD, 2) in [(entry.code, entry.event_count) for entry in run.log]

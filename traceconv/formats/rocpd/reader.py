@@ -149,10 +149,11 @@ class RocpdReader(SqliteReader):
     def _check_version(self, process: Process) -> None:
         for what in (_KERNELS, _COPIES, _REGIONS):
             table = process.tables.get(what)
-            if table is not None and not {"start", "end"} <= set(self._db.columns(table)):
-                shown = printable(str(self._path))
+            missing = {"start", "end", "pid"}.difference(self._db.columns(table)) if table is not None else ()
+            if missing:
+                shown, names = printable(str(self._path)), ", ".join(sorted(missing))
                 raise InputError(
-                    f"{shown} has another version of rocpd's schema, in which {table} has no times; "
+                    f"{shown} has another version of rocpd's schema, in which {table} has no {names}; "
                     "record with --output-format json"
                 )
 
@@ -194,6 +195,18 @@ class RocpdReader(SqliteReader):
             self._lost_details(table, rows.table, len(rows))
         return found or []
 
+    def _counters(self, rows: _Rows) -> tuple[list[Any], int]:
+        """Return the values of counters, each after the rowid, and how many are samples of streaming counters instead.
+
+        Since version 3.0.3 of the schema, those samples belong to the event of a kernel, too, but the kernel's own
+        values don't include them.
+        """
+        if "sample_id" not in self._db.columns(rows.process.tables.get("pmc_event", "")):
+            return self._details(rows, "pmc_event", "pmc_id", "value"), 0
+        found = self._details(rows, "pmc_event", "pmc_id", "value", "sample_id")
+        values = [row[:3] for row in found if row[3] is None]
+        return values, len(found) - len(values)
+
     def _lost_details(self, table: str, of: str, count: int) -> None:
         message = f"{printable(table)}: what belongs to rows of {printable(of)} can't be read"
         self._log.count(Code.DAMAGED_BLOCK, message, count, SOURCE_ID)
@@ -212,7 +225,11 @@ class RocpdReader(SqliteReader):
             lines = renamed(coded(rows["queue_id"]), lambda number: f"queue {number}")
             shown = self._on_device(rows, "kernel_dispatch", rows["agent_id"], lines, args)
             shown.names = renamed(kernels, process.kernel_name)
-            shown.details = (b"counters", counter_sums(process, self._details(rows, "pmc_event", "pmc_id", "value")))
+            values, streamed = self._counters(rows)
+            shown.details = (b"counters", counter_sums(process, values))
+            if streamed:
+                message = f"{process.tables['pmc_event']}: samples of streaming counters (SPM) are not read"
+                self._log.count(Code.UNKNOWN_RECORD, message, streamed, SOURCE_ID)
             yield self._finished(rows, shown)
 
     def _copies(self, process: Process, table: str) -> Iterator[TraceBatch]:
@@ -267,7 +284,7 @@ class RocpdReader(SqliteReader):
     def _samples(self, process: Process, table: str) -> Iterator[TraceBatch]:
         """Marks, and values of counters: an event may have several counters, and a sample for the track of each."""
         for rows in self._rows(process, table):
-            values = self._details(rows, "pmc_event", "pmc_id", "value")
+            values, _ = self._counters(rows)
             yield from self._values(rows, values)
             counted = {row[0] for row in values}
             marks = rows.take([place for place, rowid in enumerate(rows.rowids) if rowid not in counted])
