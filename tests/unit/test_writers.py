@@ -239,6 +239,50 @@ def test_protons_perfetto_traces(tmp_path: Path) -> None:
     assert store.execute("SELECT kind, src_ns, dst_ns FROM flow").fetchall() == [("launch", 1000, 30125)]
 
 
+def test_proton_inside_of_a_kernel(tmp_path: Path) -> None:
+    """Flows between the warps of an instrumented kernel launch nothing."""
+    warp = {"pid": "matmul Core3 CTA0", "args": {"call_stack": ["ROOT"]}, "ph": "X"}
+    end = {**warp, "cat": "flow", "name": "tma", "dur": 0, "bind_id": 1}
+    events = [
+        {**warp, "cat": "matmul", "name": "mma", "tid": "warp 0 (line 0)", "ts": 0.057, "dur": 0.5},
+        {**end, "tid": "warp 0 (line 0)", "ts": 0.1, "flow_out": True},
+        {**end, "tid": "warp 1 (line 0)", "ts": 0.3, "flow_in": True},
+    ]
+    with stored({"displayTimeUnit": "ns", "traceEvents": events}, tmp_path) as store:
+        assert store.execute("SELECT writer FROM run").fetchall() == [("Proton (instrumented kernels)",)]
+        assert store.execute("SELECT name, start_ns, dur_ns FROM range ORDER BY start_ns").fetchall() == [
+            ("mma", 57, 500),
+            ("tma", 100, 0),
+            ("tma", 300, 0),
+        ]
+        assert store.execute("SELECT kind, src_ns, dst_ns FROM flow").fetchall() == [("other", 100, 300)]
+
+
+def test_kernels_of_webgpu_in_onnxruntime(tmp_path: Path) -> None:
+    """Its provider gives the kernels of the GPU the category of calls; nodes are only their launches."""
+    web, cpu = ({"provider": f"{kind}ExecutionProvider", "op_name": "Conv"} for kind in ("WebGpu", "CPU"))
+    kernel = {"shapes": "inputs[0] = {1,3,8,8} outputs[0] = {1,4,8,8} ", "cache_key": "Conv2dMM"}
+    events = [
+        slice_of("/a/Conv_kernel_time", 10, 4, cat="Node", args=web),
+        slice_of("/b/Conv_kernel_time", 15, 2, cat="Node", args=cpu),
+        slice_of("graph_execute", 30, 5, cat="Api", args={}),
+        slice_of("/a/Conv&Conv&Transpose", 40, 31, -1, -1, cat="Api", args=kernel),
+        slice_of("/a/Conv&Conv&Conv2dMM", 71, 90, -1, -1, cat="Api", args=kernel),
+    ]
+    tasks = (
+        "SELECT t.name, o.op_type, t.device_id, t.start_ns, t.dur_ns FROM task AS t JOIN op AS o USING (run_id, op_id) "
+        "ORDER BY t.start_ns"
+    )
+    with stored(events, tmp_path) as store:
+        assert store.execute(tasks).fetchall() == [
+            ("/b/Conv_kernel_time", "Conv", 0, 15000, 2000),
+            ("/a/Conv&Conv&Transpose", "Conv", None, 40000, 31000),
+            ("/a/Conv&Conv&Conv2dMM", "Conv", None, 71000, 90000),
+        ]
+        assert store.execute("SELECT name, kind FROM range").fetchall() == [("/a/Conv_kernel_time", "host_op")]
+        assert store.execute("SELECT name FROM api").fetchall() == [("graph_execute",)]
+
+
 def test_nsys2json(tmp_path: Path) -> None:
     """A pid and a tid are texts, which name the device and the stream or thread."""
 
