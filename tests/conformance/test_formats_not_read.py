@@ -41,6 +41,8 @@ from traceconv.pipeline.result import NothingUsable
             b'  "nodes": [\n      {\n        "id": 2, "name": "[pytorch|profiler|execution_trace|thread]"',
             "execution trace of PyTorch",
         ),
+        ("a.hatchet", b'\n[\n    {\n        "children": [\n            {\n                "children": [],', "Proton"),
+        ("a.hatchet_msgpack", b"\x92\x83\xa5frame\x82\xa4name\xa4ROOT\xa4type\xa8function", "Proton"),
         ("py-spy.raw", b" 1\n<module> (w.py:6);c (w.py:5);b (w.py:4) 31\n<module> (w.py:6) 1\n", "-f speedscope"),
         ("austin.txt", b"# mode: wall\n\nP7;T0:7;/w.py:<module>:6;/w.py:c:5 20070\n", "austin2speedscope"),
         ("a.mojo", b"MOJ\x03\x01mode\x00wall\x00", "mojo2austin"),

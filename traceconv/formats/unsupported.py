@@ -34,6 +34,11 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "export_chrome_trace writes",
     ),
     (
+        re.compile(rb'\s*\[\s*\{\s*"(?:children"\s*:\s*\[|frame"\s*:\s*\{)|[\x91-\x9f]\x83\xa5frame'),
+        "is a profile for Hatchet, as Proton writes it, which is not supported: it has totals, but no times; ingest "
+        'the trace that Proton writes with data="trace"',
+    ),
+    (
         re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE),
         "is an HTML page, which is not supported; ingest the recording from which it was generated",
     ),
