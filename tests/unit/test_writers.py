@@ -197,6 +197,8 @@ def test_proton(tmp_path: Path) -> None:
         slice_of("matmul", 1, 10, 0, 0, cat="scope", args={"call_stack": ["ROOT", "matmul"]}),
         {**flow, "ph": "s", "tid": 0, "ts": 1.0},
         {**flow, "ph": "f", "tid": 200007, "ts": 30.125},
+        {**flow, "ph": "s", "tid": 0, "ts": 1.0},
+        {**flow, "ph": "f", "tid": 200007, "ts": 40.0},
         kernel("matmul_kernel", 30.125, 4.5, 200007, pid=0),
         kernel("ncclDevKernel_AllReduce_Sum", 40.0, 2.0, 200007, pid=0),
     ]
@@ -207,7 +209,10 @@ def test_proton(tmp_path: Path) -> None:
             ("ncclDevKernel_AllReduce_Sum", "collective", 7, 40000, 2000),
         ]
         assert store.execute("SELECT kind FROM range").fetchall() == [("annotation",)]
-        assert store.execute("SELECT kind, src_ns, dst_ns FROM flow").fetchall() == [("launch", 1000, 30125)]
+        assert store.execute("SELECT kind, src_ns, dst_ns FROM flow").fetchall() == [
+            ("launch", 1000, 30125),
+            ("launch", 1000, 40000),
+        ]
     of_streams = [{"traceEvents": [kernel("k", 0, 1500, tid), kernel("k", 9000, 640, tid)]} for tid in (0, 7)]
     (tmp_path / "first.json").write_text("".join(f"{json.dumps(one)}\n" for one in of_streams))
     [run] = ingest([tmp_path / "first.json"], tmp_path / "first.duckdb")

@@ -106,7 +106,12 @@ class Flows:
         self.loose_ends += int(np.count_nonzero((step == END) & ~found))
         used = np.zeros(count, np.bool_)
         used[origin] = True
-        self.loose_starts += int(np.count_nonzero((step != END) & ~used & ~found))
+        # Proton repeats a start for each of its ends: only the last one before an end is used.
+        again = np.zeros(count, np.bool_)
+        again[:-1] = ~first[1:] & (step[:-1] == START) & (step[1:] == START) & (points["slice_id"][1:] != NO_PARENT)
+        for name in ("slice_id", "ts_ns"):
+            again[:-1] &= points[name][1:] == points[name][:-1]
+        self.loose_starts += int(np.count_nonzero((step != END) & ~used & ~found & ~again))
         return matched
 
     def batches(self, lane: SpilledRows) -> Iterator[pa.RecordBatch]:
