@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from ascend_db_builder import PID, T0, database, insert
+from ascend_db_builder import NONE, PID, T0, database, insert, tid
 from ingest_checks import taken_from
 
 from traceconv.base.diagnostics import Code
@@ -139,6 +139,57 @@ def test_counters_memory_and_marks(tmp_path: Path) -> None:
     assert run.accounts.by_record["TASK_PMU_INFO rows"].lost == run.accounts.by_record["OP_MEMORY rows"].lost == 1
     ((*_, values),) = store.execute(counters).fetchall()
     assert json.loads(values) == {"aicore_time_ns": 480, "aic_mac_time_ns": 240}
+
+
+def test_ids_of_newer_versions(tmp_path: Path) -> None:
+    """torch_npu's own connections start at a fixed one; blocks and tasks of msmonitor have no number."""
+    path = database(tmp_path / "msmonitor_1_20260101000000_0.db")
+    db = sqlite3.connect(path)
+    db.execute("UPDATE CONNECTION_IDS SET connectionId = connectionId - 9 + ? WHERE connectionId > 8", [5 << 28])
+    db.execute("UPDATE COMPUTE_TASK_INFO SET blockNum = ?1, mixBlockNum = ?1", [NONE])
+    db.execute("UPDATE TASK SET taskId = ?", [NONE])
+    db.commit()
+    db.close()
+    _, store = taken_from(path, tmp_path)
+    queued = "SELECT correlation_id FROM range WHERE name IN ('Enqueue', 'Dequeue@aclnnMm')"
+    assert store.execute(queued).fetchall() == [(100,), (100,)]
+    flows = "SELECT category FROM flow WHERE kind = 'other' ORDER BY ALL"
+    assert store.execute(flows).fetchall() == [("async_npu",), ("async_task_queue",), ("fwdbwd",)]
+    tasks = "SELECT DISTINCT block_count, mix_block_count, source_task_id FROM task"
+    assert store.execute(tasks).fetchall() == [(None, None, None)]
+
+
+def test_marks_on_streams_are_no_tasks(tmp_path: Path) -> None:
+    """TASK also has the program's ranges and points on a stream, and operators that make them have a connection."""
+    path = database(tmp_path / "ascend_pytorch_profiler_3.db")
+    db = sqlite3.connect(path)
+    db.execute("INSERT INTO STRING_IDS VALUES (1, 'MsTx')")
+    mark = (NONE, 0, "conv", tid(11), tid(11), "epoch")
+    insert(
+        db, "TASK",
+        (T0 + 900, T0 + 5500, 1, 4000000011, 9, PID, 1, NONE, 2, 40, NONE),
+        (T0 + 950, T0 + 950, 1, 4000000012, 10, PID, 1, NONE, 2, 41, NONE),
+    )  # fmt: skip
+    insert(db, "MSTX_EVENTS", (T0 + 70, T0 + 5900, 2, *mark, 4000000011), (T0 + 71, T0 + 71, 3, *mark, 4000000013))
+    insert(db, "CONNECTION_IDS", (50, 4000000011))
+    insert(db, "PYTORCH_API", (str(T0 + 69), str(T0 + 72), tid(11), 50, "batch", -1, 0, None, None, None, 50001))
+    db.commit()
+    db.close()
+    _, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT name, kind FROM task WHERE kind = 'compute' ORDER BY start_ns").fetchall() == [
+        ("aclnnMm_MatMulCommon_MatMulV2", "compute"), ("KERNEL_AICORE", "compute"),
+    ]  # fmt: skip
+    assert store.execute("SELECT compute_ns FROM step_breakdown()").fetchall() == [(601,)]
+    ranges = (
+        "SELECT r.name, k.name, start_ns - ? FROM range r JOIN track k USING (track_id) WHERE r.kind = 'annotation'"
+    )
+    assert store.execute(f"{ranges} AND start_ns BETWEEN ? AND ? ORDER BY 3", [T0, T0 + 900, T0 + 990]).fetchall() == [
+        ("conv", "Stream 2", 900), ("MsTx", "Stream 2", 950),
+    ]  # fmt: skip
+    marks = "SELECT external_id, src_ns - ?, dst_ns - ? FROM flow WHERE category = 'MsTx'"
+    assert store.execute(marks, [T0, T0]).fetchall() == [("4000000011", 70, 900)]
+    loose = "SELECT message FROM import_log WHERE code = 'loose_flow'"
+    assert store.execute(loose).fetchall() == [("1 flow ends without a start, 1 flow starts without an end",)]
 
 
 def test_older_and_smaller_databases(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from traceconv.formats.ascend_db.tables import (
     COUNTS,
     ENUMS,
     FACTS,
+    NONE,
     OLDER_FACTS,
     SCHEDULE,
     STACKS,
@@ -169,13 +170,13 @@ class Names(SqliteNames):
         nothing = (None,) * len(FACTS)
         rows = [nothing if number < 0 else self._known_facts[number] for number in used.tolist()]
         return {
-            key: Coded(
-                codes.astype(np.int32), [row[place] if key in COUNTS else self._fact(key, row[place]) for row in rows]
-            )
+            key: Coded(codes.astype(np.int32), [self._fact(key, row[place]) for row in rows])
             for place, key in enumerate(FACTS)
         }
 
     def _fact(self, key: str, number: Any) -> object:
+        if key in COUNTS:
+            return None if number == NONE else number
         text = self.known(number)
         if text is not None and key == "HF32 Eligible":
             return {"YES": True, "NO": False}.get(text, text)

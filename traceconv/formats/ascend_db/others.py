@@ -15,10 +15,11 @@ from traceconv.base.errors import printable
 from traceconv.base.int64 import Int64, Mask
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import Coded, CounterValues, Label, NamedTrack, TraceBatch, TrackName, coded, combined
-from traceconv.formats.ascend_db.batches import TIMES, Tables, device_label
+from traceconv.formats.ascend_db.batches import START, TIMES, Point, Tables, device_label
 from traceconv.formats.ascend_db.tables import (
     COLLECTIONS,
     COUNTERS,
+    MARK_TYPE,
     MARKS,
     MEMORY,
     NOT_SERIES,
@@ -61,6 +62,8 @@ class OtherTables(Tables):
         self.counter_names: set[str] = set()
         #: Number of a task in the database → number of its event.
         self._event_of_task = ById()
+        #: Connection of an mstx event that may be on a stream, too → its message; connections of those that are.
+        self._marks_of_streams, self._tasks_of_marks = ById(), np.zeros(0, np.int64)
 
     def _others(self) -> Iterator[tuple[str, Iterator[TraceBatch]]]:
         yield OVERLAPS, self._overlaps()
@@ -84,7 +87,7 @@ class OtherTables(Tables):
 
     def _marks(self) -> Iterator[TraceBatch]:
         """Ranges and points of the program (mstx); ranges from start to end need not nest."""
-        wanted = (*TIMES, "globalTid", "eventType", "message", "domainId", "category")
+        wanted = (*TIMES, "globalTid", "eventType", "message", "domainId", "category", "connectionId")
         for rowids, row in self._rows(MARKS, wanted):
             names = renamed(self._texts(row["message"]), lambda name: name or MARKS)
             kinds = coded(row["eventType"])
@@ -94,7 +97,10 @@ class OtherTables(Tables):
             tracks = renamed(keys, lambda key: NamedTrack("async", f"mstx {key[1]}") if key[0] == 2 else key[1])
             args = {"domain": self._texts(row["domainId"]), "category": row["category"]}
             categories = same("mstx", len(rowids))
-            yield self._finished((MARKS, rowids), categories, names, (pids, tracks), row, args, phases=phases)
+            connections = integer_array(row["connectionId"])
+            on_streams = np.flatnonzero(np.isin(connections, self._tasks_of_marks))
+            points = [Point(MARK_TYPE, on_streams, connections[on_streams], START)]
+            yield self._finished((MARKS, rowids), categories, names, (pids, tracks), row, args, points, phases)
 
     def _spans(self, table: str, category: str, pid: str, process: str) -> Iterator[TraceBatch]:
         """Calls of the system, or collections of Python's garbage, which have no names."""

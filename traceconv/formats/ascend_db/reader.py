@@ -39,9 +39,13 @@ from traceconv.formats.ascend_db.tables import (
     DESCRIBING,
     DESCRIBING_PREFIXES,
     EVENT_TABLES,
+    FIRST_OF_TORCH,
     GRAPH_MEMORY,
     LAYERS,
+    MARK_TYPE,
+    MARKS,
     MEMORY,
+    NO_STREAM,
     NONE,
     PART_ARGS,
     PYTHON,
@@ -140,6 +144,11 @@ class AscendDbReader(OtherTables):
         )
         order = np.lexsort((starts, keys))
         self._sub_tasks, self._sub_starts = keys[order], starts[order]
+        for _, columns_of_marks in self._db.columns_of(MARKS, ("connectionId", "message")):
+            connections, messages = map(integer_array, columns_of_marks)
+            on_streams = (connections >= 0) & (connections != NO_STREAM)
+            self._marks_of_streams.add(connections[on_streams], messages[on_streams])
+        self._marks_of_streams.sort()
 
     # -- devices --
 
@@ -147,11 +156,15 @@ class AscendDbReader(OtherTables):
         for rowids, columns in self._rows(TASK, _TASK_COLUMNS):
             whole = self._with_parts(columns)
             if whole.any():
-                kept = np.flatnonzero(~whole)
-                rowids, columns = rowids[kept], {name: taken(column, kept) for name, column in columns.items()}
+                rowids, columns = _chosen(rowids, columns, ~whole)
                 self._accounts[f"{TASK} rows"].add(used=int(np.count_nonzero(whole)))
                 message = f"{TASK}: tasks whose parts are tasks of their own, and which timelines omit"
                 self._log.count(Code.NOT_READ, message, int(np.count_nonzero(whole)), SOURCE_ID)
+            types = self._texts(columns["taskType"])
+            marks = np.array([text == MARK_TYPE for text in types.distinct], np.bool_)[types.codes]
+            if marks.any():
+                yield self._mark_batch(*_chosen(rowids, columns, marks))
+                rowids, columns = _chosen(rowids, columns, ~marks)
             if len(rowids):
                 yield self._task_batch(rowids, columns)
                 yield from self._parts_of(rowids, columns)
@@ -182,7 +195,7 @@ class AscendDbReader(OtherTables):
             "Model Id": columns["modelId"],
             "Task Type": types,
             "Physic Stream Id": columns["streamId"],
-            "Task Id": columns["taskId"],
+            "Task Id": _without_none(integer_array(columns["taskId"])),
             "Subtask Id": columns["contextId"],
             "Context ID": pa.array(contexts, mask=~_has_context(contexts)),
             "connection_id": _without_none(connections),
@@ -201,6 +214,19 @@ class AscendDbReader(OtherTables):
             self._event_of_task.add(task_ids, np.arange(self._ordinal, self._ordinal + len(rowids)))
         shown = renamed(names, lambda name: name or TASK)
         return self._finished((TASK, rowids), None, shown, track, columns, args, points)
+
+    def _mark_batch(self, rowids: Int64, columns: Mapping[str, Values]) -> TraceBatch:
+        """Ranges and points of the program on a stream, named like those on the host."""
+        connections = integer_array(columns["connectionId"])
+        messages = coded(pa.array(self._marks_of_streams.find(connections)))
+        names = renamed(messages, lambda message: self._names.known(message) or MARK_TYPE)
+        # Without a type, as in timelines.
+        args = {"Physic Stream Id": columns["streamId"], "Task Id": columns["taskId"]}
+        keys = combined([coded(columns["deviceId"]), coded(columns["streamId"])])
+        track = as_columns(keys, [self._stream(*key) for key in keys.distinct])
+        points = [Point(MARK_TYPE, np.arange(len(rowids)), connections, END)]
+        self._tasks_of_marks = np.concatenate([self._tasks_of_marks, connections])
+        return self._finished((TASK, rowids), None, names, track, columns, args, points)
 
     def _stream(self, device: object, stream: object) -> tuple[str, NamedTrack]:
         self._devices.add(device)
@@ -332,11 +358,14 @@ class AscendDbReader(OtherTables):
             code = np.where(kinds == PYTHON, 1, np.where(kinds != QUEUE, 0, np.where(is_enqueue, 2, 3)))
             categories = Coded(code.astype(np.int32), ["cpu_op", "python_function", "enqueue", "dequeue"])
             places, connections = self._names.connections(integer_array(columns["connectionId"]))
+            of_calls = self._marks_of_streams.find(connections) < 0
+            places, connections = places[of_calls], connections[of_calls]
             of_framework = connections > self._last_call
-            # Its own IDs follow those of calls.
+            # Its own IDs follow those of calls, or have a fixed start in newer versions.
             own = np.full(len(rowids), -1)
             in_queue = code >= 2
-            own[places[of_framework]] = connections[of_framework] - self._last_call - 1
+            first = np.where(connections >= FIRST_OF_TORCH, FIRST_OF_TORCH, self._last_call + 1)
+            own[places[of_framework]] = (connections - first)[of_framework]
             args = {
                 "Sequence number": columns["sequenceNumber"],
                 "Fwd thread id": columns["fwdThreadId"],
@@ -376,6 +405,11 @@ locate = partial(locate_row, open_reader=AscendDbReader)
 
 def _task_keys(devices: Int64, streams: Int64, numbers: Int64) -> Int64:
     return (devices << 48) ^ (streams << 32) ^ numbers
+
+
+def _chosen(rowids: Int64, columns: Mapping[str, Values], rows: Mask) -> tuple[Int64, dict[str, Values]]:
+    places = np.flatnonzero(rows)
+    return rowids[places], {name: taken(column, places) for name, column in columns.items()}
 
 
 def _has_context(contexts: Int64) -> Mask:

@@ -145,10 +145,16 @@ LAYERS = {
     "runtime": "Runtime",
 }
 QUEUE, PYTHON = 50002, 50003
+#: The first connection of torch_npu's own in newer versions.
+FIRST_OF_TORCH = 5 << 28
 #: Tracks of the analysis of a timeline, by the type of its rows.
 OVERLAP_TRACKS = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
 #: Types of mstx events that are points.
 POINTS = (0, 3)
+#: The type of tasks that are mstx events on a stream, and the category of the flows that lead to them.
+MARK_TYPE = "MsTx"
+#: The connection of mstx events that are on no stream.
+NO_STREAM = 4_000_000_000
 #: Names of enums, as far as a database may lack them.
 ENUMS: dict[str, dict[int, str]] = {
     "ENUM_API_TYPE": {20000: "acl", 15000: "model", 10000: "node", 5500: "communication", 5000: "runtime"},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from traceconv.base.diagnostics import Accounts, ImportLog
 from traceconv.base.workers import Workers
-from traceconv.events.trace import TraceBatch
+from traceconv.events.trace import Coded, TraceBatch
 from traceconv.normalize.memory_budget import Budget
 from traceconv.normalize.sort.external_sort import ExternalSort
 from traceconv.normalize.time_bounds import TimeBounds
@@ -108,7 +108,9 @@ class FirstPass(TimeBounds):
         for track in batch.names:
             self.tracks.describe(track)
         events = EventBatch(self, batch)
-        categories = (category for category in events.categories.distinct if category is not None)
+        of_flows = batch.columns.flows.category if batch.columns.flows is not None else None
+        named = of_flows.distinct if isinstance(of_flows, Coded) else [of_flows]
+        categories = (category for category in chain(events.categories.distinct, named) if category is not None)
         self.categories = identifying_words(chain(self.categories, categories), "categories", self.rule_sets)
         events.drop_unusable()
         metadata(events)
