@@ -115,6 +115,76 @@ def test_rows(tmp_path: Path) -> None:
             assert round(Decimal(piece.fields["offset_ps"]) / 1000) + base_ns == start_ns
 
 
+def test_streams_of_a_gpu_also_have_events_that_are_not_kernels(tmp_path: Path) -> None:
+    """CUPTI's records of allocations, unified memory and graphs, as XLA's writer puts them on lines of streams."""
+    correlation = xb.stat(1, xb.UNSIGNED, 5)
+    residency = xb.stat(2, xb.TEXT, "kind:device num_bytes:64 addr:0x0")
+    gpu = xb.plane(
+        "/device:GPU:0",
+        xb.line(0, "Stream #0(MemoryResidency)", 0, xb.event(1, 0, 90_000, residency)),
+        xb.line(9, "Stream #9(Compute,CudaGraph)", 0, xb.event(2, 30_000, 2_000, correlation), xb.event(3, 0, 7_000)),
+        xb.line(1 << 28 | 1, f"Stream #{1 << 28 | 1}(UnifiedMemory)", 0, xb.event(4, 2_000, 3_000)),
+        xb.line(1 << 28 | 3, f"Stream #{1 << 28 | 3}(UnifiedMemory)", 0, xb.event(5, 2_000, 1_000)),
+        events=xb.names("Memory Device", "CudaGraphExec:5", "gemm", "UM_BYTES_TRANSFER_HTOD", "UM_CPU_PAGE_FAULT"),
+        stats=xb.names("correlation_id", "MemoryResidency_details"),
+    )
+    host = xb.plane(
+        "/host:CPU",
+        xb.line(1, "t", 0, xb.event(1, 1_000, 1_000, correlation)),
+        events=xb.names("cuGraphLaunch (CudaGraph:3)"),
+        stats=xb.names("correlation_id"),
+    )
+    _, store = taken(xb.space(gpu, host), tmp_path, "a.pb")
+    tasks = "SELECT t.name, t.kind, task_type, stream_id, t.dur_ns, t.op_id IS NOT NULL, a.name FROM task t "
+    assert query(store, tasks + "LEFT JOIN api a ON a.id = api_id ORDER BY 1") == [
+        ("CudaGraphExec:5", "compute", "GRAPH", 9, 2, False, "cuGraphLaunch"),
+        ("UM_BYTES_TRANSFER_HTOD", "copy", "MEMCPY", None, 3, False, None),
+        ("gemm", "compute", "KERNEL", 9, 7, True, None),
+    ]
+    assert query(store, "SELECT kind, name, dur_ns FROM range ORDER BY name") == [
+        ("annotation", "Memory Device", 90),
+        ("annotation", "UM_CPU_PAGE_FAULT", 1),
+    ]
+
+
+def test_counters(tmp_path: Path) -> None:
+    """Samples of clocks, power and performance counters, which are not slices of zero length."""
+    samples = [xb.event(1, 1_000 * n, 0, xb.stat(1, xb.DOUBLE, n + 0.5)) for n in range(2)]
+    gpu = xb.plane("/device:GPU:1", xb.line(1, "_counters_", 5, *samples), events=xb.names("W"), stats=xb.names("W"))
+    run, store = taken(xb.space(gpu), tmp_path, "a.pb")
+    assert run.accounts["C events"].records == 2
+    samples_of = "SELECT p.name, series, ts_ns, value, track_id FROM counter JOIN track USING (run_id, track_id) "
+    rows = query(store, samples_of + "JOIN process p USING (run_id, process_id) ORDER BY ts_ns")
+    assert [row[:-1] for row in rows] == [("/device:GPU:1", "W", 5, 0.5), ("/device:GPU:1", "W", 6, 1.5)]
+    assert query(store, "FROM range") == []
+    with open_store(store) as connection:
+        [piece] = why(connection, store, "counter", f"{rows[1][-1]}@6").evidence
+    assert piece.data.endswith(samples[1])
+
+
+def test_processes_that_the_recording_one_registered(tmp_path: Path) -> None:
+    """`jax.profiler.register_subprocess`: their planes have their PIDs in their names."""
+    names, stats = xb.names("train", "$f.py:1 g", "dot.1", "next"), xb.names("step_num", "hlo_op")
+    found = [xb.event(2, 0, 5_000), xb.event(3, 1_000, 1_000, xb.stat(2, xb.TEXT, "dot.1"))]
+    planes = [
+        xb.plane(
+            plane,
+            xb.line(1, "t", 0, *found, xb.event(kind, 6_000, 9_000, xb.stat(1, 4, step))),
+            events=names,
+            stats=stats,
+        )
+        for plane, kind, step in (("/host:CPU [1195]", 4, 70), ("/host:CPU", 1, 3))
+    ]
+    _, store = taken(xb.space(*planes), tmp_path, "a.pb")
+    kinds = "SELECT p.name, r.name, r.kind FROM range r JOIN track USING (run_id, track_id) "
+    of_one = [("$f.py:1 g", "frame"), ("dot.1", "host_op")]
+    assert query(store, kinds + "JOIN process p USING (run_id, process_id) ORDER BY ALL") == [
+        *(("/host:CPU", *one) for one in (*of_one, ("train", "annotation"))),
+        *(("/host:CPU [1195]", *one) for one in (of_one[0], of_one[1], ("next", "annotation"))),
+    ]
+    assert query(store, "SELECT step_id FROM step ORDER BY 1") == [(3,), (70,)]
+
+
 def test_packed_files_and_python_give_the_same(tmp_path: Path) -> None:
     expected, _ = read(tmp_path / "a.pb", SMALL)
     assert len(events(expected)) == 7

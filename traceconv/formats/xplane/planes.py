@@ -52,6 +52,8 @@ _MOST_REPLACED = 1 << 22
 #: Planes that are parts of one process, as JAX joins them; and the numbers of processes in JAX's trace JSON.
 HOST = "/host:CPU"
 _HOST_PARTS = frozenset((HOST, "/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer", "/host:TPU-runtime"))
+#: The line of a plane whose events are samples of counters.
+COUNTERS = "_counters_"
 _DEVICES = ("/device:GPU:", "/device:TPU:")
 _HOST_PID, _FIRST_DEVICE, _FIRST_OTHER = 701, 1, 501
 

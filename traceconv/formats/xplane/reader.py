@@ -23,7 +23,7 @@ from traceconv.formats.common.files import STDIN
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.xplane import field_numbers as pb
 from traceconv.formats.xplane.framing import LINE, Run, SpaceFramer, Value
-from traceconv.formats.xplane.planes import MAX_LINES, MAX_TEXT_BYTES, WANTED, Kinds, Space
+from traceconv.formats.xplane.planes import COUNTERS, MAX_LINES, MAX_TEXT_BYTES, WANTED, Kinds, Space
 from traceconv.formats.xplane.stats import (
     KIND_ID,
     NO_STATS,
@@ -214,6 +214,7 @@ class XplaneReader(FileReader):
         stats = joined(NO_STATS, stats, kinds.stat_names)  # the last of each name
         lines = pa.array(events.lines[part]).dictionary_encode()
         tids = [self._space.lines[number].tid for number in lines.dictionary.to_pylist()]
+        phases = ["C" if self._space.lines[number].name == COUNTERS else "X" for number in lines.dictionary.to_pylist()]
         names = pa.array(kind).dictionary_encode()
         texts = [kinds.names.texts[place] for place in names.dictionary.to_pylist()]
         name = Coded(names.indices.to_numpy(), texts)
@@ -221,7 +222,7 @@ class XplaneReader(FileReader):
             name = _named_by_steps(name, steps, kinds.stat_names)
         none = np.zeros(count, np.int32)
         labels = {
-            "ph": Coded(none, ["X"]),
+            "ph": Coded(lines.indices.to_numpy(), phases),
             "name": name,
             "pid": Coded(none, [self._space.planes[events.plane].pid]),
             "tid": Coded(lines.indices.to_numpy(), tids),
