@@ -201,3 +201,15 @@ def test_samples_of_streaming_counters_are_not_added_to_the_counters_of_a_kernel
     run, store = taken_from(path, tmp_path)
     assert store.execute("SELECT name, args->>'$.counters' FROM task").fetchall() == [("gemm", '{"SQ_WAVES":42}')]
     assert (Code.UNKNOWN_RECORD, 2) in [(entry.code, entry.event_count) for entry in run.log]
+
+
+def test_calls_of_rocshmem(tmp_path: Path) -> None:
+    path = tmp_path / "rocpd.db"
+    database = Rocpd(path)
+    database.add_process()
+    event = database.event("ROCSHMEM_API", 1)
+    name = database.string("rocshmem_putmem_on_stream")
+    database.add("region", pid=1, tid=1, start=100, end=200, name_id=name, event_id=event)
+    database.close()
+    _, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT name, level FROM api").fetchall() == [("rocshmem_putmem_on_stream", "communication")]

@@ -224,22 +224,27 @@ def test_proton(tmp_path: Path) -> None:
 
 
 def test_protons_perfetto_traces(tmp_path: Path) -> None:
-    """Their flows have no category. Of several ends of one, only the first is drawn, as Perfetto's viewer does."""
+    """Their flows have no category. Of several ends of one, only the first is drawn, as Perfetto's viewer does.
+
+    Later versions name the devices.
+    """
     slices = [
         (1000, 1000, 11000, "matmul", "scope", (36, 3)),
         (2007, 30125, 34625, "matmul_kernel", "kernel", (42, 3)),
-        (2007, 35000, 36000, "ncclDevKernel_AllReduce_Sum", "kernel", (42, 3)),
+        (3008, 35000, 36000, "ncclDevKernel_AllReduce_Sum", "kernel", (42, 3)),
     ]
     packets = [packet((60, message((1, 1), (2, "Trace"), (3, message((1, 0), (6, "Trace"))))))]
     packets += [track(1000, "CPU Thread 0", (5, 1)), track(2007, "GPU Stream 7", (5, 1))]
+    packets += [track(3008, "GPU Device 1 Stream 8", (5, 1))]
     for uuid, start_ns, end_ns, name, category, flow in slices:
         note = (4, message((10, "call_stack_0"), (6, "ROOT")))
         packets += [begin(start_ns, uuid, name, (22, category), note, flow), end(end_ns, uuid)]
     (tmp_path / "proton.pftrace").write_bytes(b"".join(packets))
     _, store = taken_from(tmp_path / "proton.pftrace", tmp_path)
-    assert store.execute("SELECT name, kind, stream_id, start_ns, dur_ns FROM task ORDER BY start_ns").fetchall() == [
-        ("matmul_kernel", "compute", 7, 30125, 4500),
-        ("ncclDevKernel_AllReduce_Sum", "collective", 7, 35000, 1000),
+    tasks = "SELECT name, kind, device_id, stream_id, start_ns, dur_ns FROM task ORDER BY start_ns"
+    assert store.execute(tasks).fetchall() == [
+        ("matmul_kernel", "compute", None, 7, 30125, 4500),
+        ("ncclDevKernel_AllReduce_Sum", "collective", 1, 8, 35000, 1000),
     ]
     assert store.execute("SELECT kind, src_ns, dst_ns FROM flow").fetchall() == [("launch", 1000, 30125)]
 

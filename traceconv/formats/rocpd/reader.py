@@ -39,7 +39,7 @@ _KERNELS, _COPIES, _ALLOCATIONS, _REGIONS, _SAMPLES = (
 _EVENT_TABLES = (_KERNELS, _COPIES, _REGIONS, _ALLOCATIONS, _SAMPLES)
 _DESCRIBING = frozenset(("metadata", "string", "track", "event", "arg", "pmc_event"))
 #: Categories of rocprofv3 (HIP_RUNTIME_API) and rocprof-sys (rocm_hip_api) → those of rocprofv3's JSON.
-_CALLS = re.compile(r"(?:rocm_)?(?P<what>hip|hsa|marker|rccl|rocdecode|rocjpeg)_?\w*", re.IGNORECASE)
+_CALLS = re.compile(r"(?:rocm_)?(?P<what>hip|hsa|marker|rccl|rocshmem|rocdecode|rocjpeg)_?\w*", re.IGNORECASE)
 _MARKERS = "marker_api"
 _CORRELATION_BITS = 48
 #: Rows of other tables that belong to a batch; an event has some arguments and counters.

@@ -13,7 +13,8 @@ from traceconv.formats.format import Format
 #: were measured in.
 TABLES = (
     "counter_collection", "kernel_trace", "memory_copy_trace", "hip_api_trace", "hsa_api_trace", "rccl_api_trace",
-    "marker_api_trace", "rocdecode_api_trace", "rocjpeg_api_trace", "memory_allocation_trace", "scratch_memory_trace",
+    "rocshmem_api_trace", "marker_api_trace", "rocdecode_api_trace", "rocjpeg_api_trace", "memory_allocation_trace",
+    "scratch_memory_trace",
 )  # fmt: skip
 AGENTS = "agent_info"
 _NAME = re.compile(rf"(?P<prefix>.*?)(?:{'|'.join((*TABLES, AGENTS))})(?P<end>\.csv(?:\.(?:gz|zst|xz))?)", re.DOTALL)

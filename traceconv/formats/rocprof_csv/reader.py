@@ -29,8 +29,8 @@ from traceconv.formats.vendor_folder.records import CsvRecords, RecordBatch
 
 _FLOWS = "launch"
 #: Beginnings of the domains of calls, and the lists of rocprofv3's JSON that have them.
-_LISTS = {"HIP": "hip_api", "HSA": "hsa_api", "RCCL": "rccl_api", "MARKER": "marker_api",
-          "ROCDECODE": "rocdecode_api", "ROCJPEG": "rocjpeg_api"}  # fmt: skip
+_LISTS = {"HIP": "hip_api", "HSA": "hsa_api", "RCCL": "rccl_api", "ROCSHMEM": "rocshmem_api",
+          "MARKER": "marker_api", "ROCDECODE": "rocdecode_api", "ROCJPEG": "rocjpeg_api"}  # fmt: skip
 _START, _END, _CORRELATION = "Start_Timestamp", "End_Timestamp", "Correlation_Id"
 #: Columns of tables of kernels before rocprofv3, which have one column for each counter.
 _OLD = {"KernelName", "Dispatch_ID"}
