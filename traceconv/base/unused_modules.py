@@ -50,11 +50,13 @@ class _MaskedArray:
     """The type of no array."""
 
 
-def _linear_algebra() -> dict[str, object]:
-    def function(name: str) -> Callable[..., Any]:
-        return lambda *given, **named: getattr(_real("numpy.linalg"), name)(*given, **named)
+def _on_use(module: str, name: str) -> Callable[..., Any]:
+    """A function that loads the module when it is called."""
+    return lambda *given, **named: getattr(_real(module), name)(*given, **named)
 
-    return {name: function(name) for name in ("eigvals", "inv", "lstsq", "matrix_power")}
+
+def _linear_algebra() -> dict[str, object]:
+    return {name: _on_use("numpy.linalg", name) for name in ("eigvals", "inv", "lstsq", "matrix_power")}
 
 
 def _duckdb_version() -> dict[str, object]:
@@ -69,16 +71,13 @@ class _Relation:
 
 
 def _duckdb_relations() -> dict[str, object]:
-    def function(name: str) -> Callable[..., Any]:
-        return lambda *given, **named: getattr(_real("duckdb._relation"), name)(*given, **named)
-
     def method(name: str) -> Callable[..., Any]:
         return lambda *given, **named: _real("duckdb._relation").CONNECTION_METHODS[name](*given, **named)
 
     return {
         "DuckDBPyRelation": _Relation,
         "CONNECTION_METHODS": {name: method(name) for name in _RELATION_METHODS.split()},
-        **{f"module_{name}": function(f"module_{name}") for name in _RELATION_FUNCTIONS.split()},
+        **{name: _on_use("duckdb._relation", name) for name in map("module_{}".format, _RELATION_FUNCTIONS.split())},
     }
 
 
@@ -92,9 +91,9 @@ _RELATION_FUNCTIONS = (
     "write_csv aggregate alias filter limit order query_df to_arrow_table to_arrow_reader"
 )
 
-#: Modules that others import but rarely use, and the names that they ask for in a command. Of the 260 ms of an ingest
-#: of one event, DuckDB's relations take 25, each other one 4 to 8: importlib.metadata for DuckDB's version, OpenSSL for
-#: secrets.
+#: Modules that others import but rarely use, and the names that they ask for in a command. DuckDB's relations take 26
+#: of the 290 ms of a report, each other one 4 to 8 of the 260 ms of an ingest of one event: importlib.metadata for
+#: DuckDB's version, OpenSSL for secrets.
 _NAMES: dict[str, Callable[[], dict[str, object]]] = {
     "numpy.linalg": _linear_algebra,
     "numpy.ma": lambda: {"MaskedArray": _MaskedArray, "is_masked": lambda _: False},
