@@ -32,6 +32,8 @@ _RESULT = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type
 _METRIC = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
 #: Metrics and labels that are the duration, in order of preference.
 _DURATIONS = ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max", "Duration")
+#: A number whose text is its JSON.
+_PLAIN = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?", re.ASCII)
 #: Records of the page raw can have thousands of cells.
 _BATCH_ROWS = 32
 #: Processes and metrics whose last ID and unit are known, and the longest name of a metric among them.
@@ -96,6 +98,8 @@ class Launches:
         self._columns: tuple[_Column, ...] | None = None
         self._places: dict[str, int] = {}
         self._row_units: list[str] | None = None
+        #: Of the page raw, by column: the key, once a plain number in its cell is known to be the value.
+        self._plain_keys: list[str | None] = []
         self._last_ids: dict[str, int] = {}
         self.units: dict[str, str] = {}
         self.metric_records = self.other_lines = self.repeated = 0
@@ -143,13 +147,13 @@ class Launches:
         if head == "ID" and "Kernel Name" in row:
             self._places = {name.strip(): place for place, name in reversed(list(enumerate(["ID", *row[1:]])))}
             self._columns = tuple(_column(name.strip()) for name in ["ID", *row[1:]])
-            self._row_units = None
+            self._row_units, self._plain_keys = None, [None] * len(self._columns)
             return False
         if self._columns is None:
             return False
         is_details = "Metric Name" in self._places
         if head == "" and not is_details and self._row_units is None and len(row) >= len(self._columns):
-            self._row_units = row
+            self._row_units, self._plain_keys = row, [None] * len(self._columns)
             return False
         number = head.strip('"')  # a record that is cut inside a cell has quotes
         if not (number.isascii() and number.isdigit()) or (head == number and len(row) < 3):
@@ -175,9 +179,14 @@ class Launches:
         launch = Launch(offset, 0, line, {}, {})
         is_details = "Metric Name" in self._places
         units = self._row_units or [""] * len(row)
-        for column, cell, unit in zip(self._columns, row, units, strict=False):
-            if column.is_metric and not is_details:
+        cells = zip(self._columns, self._plain_keys, row, units, strict=False)
+        for place, (column, key, cell, unit) in enumerate(cells):
+            if key is not None and _PLAIN.fullmatch(cell):
+                launch.args[key] = cell
+            elif column.is_metric and not is_details:
                 self._add_metric(launch, column.name, column.name, column.key, cell, unit)
+                if self._is_plain(column, unit, place):
+                    self._plain_keys[place] = column.key
             elif not column.is_metric and cell and column.name not in _METRIC:
                 launch.cells[column.name] = cell
                 if column.name == "Kernel Name":
@@ -185,6 +194,12 @@ class Launches:
                 is_number = column.name in _NUMBERED and cell.isascii() and cell.isdigit() and len(cell) < 19
                 launch.args[column.key] = str(int(cell)) if is_number else json.dumps(cell)
         return launch
+
+    def _is_plain(self, column: _Column, unit: str, place: int) -> bool:
+        """Whether the JSON of a number in this column is its text: in the base unit, of no duration, of one column."""
+        factor, base = unit_of(unit)
+        is_known = self.units.get(column.name) == base and column.name not in _DURATIONS
+        return is_known and factor == 1 and self._places[column.name] == place and not self._comma
 
     def _add_record(self, launch: Launch, row: list[str]) -> None:
         """Add a record of the page details: a metric, or a result of a rule."""
