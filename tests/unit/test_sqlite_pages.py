@@ -96,6 +96,27 @@ def test_changed_tables(tmp_path: Path, change: str) -> None:
     assert found == expected
 
 
+def test_one_text_that_is_not_utf_8_is_replaced(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.sqlite", 2 * ROWS)
+    with sqlite3.connect(path) as connection:
+        connection.executescript(
+            f"UPDATE t SET b = rowid, c = 'x' || rowid; UPDATE t SET c = CAST(x'61ff62' AS TEXT) WHERE b = {ROWS + 5};"
+            "CREATE INDEX of_b ON t (b); CREATE TABLE u (b INTEGER); INSERT INTO u SELECT b FROM t"
+        )
+    connection.close()
+    expected = [(number, "a\ufffdb" if number == ROWS + 5 else f"x{number}") for number in range(1, 2 * ROWS + 1)]
+    for read in (
+        lambda db: [row for rows in db.scan("t", ("b", "c")) for row in rows],
+        lambda db: [row[1:] for rows in db.scan("t", ("b", "c"), numbered=True) for row in rows],
+        lambda db: [row[1:] for row in db.joined(("u", "b"), ("t", "b"), ("b", "c"), range(1, 2 * ROWS + 1), 3 * ROWS)],
+        lambda db: db.matching("t", "b", range(1, 2 * ROWS + 1), ("c",)),
+        lambda db: db.rows_between("t", ("b", "c"), None, 2 * ROWS),
+    ):
+        db = Database(path)
+        assert read(db) == expected
+        db.close()
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_damaged_pages(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -60,6 +60,8 @@ class Database:
             raise InputError(
                 f"can't read {printable(str(path))} as SQLite: {printable(str(error)) or 'it is damaged'}"
             ) from error
+        # Python calls a function for each text otherwise.
+        self._connection.text_factory = str
         self._roots = {name: page for name, kind, page in found if kind == "table" and page}
         self.tables = [name for name, kind, page in found if kind == "table" and page and isinstance(name, str)]
         self.views = [name for name, kind, page in found if kind == "view" or (kind == "table" and not page)]
@@ -83,13 +85,29 @@ class Database:
         assert self._connection is not None
         return self._connection.execute(sql, parameters)
 
+    def _fetched(self, sql: str, parameters: Sequence[object] = (), most: int = -1) -> list[Row]:
+        """Return the rows of a statement, or at most some of them."""
+        try:
+            cursor = self._execute(sql, parameters)
+            return cursor.fetchall() if most < 0 else cursor.fetchmany(most)
+        except ERRORS:
+            if not self._start_replacing():
+                raise
+            return self._fetched(sql, parameters, most)
+
+    def _start_replacing(self) -> bool:
+        """Replace what is not UTF-8 in texts from now on; return False if that is done already."""
+        assert self._connection is not None
+        before, self._connection.text_factory = self._connection.text_factory, _text
+        return before is not _text
+
     def columns(self, table: str) -> list[str]:
         """The names of a table's stored columns; none if it doesn't exist or its schema is damaged."""
         if table not in self.tables:
             return []
         if table not in self._columns:
             try:
-                listed = self._execute(f"PRAGMA table_xinfo({_quoted(table)})").fetchall()
+                listed = self._fetched(f"PRAGMA table_xinfo({_quoted(table)})")
             except ERRORS:
                 listed = []
             self._columns[table] = [row[1] for row in listed if row[6] == 0]
@@ -103,7 +121,7 @@ class Database:
     def _is_rowid(self, table: str, kinds: Sequence[object]) -> bool:
         """Whether a primary key of columns with these types is another name of the rowid: otherwise it has an index."""
         try:
-            indexes = self._execute(f"PRAGMA index_list({_quoted(table)})").fetchall()
+            indexes = self._fetched(f"PRAGMA index_list({_quoted(table)})")
         except ERRORS:
             return False
         return len(kinds) == 1 and str(kinds[0]).upper() == "INTEGER" and all(index[3] != "pk" for index in indexes)
@@ -149,7 +167,7 @@ class Database:
         wanted = ", ".join(map(_quoted, columns))
         sql = f"SELECT {wanted} FROM {_quoted(table)} WHERE rowid > ? AND rowid <= ? ORDER BY rowid"  # noqa: S608 - quoted
         try:
-            return self._execute(sql, (-(2**63) if after is None else after, until)).fetchall()
+            return self._fetched(sql, (-(2**63) if after is None else after, until))
         except ERRORS:
             return []
 
@@ -178,18 +196,19 @@ class Database:
         have = {ROWID, *self.columns(table)}
         wanted = ", ".join(("rowid", *(_quoted(column) if column in have else "NULL" for column in columns)))
         sql = f"SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted names of the file's own tables
-        last = after[0]
+        last, done = after
         skip = 0 if numbered else 1
         try:
             # Damaged tables may not be in the order of their rowids.
-            cursor = (
-                self._execute(f"{sql} NOT INDEXED LIMIT -1 OFFSET ?", (after[1],)) if after[1] else self._execute(sql)
-            )
+            cursor = self._execute(f"{sql} NOT INDEXED LIMIT -1 OFFSET ?", (done,)) if done else self._execute(sql)
             while rows := cursor.fetchmany(ROWS):
-                last = rows[-1][0]
+                last, done = rows[-1][0], done + len(rows)
                 yield rows if numbered else [row[1:] for row in rows]
             return
         except ERRORS as error:
+            if self._start_replacing():
+                yield from self.scan(table, columns, on_damage, numbered=numbered, after=(last, done))
+                return
             reason = str(error)
         first: int | None = None
         try:
@@ -230,10 +249,10 @@ class Database:
         )
         bounds = (rowids.start, rowids.stop)
         try:
-            plan = self._execute(f"EXPLAIN QUERY PLAN {sql}", bounds).fetchall()
+            plan = self._fetched(f"EXPLAIN QUERY PLAN {sql}", bounds)
             if any("AUTOMATIC" in str(step[3]) or str(step[3]).startswith("SCAN") for step in plan):
                 return None
-            found = self._execute(sql, bounds).fetchmany(most + 1)
+            found = self._fetched(sql, bounds, most + 1)
         except ERRORS:
             return None
         return found if len(found) <= most else None
@@ -254,10 +273,10 @@ class Database:
             sql = f"SELECT {wanted} FROM {_quoted(table)} WHERE {_quoted(key)} IN ({marks})"  # noqa: S608 - quoted
             try:
                 if not at and any(
-                    step[3].startswith("SCAN") for step in self._execute(f"EXPLAIN QUERY PLAN {sql}", some)
+                    step[3].startswith("SCAN") for step in self._fetched(f"EXPLAIN QUERY PLAN {sql}", some)
                 ):
                     return None
-                rows = self._execute(sql, some).fetchmany(len(some) + 1)
+                rows = self._fetched(sql, some, len(some) + 1)
             except ERRORS:
                 return None
             if len(rows) > len(some):
