@@ -17,6 +17,8 @@ ncclKernel_Broadcast_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)
 ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)
 ncclSymkDevKernel_AllGather_LL(ncclSymkDevWorkArgs4K)
 void ncclKernel_Generic<1, false>(ncclDevComm*, ncclWork*)
+mcclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(mcclWorkElem)
+ecclKernel_Broadcast_RING_DIRECT_SIMPLE_Sum_bfloat(ecclWorkElem)
 mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)
 void mscclpp::allreduce::kernel<float>(float*, int)
 void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*)
@@ -45,6 +47,7 @@ userbuffers_fp16_sum_inplace_gpu_rr_rs_oop(int, int, int)
 void kuserbuffers_pushsend(int*, int*, int4*)
 multimem_all_reduce_kernel
 oneapi::ccl::v1::allreduce_small_kernel
+hccl::broadcast
 """.strip().splitlines()
 
 COMPUTE = """

@@ -75,6 +75,14 @@ EVENTS = [
     # XPUs have queues instead of streams.
     {**event("kernel", "gemm_kernel", 390, 5, device=1, **{"sycl queue": 4}), "tid": 4},
     {**event("gpu_memcpy", "Memcpy M2D", 395, 5, device=1, bytes=24, **{"sycl queue": 5}), "tid": 5},
+    # The XPU's hardware counters of gemm_kernel, around it: not another kernel.
+    {**event("kernel", "metrics: gemm_kernel", 389, 7, kernel_id=9, queue="0x1", **{"GpuTime::ns": 5000}), "pid": 1},
+    event("mtia_ccp_events", "hccl::all_reduce", 400, 5, device=1, stream=2),
+    # Of MUSA and MetaX, and of Enflame.
+    event("kernel", "mcclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(mcclWorkElem)", 410, 5, **ON),
+    event("kernel", "ecclKernel_Broadcast_RING_DIRECT_SIMPLE_Sum_bfloat(ecclWorkElem)", 415, 5, **ON),
+    event("musa_sync", "Stream Wait Event", 420, 5, musa_sync_kind="Stream Wait Event", **ON),
+    event("mlu_notifier", "notifier", 425, 5, device=2, stream=1),
 ]
 
 
@@ -91,7 +99,11 @@ def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
         "SELECT kind, task_type, list(left(name, 15) ORDER BY start_ns) FROM task GROUP BY 1, 2 ORDER BY 1, 2"
     )
     assert rows.fetchall() == [
-        ("collective", "KERNEL", ["ncclDevKernel_A", "ncclKernel_Broa"]),
+        (
+            "collective",
+            "KERNEL",
+            ["ncclDevKernel_A", "ncclKernel_Broa", "hccl::all_reduc", "mcclKernel_Send", "ecclKernel_Broa"],
+        ),
         (
             "compute",
             "KERNEL",
@@ -103,7 +115,16 @@ def test_tasks_by_kind(store: duckdb.DuckDBPyConnection) -> None:
         (
             "sync",
             "SYNC",
-            ["Stream Wait Eve", "Context Sync", "event_wait", "event_record", "event_wait", "cudaEvent"],
+            [
+                "Stream Wait Eve",
+                "Context Sync",
+                "event_wait",
+                "event_record",
+                "event_wait",
+                "cudaEvent",
+                "Stream Wait Eve",
+                "notifier",
+            ],
         ),
     ]
 
@@ -131,12 +152,17 @@ def test_devices_and_streams_by_the_names_of_each_runtime(store: duckdb.DuckDBPy
         ("cudaEvent", 0, 7, None),
         ("gemm_kernel", 1, 4, None),
         ("Memcpy M2D", 1, 5, None),
+        ("hccl::all_reduce", 1, 2, None),
+        ("mcclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(mcclWorkElem)", 0, 7, None),
+        ("ecclKernel_Broadcast_RING_DIRECT_SIMPLE_Sum_bfloat(ecclWorkElem)", 0, 7, None),
+        ("Stream Wait Event", 0, 7, None),
+        ("notifier", 2, 1, None),
     ]
 
 
 def test_only_kernels_are_operators(store: duckdb.DuckDBPyConnection) -> None:
     assert store.execute("SELECT sum(count)::BIGINT, sum(total_ns)::BIGINT FROM op_statistic").fetchall() == [
-        (8, 36_000)
+        (11, 51_000)
     ]
 
 
@@ -152,6 +178,7 @@ def test_annotations_and_host_sides_are_ranges(store: duckdb.DuckDBPyConnection)
         ("annotation", "user_annotation", "ProfilerStep#3"),
         ("annotation", "gpu_user_annotation", "ProfilerStep#3"),
         ("host_op", "cpu_op", "triton_poi_fused_add_0"),
+        ("summary", "kernel", "metrics: gemm_kernel"),
     ]
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 # as all-reduce with a normalization, is a collective: its duration depends on other devices.
 COLLECTIVE = r"""(?x)
 (?:void\ )? (?:
-    (?: [nN]ccl | rccl | msccl | oneccl | (?:oneapi::)? ccl:: | (?:nv|roc|i)shmem | pplx:: | deep_ep::(?!layout)
-       | hybrid_ep:: (?:dispatch|combine) | uccl:: ) .*
+    (?: [nN]ccl | rccl | msccl | oneccl | [a-z]ccl(?:Dev)?Kernel_ | hccl:: | (?:oneapi::)? ccl::
+       | (?:nv|roc|i)shmem | pplx:: | deep_ep::(?!layout) | hybrid_ep:: (?:dispatch|combine) | uccl:: ) .*
   | (?: (?: \w+ | \(anonymous\ namespace\) | <unnamed> | \{anonymous\} ) :: )*
     (?! triton_ | \w*(?:warp|block|Warp|Block)_?[aA]ll_?[rR]educe )
     \w*?
