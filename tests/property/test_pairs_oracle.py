@@ -17,6 +17,7 @@ from traceconv.normalize.trace.complete_nesting import (
 )
 from traceconv.normalize.trace.flows import Flows
 from traceconv.normalize.trace.launch_flows import END, POINT_DTYPE, START, STEP
+from traceconv.normalize.trace.tracks import TraceTracks
 from traceconv.schema.dtypes import RecordArray
 
 #: Slices as (start, duration), flow points as timestamps. There are few different times, so that many coincide.
@@ -93,7 +94,7 @@ def test_a_point_belongs_to_an_open_slice_or_else_to_one_that_ends_then(
 @example([(1, 10, START), (1, 30, END), (1, 50, STEP), (1, 55, END)], False)
 def test_flows_start_at_the_last_start_or_step_in_time(points: list[tuple[int, int, int]], chains: bool) -> None:
     rows = np.array([(key, ts, row, row, step, 0) for row, (key, ts, step) in enumerate(points)], POINT_DTYPE)
-    flows = Flows((), {}.get)
+    flows = Flows((), TraceTracks())
     arrows = flows._match(rows[np.argsort(rows["key"], kind="stable")], chains)
     flows.close()
     wanted = []

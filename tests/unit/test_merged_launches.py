@@ -87,6 +87,23 @@ def without_correlation(events: list[Event]) -> list[Event]:
     return [{**event, "args": own} if own else event for event, own in zip(events, args, strict=True)]
 
 
+def test_ranks_whose_pids_have_labels(tmp_path: Path) -> None:
+    """As SGLang merges them: all IDs are those of both ranks, and the device is the one with the label of the call."""
+    launched = {n: 100 * n for n in range(1, 6)}
+    events = [
+        {**event, "pid": f"[TP0{number}] {event['pid']}"}
+        for number, delay_us in enumerate((60, 63))
+        for event in rank(1000 + number, number, launched, delay_us)
+    ]
+    wanted = [(f"k100{number}", 60_000 + 3000 * number) for number in (0, 1) for _ in launched]
+    for number, some in enumerate((events, without_correlation(events))):
+        (tmp_path / str(number)).mkdir()
+        store = stored(tmp_path / str(number), some)
+        assert query(store, "SELECT name, start_ns - submit_ns FROM task ORDER BY ALL") == wanted
+        by_flow = "SELECT t.name, t.start_ns - a.start_ns FROM flow JOIN api AS a ON a.id = src_id JOIN task AS t "
+        assert query(store, by_flow + "ON t.id = dst_id ORDER BY ALL") == wanted
+
+
 def test_flows_from_a_call_that_starts_with_the_launch_are_not_launches(tmp_path: Path) -> None:
     """A flow that starts with two calls starts in the inner one, even if it lasts 0 µs. The IDs of flows are unique."""
     wait: Event = {"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "pid": 1000, "tid": 1, "ts": 10,

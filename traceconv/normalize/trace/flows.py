@@ -7,7 +7,7 @@ key is free again after an end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 import numpy as np
@@ -21,6 +21,7 @@ from traceconv.normalize.trace.binary import codes_of
 from traceconv.normalize.trace.complete_nesting import ENCLOSING_DTYPE, NO_PARENT
 from traceconv.normalize.trace.launch_flows import END, POINT_DTYPE, START, STEP, by_process
 from traceconv.normalize.trace.spill import SpilledRows
+from traceconv.normalize.trace.tracks import TraceTracks
 from traceconv.schema.dtypes import RecordArray, gather
 
 #: Steps and ends from this value on are of flows whose key is free again after an end.
@@ -32,10 +33,10 @@ _FLOW_DTYPE = np.dtype([("row", "<i8"), ("src_id", "<i8"), ("src_ns", "<i8"), ("
 class Flows:
     """Produces the rows of flow. `loose_*`: ends without a start, and starts without an end."""
 
-    def __init__(self, launches: Collection[str], process_of: Callable[[int], int | None]) -> None:
-        """`launches`: categories of flows from a call to the task that it launched. `process_of`: by track."""
+    def __init__(self, launches: Collection[str], tracks: TraceTracks) -> None:
+        """`launches`: categories of flows from a call to the task that it launched."""
         self._is_launch = partial(_are_in, launches)
-        self._process_of = process_of
+        self._tracks = tracks
         #: Tracks on which launches start, 0 for other flows.
         self.starting: set[int] = set()
         self._points = ExternalSort(POINT_DTYPE, "key")
@@ -67,9 +68,9 @@ class Flows:
     def match(self, chains: bool) -> None:
         """Match points. `chains`: a start after a start is a step of it."""
         windows = self._points.windows()
-        starting = {self._process_of(track) or 0 for track in self.starting if track}
+        starting = {self._tracks.process_id_of(track) or 0 for track in self.starting if track}
         if len(starting) > 1:
-            windows = by_process(windows, starting, self._process_of)
+            windows = by_process(windows, starting, self._tracks)
         for window in windows:
             if len(starting) < 2:
                 window["group"] = 0

@@ -1,11 +1,12 @@
 """Flows from calls to the tasks that they launched, in traces of several processes, which may use the same flow IDs.
 
-Then each launch ends on a stream of the process that started it, as far as that is known (stream_owners).
+Then each launch ends on a stream of the process that started it, as far as that is known: by the label of its pid
+(TraceTracks.by_label), or else by the launches on the stream (stream_owners).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from traceconv.base.int64 import Int64, Mask
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.trace.stream_owners import NO_ARG, TASK_DTYPE, StreamOwners, bit
+from traceconv.normalize.trace.tracks import TraceTracks
 from traceconv.normalize.tracks import map_distinct
 from traceconv.schema.dtypes import RecordArray, gather
 
@@ -24,7 +26,7 @@ POINT_DTYPE = np.dtype(
 
 
 def by_process(
-    windows: Iterator[RecordArray], starting: Collection[int], process_of: Callable[[int], int | None]
+    windows: Iterator[RecordArray], starting: Collection[int], tracks: TraceTracks
 ) -> Generator[RecordArray, None, None]:
     """Yield points with the processes of their launches, by key and group; 0 for all if processes share no keys.
 
@@ -32,9 +34,13 @@ def by_process(
     starting  the processes that start launches
     """
     places = {process: place for place, process in enumerate(starting)}
+    process_of, same_label = tracks.process_id_of, tracks.by_label(filter(None, starting))
 
     def place_of(track: int) -> int:
         return places.get(process_of(track) or 0, -1) if track else -1
+
+    def labelled(track: int) -> int:
+        return places.get(same_label(process_of(track)) or 0, -1) if track else -1
 
     is_shared, counts = False, []
     with closing(Spool(POINT_DTYPE)) as spool, closing(StreamOwners(len(places))) as owners:
@@ -62,6 +68,8 @@ def by_process(
                 ends = np.flatnonzero((track != 0) & ~is_start)
                 # A device may have the number of a process of the host.
                 place[ends] = np.where(owner < 0, np.where(window["group"][ends] < 0, -1, place[ends]), owner)
+                by_label = map_distinct(track[ends], labelled)
+                place[ends] = np.where(by_label < 0, place[ends], by_label)
                 window["group"] = place + 1
                 window = gather(window, np.lexsort((window["group"], window["key"])))
             else:

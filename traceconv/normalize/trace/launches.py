@@ -2,9 +2,9 @@
 
 Each process counts its own IDs, so a trace that was merged from several has equal ones. A task in a process with calls
 was launched by one of these. Other tasks are in the process of a device: they were launched by a call of the process
-that is known to launch on this stream (stream_owners). If several calls of a process have the ID, one after the other,
-tasks may show which is whose (_in_turn); of calls inside each other, the outermost is used. Some sources make IDs
-unique: all that have one are then known.
+with the same label (TraceTracks.by_label), or else of the one that is known to launch on this stream (stream_owners).
+If several calls of a process have the ID, one after the other, tasks may show which is whose (_in_turn); of calls
+inside each other, the outermost is used. Some sources make IDs unique: all that have one are then known.
 
 A task without an ID, or with one that no call has, was launched by the call from which its only launch flow leads.
 """
@@ -176,11 +176,13 @@ class Launches:
         """
         own, device = np.full(len(tasks.ids), -1), np.zeros(len(tasks.ids), np.int32)
         places = {process: place for place, process in enumerate(self._calls)}
+        same_label = self._tracks.by_label(self._calls)
         for process, rows in self._by_process(tasks.tracks):
             if process is not None:
                 device[rows] = process
                 number = parse_int64(self._tracks.pid_of(process))
-                own[rows] = np.where(tasks.device_id[rows] == number, -1, places.get(process, -1))
+                place = places.get(process, places.get(same_label(process), -1))
+                own[rows] = np.where(tasks.device_id[rows] == number, -1, place)
         asks = np.flatnonzero(tasks.known & (own < 0))
         found = np.empty(len(asks), TASK_DTYPE)
         if len(asks):

@@ -59,7 +59,7 @@ class SecondPass:
             },
             first.rule_sets,
         )
-        self._flows = Flows(self.rules.launch_flows, first.tracks.process_id_of)
+        self._flows = Flows(self.rules.launch_flows, first.tracks)
         self.slices = SliceRows(first, self.rules, self._nested, self._codes)
         #: By track_id: which tracks have tasks, and which have other slices.
         self._of_tasks = np.zeros(first.tracks.count + 1, np.bool_)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from traceconv.normalize.tracks import Track, Tracks
 HOST, DEVICE, _BOTH = 1, 2, 3
 #: The first track with a pid and tid, whatever its side.
 FIRST = 4
+#: The text before the number of a pid.
+_LABEL = re.compile(r".*\D(?=\d+$)", re.DOTALL)
 #: Threads and counters that are found again without looking at their rows.
 _MOST_RECENT = 1 << 14
 
@@ -171,6 +174,21 @@ class TraceTracks(Tracks):
     def pid_of(self, process_id: int) -> str:
         """Return the source's pid of a process."""
         return self._processes.at(process_id).pid_text
+
+    def by_label(self, processes: Iterable[int | None]) -> Callable[[int | None], int | None]:
+        """Return a function from a process to the one of `processes` with the same label, None if not exactly one has.
+
+        Tools that merge the traces of ranks write the rank before all pids: `[TP01] 0` is a device of `[TP01] 4711`.
+        """
+        found: dict[str, int | None] = {}
+        for process in processes:
+            if label := self._label(process):
+                found[label] = None if label in found else process
+        return lambda process: found.get(self._label(process))
+
+    def _label(self, process: int | None) -> str:
+        match = None if process is None else _LABEL.match(self.pid_of(process))
+        return match[0] if match else ""
 
     def process_names(self) -> Iterator[str]:
         """Yield the names of processes that have one."""
