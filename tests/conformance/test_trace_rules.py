@@ -449,8 +449,15 @@ def test_unitrace(tmp_path: Path) -> None:
                 (tile, 20, "Tile #1: gemm[SIMD16 {256; 1; 1} {64; 1; 1}]"),
                 (device, 30, "zeCommandListAppendMemoryCopy(M2D)[4096 bytes]"),
                 (device, 50, "zeCommandListAppendBarrier"),
+                (device, 70, "zeCommandListAppendMemoryFill(D)[64]"),
+                (device, 90, "oneapi::ccl::v1::allreduce_small_kernel[SIMD32 {1; 1; 1} {64; 1; 1}]"),
             )
         ),
+        # Each flow has a category of its own. Those from a command to the call that waits for it are no launches.
+        {"ph": "s", **host, "name": "dep", "cat": "Flow_H2D_10_0", "ts": 1, "id": 10},
+        {"ph": "t", **device, "name": "dep", "cat": "Flow_H2D_10_0", "ts": 10, "id": 10},
+        {"ph": "s", **device, "name": "dep", "cat": "Flow_D2H_10_0", "ts": 10, "id": 10},
+        {"ph": "t", **host, "name": "dep", "cat": "Flow_D2H_10_0", "ts": 7, "id": 10},
         {"ph": "M", "name": "process_name", "pid": 10, "ts": 0, "args": {"name": "HOST<node1>"}},
         {"ph": "M", "name": "process_name", **device, "args": {"name": "RANK 0 DEVICE<node1>0:3a:0.0 #0"}},
         {"ph": "M", "name": "process_name", **tile, "args": {"name": "RANK 0 DEVICE<node1>0:3b:0.0 #1.0"}},
@@ -462,11 +469,20 @@ def test_unitrace(tmp_path: Path) -> None:
     with duckdb.connect(str(db), read_only=True) as store:
         assert writer(store) == "unitrace"
         assert store.execute(
-            "SELECT t.kind, t.device_id, t.correlation_id, o.op_type FROM task AS t "
+            "SELECT t.kind, t.device_id, t.correlation_id, t.size_bytes, t.submit_ns, o.op_type FROM task AS t "
             "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns"
         ).fetchall() == [
-            ("compute", 0, 10, "gemm"), ("compute", 1, 20, "gemm"), ("copy", 0, 30, None), ("sync", 0, 50, None)
+            ("compute", 0, 10, None, 1000, "gemm"), ("compute", 1, 20, None, None, "gemm"),
+            ("copy", 0, 30, 4096, None, None), ("sync", 0, 50, None, None, None), ("copy", 0, 70, 64, None, None),
+            ("collective", 0, 90, None, None, "oneapi::ccl::v1::allreduce_small_kernel"),
         ]  # fmt: skip
+        assert store.execute(
+            "SELECT f.kind, a.name, t.name FROM flow AS f JOIN api AS a ON a.id IN (src_id, dst_id) "
+            "JOIN task AS t ON t.id IN (src_id, dst_id) ORDER BY f.kind"
+        ).fetchall() == [
+            ("launch", "zeCommandListAppendLaunchKernel", "gemm[SIMD16 {256; 1; 1} {64; 1; 1}]"),
+            ("other", "MPI_Send", "gemm[SIMD16 {256; 1; 1} {64; 1; 1}]"),
+        ]
         assert store.execute("SELECT level, name FROM api ORDER BY start_ns").fetchall() == [
             ("driver", "zeCommandListAppendLaunchKernel"),
             ("communication", "MPI_Send"),
@@ -583,6 +599,7 @@ def test_paddle(tmp_path: Path) -> None:
         + slice_of("void relu[4]<float>", "Kernel", 130, 2.5, gpu, kernel.format(11))
         + flow.format(11, gpu, 131, "f", ', "bp": "e"')
         + slice_of("ncclKernel_AllReduce_RING", "Kernel", 140, 1200.125, gpu, kernel.format(12))
+        + slice_of("void deep_ep::intranode::combine<8>", "Kernel", 1380, 2, gpu, kernel.format(15))
         + slice_of("MEMCPY_HtoD", "Memcpy", 1400, 0.5, gpu, ',\n "stream": 7, "correlation id": 13, "bytes": 64')
         + slice_of("MEMSET", "Memset", 1402, 1, gpu, on_gpu.format(14) + ', "bytes": 32, "value": 0')
         + named
@@ -598,12 +615,14 @@ def test_paddle(tmp_path: Path) -> None:
         ).fetchall() == [
             ("void relu[4]<float>", "compute", "recorded", "KERNEL", 0, 7, 11, None, 130000, 2500),
             ("ncclKernel_AllReduce_RING", "collective", "name", "KERNEL", 0, 7, 12, None, 140000, 1200125),
+            ("void deep_ep::intranode::combine<8>", "collective", "name", "KERNEL", 0, 7, 15, None, 1380000, 2000),
             ("MEMCPY_HtoD", "copy", "recorded", "MEMCPY", 0, 7, 13, 64, 1400000, 500),
             ("MEMSET", "copy", "recorded", "MEMSET", 0, 7, 14, 32, 1402000, 1000),
         ]
         assert store.execute("SELECT op_type, total_ns FROM op_statistic").fetchall() == [
             ("ncclKernel_AllReduce_RING", 1200125),
             ("void relu[4]<float>", 2500),
+            ("void deep_ep::intranode::combine<8>", 2000),
         ]
         assert store.execute("SELECT name, level, correlation_id FROM api").fetchall() == [
             ("cudaLaunchKernel", "runtime", 11)

@@ -94,7 +94,7 @@ def test_a_point_belongs_to_an_open_slice_or_else_to_one_that_ends_then(
 @example([(1, 10, START), (1, 30, END), (1, 50, STEP), (1, 55, END)], False)
 def test_flows_start_at_the_last_start_or_step_in_time(points: list[tuple[int, int, int]], chains: bool) -> None:
     rows = np.array([(key, ts, row, row, step, 0) for row, (key, ts, step) in enumerate(points)], POINT_DTYPE)
-    flows = Flows((), TraceTracks())
+    flows = Flows(None, TraceTracks())
     arrows = flows._match(rows[np.argsort(rows["key"], kind="stable")], chains)
     flows.close()
     wanted = []

@@ -185,7 +185,7 @@ class RuleSet:
     """The rules for one writer.
 
     flow_chains   flow IDs are not reused: all points of an ID are one chain, including a second start
-    launch_flows  categories of flows that lead from a call to the task that it launched
+    launch_flows  matches categories of flows that lead from a call to the task that it launched
     instants      categories of complete events that are instants, whatever their duration
     op_types      patterns of op names with a group `op_type`, for ops without a type
     step_ends     how instants mark the ends of steps
@@ -207,7 +207,7 @@ class RuleSet:
     rules: Sequence[Rule]
     device_kind: str | None = None
     flow_chains: bool = False
-    launch_flows: frozenset[str] = frozenset()
+    launch_flows: re.Pattern[str] | None = None
     memory: MemoryMarkers | None = None
     op_types: tuple[re.Pattern[str], ...] = ()
     items: tuple[Items, ...] = ()

@@ -7,7 +7,8 @@ key is free again after an end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -33,9 +34,9 @@ _FLOW_DTYPE = np.dtype([("row", "<i8"), ("src_id", "<i8"), ("src_ns", "<i8"), ("
 class Flows:
     """Produces the rows of flow. `loose_*`: ends without a start, and starts without an end."""
 
-    def __init__(self, launches: Collection[str], tracks: TraceTracks) -> None:
-        """`launches`: categories of flows from a call to the task that it launched."""
-        self._is_launch = partial(_are_in, launches)
+    def __init__(self, launches: re.Pattern[str] | None, tracks: TraceTracks) -> None:
+        """`launches`: matches categories of flows from a call to the task that it launched."""
+        self._is_launch = partial(_match, launches)
         self._tracks = tracks
         #: Tracks on which launches start, 0 for other flows.
         self.starting: set[int] = set()
@@ -187,9 +188,10 @@ def _order(segment: Int64, *keys: Int64) -> NDArray[np.intp]:
     return order
 
 
-def _are_in(wanted: Collection[str], categories: pa.DictionaryArray) -> Mask:
-    """Return which of the categories are wanted."""
+def _match(wanted: re.Pattern[str] | None, categories: pa.DictionaryArray) -> Mask:
+    """Return which of the categories the pattern matches."""
     # Flows without a category use the last code.
-    are_wanted = np.array([*(category in wanted for category in categories.dictionary.to_pylist()), "" in wanted])
-    found: Mask = are_wanted[codes_of(categories, len(are_wanted) - 1)]
+    texts = [*categories.dictionary.to_pylist(), ""]
+    matching = np.array([wanted is not None and wanted.fullmatch(text or "") is not None for text in texts])
+    found: Mask = matching[codes_of(categories, len(texts) - 1)]
     return found

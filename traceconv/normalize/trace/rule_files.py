@@ -31,15 +31,15 @@ complete names with a group `op_type`) that matches, else the name itself. `op.o
 A file with `[[items]]` (see `events.items.Items`), or one table `[items]`, reads JSON documents that are not traces.
 
 A file may also describe how its writer marks allocations and frees (`[memory]`, with the fields of `MemoryMarkers`),
-how instants mark the ends of steps (`[step_ends]`, with the fields of `StepEnds`),
-which flows lead from a call to the task that it launched (`launch_flows`, a list of categories), which arg shows it in
-files without correlation IDs (`launch_arg`), which complete events are instants, whatever their duration (`instants`, a
-list of categories), which events are on threads of the host and which on streams of devices, if their pids and tids may
-be equal (`host_categories`, `device_categories`), which args contain the name of the host (`[[host]]`, with the fields
-of `HostArg`), how many complete events it keeps (`event_limit`), which keys outside the events show that it dropped
-some (`overflow_keys`), whether its files have no starts, but only durations (`no_starts`), to multiples of how many ns
-it rounds starts down, while durations are exact (`start_step_ns`), and which args have exact times where those of
-events are whole microseconds (`[time_args]`, with the fields of `TimeArgs`).
+how instants mark the ends of steps (`[step_ends]`, with the fields of `StepEnds`), which flows lead from a call to the
+task that it launched (`launch_flows`, patterns of their categories), which arg shows it in files without correlation
+IDs (`launch_arg`), which complete events are instants, whatever their duration (`instants`, a list of categories),
+which events are on threads of the host and which on streams of devices, if their pids and tids may be equal
+(`host_categories`, `device_categories`), which args contain the name of the host (`[[host]]`, with the fields of
+`HostArg`), how many complete events it keeps (`event_limit`), which keys outside the events show that it dropped some
+(`overflow_keys`), whether its files have no starts, but only durations (`no_starts`), to multiples of how many ns it
+rounds starts down, while durations are exact (`start_step_ns`), and which args have exact times where those of events
+are whole microseconds (`[time_args]`, with the fields of `TimeArgs`).
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def parse_rules(text: str, where: str, *, is_ours: bool = False) -> RuleSet:
             rules,
             device_kind=raw.get("device_kind"),
             flow_chains=raw.get("flow_chains", False),
-            launch_flows=frozenset(raw.get("launch_flows", ())),
+            launch_flows=_any_of(raw["launch_flows"]) if "launch_flows" in raw else None,
             memory=_memory_markers(raw["memory"], f"{where}: memory") if "memory" in raw else None,
             op_types=tuple(_op_type(pattern, where) for pattern in raw.get("op_types", ())),
             items=items,
@@ -210,6 +210,10 @@ def parse_rules(text: str, where: str, *, is_ours: bool = False) -> RuleSet:
         raise InputError(printable(str(error), 400)) from error
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{printable(where)}: not a rule file: {printable(str(error))}") from error
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
+    return regular_expression("|".join(f"(?:{regular_expression(one).pattern})" for one in patterns))
 
 
 def _count(raw: Mapping[str, Any], key: str, where: str) -> int | None:
@@ -280,6 +284,12 @@ def _items(entry: Mapping[str, Any], where: str) -> Items:
     return Items(**{**entry, "args": None if args is None else tuple(args)})
 
 
+def _expanded(text: str) -> str:
+    for name, pattern in SHARED.items():
+        text = text.replace(name, pattern)
+    return text
+
+
 def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     _check(entry, _RULE_KEYS, where, "table")
     table = entry["table"]
@@ -290,7 +300,7 @@ def _rule(entry: Mapping[str, Any], where: str) -> Rule:
     if entry.get("op"):
         columns |= dict.fromkeys(OP_COLUMNS, _TEXT)
     texts = {key: entry[key] for key in ("process", "thread", "name") if key in entry}
-    patterns = {key: regular_expression(SHARED.get(text, text)) for key, text in texts.items()}
+    patterns = {key: regular_expression(_expanded(text)) for key, text in texts.items()}
     named = {group for pattern in patterns.values() for group in pattern.groupindex} - {"step"}
     times = entry.get("times", {})
     if times:
