@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from ingest_checks import taken
+from ingest_checks import rows_of, taken
 from shared_data import SHARED, shared
 from stores import query
 
@@ -509,6 +509,29 @@ def test_operators_of_mindspore_on_the_host(processes: list[str], by: str, tmp_p
         assert writer(store) == by
         expected = [("AddExt", "host_op", 1795959967843826916, 1833)]
         assert store.execute("SELECT name, kind, start_ns, dur_ns FROM range").fetchall() == expected
+
+
+def test_steps_of_mindspore(tmp_path: Path) -> None:
+    """As MindSpore 2.7 writes them: events of the framework have no category, and names with their module."""
+    named = {1: "MindSpore", 3: "CANN", 4: "Ascend Hardware"}
+    events: list[dict[str, object]] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in named.items()
+    ]
+    events.append({"ph": "M", "name": "thread_name", "pid": 4, "tid": 2, "args": {"name": "Stream 2"}})
+    for step in (11, 12):
+        ts = 100 * step
+        events += [
+            {"ph": "X", "pid": pid, "tid": tid, "ts": f"{ts + at}.125", "dur": dur, "cat": "", "name": name, **args}
+            for pid, tid, at, dur, name, args in (
+                (1, 7, 0, 90, f"Python::PythonObserved::ProfilerStep#{step}", {}),
+                (1, 7, 5, 30, "Kernel::KernelLaunch::Default/Mul-op0", {}),
+                (3, 7, 10, 20, "AscendCL@aclnnMul", {"args": {"connection_id": step}}),
+                (4, 2, 95, 15, "Mul", {"args": {"Task Type": "AI_VECTOR_CORE", "connection_id": step}}),
+            )
+        ]
+    sql = "SELECT t.step_id, s.iteration, t.submit_ns FROM task AS t JOIN step AS s USING (step_id) ORDER BY t.start_ns"
+    wanted = [(step, step, (100 * step + 10) * 1000 + 125) for step in (11, 12)]
+    assert rows_of(events, tmp_path, sql, "trace_view.json") == wanted
 
 
 def test_operators_and_functions_of_xla_on_the_host(tmp_path: Path) -> None:
