@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from ingest_checks import taken
+from ingest_checks import rows_of, taken
 
 BASE_US = 1_700_000_000_000_000
 STREAM = {"stream": 7}
@@ -213,3 +213,30 @@ def test_flows_lead_to_waits_on_a_track_of_their_own(tmp_path: Path) -> None:
         )
         assert sorted(store.execute(names).fetchall()) == [("memcpy", "Memcpy HtoD"), ("synchronize", "Stream Sync")]
         assert store.execute("SELECT DISTINCT device_id, stream_id FROM task").fetchall() == [(0, 7)]
+
+
+def test_npus_that_only_their_process_names(tmp_path: Path) -> None:
+    """As Rebellions' NPUs are written: lanes of a device are threads, and a launch is an instant with a flow."""
+    lanes = {
+        "kernel": "compute",
+        "gpu_memcpy": "copy",
+        "privateuse1_runtime": "host",
+        "privateuse1_driver": "collective",
+    }
+    events: list[dict[str, Any]] = []
+    for device in (0, 1):
+        named = {"ph": "M", "pid": device}
+        events.append({**named, "name": "process_name", "tid": 0, "args": {"name": f"NPU {device}"}})
+        call = {"pid": 500, "tid": 501, "ts": 100 * device}
+        flow = {"cat": "ac2g", "name": "ac2g", "id": 4_026_531_840 + device}
+        events.append({"ph": "X", "cat": "privateuse1_runtime", "name": "rbln launch", "dur": 0, **call})
+        events.append({"ph": "s", **flow, **call})
+        for tid, (cat, lane) in enumerate(lanes.items()):
+            events.append({**named, "name": "thread_name", "tid": tid, "args": {"name": lane}})
+            work = {"pid": device, "tid": tid, "ts": 100 * device + 10 * (tid + 1)}
+            events.append({"ph": "X", "cat": cat, "name": lane, "dur": 5, "args": {"launch_id": device + 1}, **work})
+            events.append({"ph": "f", "bp": "e", **flow, **work})
+    rows = "SELECT t.name, t.kind, t.device_id, t.submit_ns, a.name FROM task AS t JOIN api AS a ON a.id = t.api_id"
+    found = rows_of({"schemaVersion": 1, "traceEvents": events}, tmp_path, f"{rows} ORDER BY t.start_ns")
+    kinds = ("compute", "copy", "collective")  # the lanes have the same names
+    assert found == [(kind, kind, device, 100_000 * device, "rbln launch") for device in (0, 1) for kind in kinds]
