@@ -225,6 +225,28 @@ def test_verify_shows_numbers_of_any_size(tmp_path: Path, capfd: pytest.CaptureF
     assert [number in cell for cell in cells] == [True, True]
 
 
+def test_iterations_of_an_inference_have_no_times_of_1970(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """msprof's C++ export writes 0 for the missing start of the forward and end of the backward pass."""
+    prof, ns = msprof_folder(tmp_path), T0 * 1000
+    edit(prof, "step_trace_*.csv", f"{T0},{T0 + 15}.5,{T0 + 18},18,15.5,2.5", f"0.000\t,0.000\t,{T0 + 18},18,0.000,0")
+    edit(prof, "step_trace_*.csv", f"{T0 + 19},{T0 + 39},{T0 + 41},22,20,2,1", f"0.000\t,0.000,{T0 + 41},22,0,0,0.000")
+    ingest([prof], tmp_path / "s.duckdb")
+    store = tmp_path / "s.duckdb"
+    assert query(store, "SELECT start_ns, fp_start_ns, bp_end_ns, end_ns FROM step ORDER BY iteration") == [
+        (ns, None, None, ns + 18_000),
+        (ns + 19_000, None, None, ns + 41_000),
+    ]
+    assert query(store, "SELECT iteration_time_ns, refresh_ns FROM step_trace ORDER BY ALL") == [
+        (18_000, None),
+        (22_000, None),
+    ]
+    assert query(store, "SELECT name, step_id FROM task ORDER BY start_ns") == [
+        ("conv_1", 1), ("relu_1", 2), ("conv_2", 2), ("EVENT_WAIT", 2)
+    ]  # fmt: skip
+    assert query(store, "SELECT start_ns FROM run") == [(ns,)]
+    assert differing(prof, capfd)[:2] == (0, [])
+
+
 def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, rows, err = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
     assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in err) == (3, True)

@@ -231,7 +231,7 @@ def check_steps(tally: Tally, rows: Sequence[Cells], ends: Mapping[int, Sequence
         }
         known_end = found.pop() if len(found) == 1 else None
         tally.time(row, "iteration end(us)", cells.get("iteration end(us)", ""), known_end, _SLACK_TIME)
-        bp = bp or None  # legacy msprof writes 0 for inferences, which have none
+        fp, bp = fp or None, bp or None  # some versions of msprof write 0 for inferences, which have none
         spans = {
             "iteration time(us)": _less(end, fp),
             "fp to bp time(us)": _less(bp, fp),

@@ -284,7 +284,8 @@ class _FolderCheck:
         if self.folder.timelines:
             for iteration, *end in self.run.fetch(
                 "SELECT iteration, coalesce(device_id::VARCHAR, ''), coalesce(model_id::VARCHAR, ''), end_ns FROM step "
-                "WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL AND end_ns IS NOT NULL"
+                "WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL AND end_ns IS NOT NULL "
+                "AND step_source <> 'csv'"
             ):
                 ends.setdefault(iteration, []).append(StepEnd(*end))
         return ends

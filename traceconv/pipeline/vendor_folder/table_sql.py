@@ -13,7 +13,8 @@ from traceconv.pipeline.run_sql import RunSql
 from traceconv.store.sections import section
 
 STEP_COLUMNS = dict.fromkeys(
-    ("id", "device_id", "model_id", "iteration", "fp_start_ns", "bp_end_ns", "end_ns"), "BIGINT"
+    ("id", "device_id", "model_id", "iteration", "start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "iteration_time_ns"),
+    "BIGINT",
 )
 FUSION_COLUMNS = {
     **dict.fromkeys(("id", "device_id", "model_id"), "BIGINT"),
@@ -33,7 +34,7 @@ def add_steps(target: RunSql) -> tuple[int, int]:
 
     Tasks that start within a new step on its device belong to it.
     """
-    _run(target, "devices_of_steps", "same_steps", "complete_steps", "new_steps")
+    _run(target, "times_of_steps", "devices_of_steps", "same_steps", "complete_steps", "new_steps")
     added = target.number(section(__name__, "add_steps"))
     _run(target, "steps_of_tasks")
     return target.number("SELECT count(*) FROM temp.vendor_same_step"), added

@@ -1,3 +1,8 @@
+--- times_of_steps
+-- An inference has no forward and backward pass: some versions write 0. Its time is that from its start to its end.
+UPDATE temp.vendor_step SET fp_start_ns = nullif(fp_start_ns, 0), bp_end_ns = nullif(bp_end_ns, 0),
+  start_ns = CASE WHEN nullif(fp_start_ns, 0) IS NULL AND iteration_time_ns > 0 THEN TRY(end_ns - iteration_time_ns) END
+
 --- same_steps
 CREATE OR REPLACE TEMP TABLE vendor_same_step AS
 SELECT v.id, s.step_id, s.device_id
@@ -19,19 +24,20 @@ WHERE step.run_id = $run AND step.step_id = m.step_id AND step.device_id IS NOT 
 --- new_steps
 CREATE OR REPLACE TEMP TABLE vendor_new_step AS
 SELECT (SELECT coalesce(max(step_id), 0) FROM step WHERE run_id = $run)
-       + row_number() OVER (ORDER BY coalesce(fp_start_ns, end_ns), id) AS step_id,
-       device_id, model_id, iteration, fp_start_ns, bp_end_ns, end_ns
+       + row_number() OVER (ORDER BY coalesce(start_ns, fp_start_ns, end_ns), id) AS step_id,
+       device_id, model_id, iteration, start_ns, fp_start_ns, bp_end_ns, end_ns
 FROM temp.vendor_step AS v
 WHERE NOT EXISTS (FROM temp.vendor_same_step AS m WHERE m.id = v.id)
 
 --- add_steps
-INSERT INTO step (run_id, step_id, device_id, model_id, iteration, fp_start_ns, bp_end_ns, end_ns, step_source)
+INSERT INTO step (run_id, step_id, device_id, model_id, iteration, start_ns, fp_start_ns, bp_end_ns, end_ns, step_source)
 SELECT $run, *, 'csv' FROM temp.vendor_new_step
 
 --- steps_of_tasks
 UPDATE task SET step_id = s.step_id
 FROM temp.vendor_new_step AS s
-WHERE task.run_id = $run AND task.step_id IS NULL AND task.start_ns >= s.fp_start_ns AND task.start_ns < s.end_ns
+WHERE task.run_id = $run AND task.step_id IS NULL AND task.start_ns >= coalesce(s.start_ns, s.fp_start_ns)
+  AND task.start_ns < s.end_ns
   AND (task.device_id IS NULL OR s.device_id IS NULL OR task.device_id = s.device_id)
 
 --- fused
