@@ -334,6 +334,27 @@ class TestClocks:
         assert query(store, "SELECT start_ns FROM range") == [(50,)]
         assert query(store, "SELECT ts_ns FROM marker") == [(1000,)]
 
+    def test_times_of_another_machine_are_those_of_the_host(self, tmp_path: Path) -> None:
+        """Two round trips between the machines, as trace processor averages them: 3990 and 4000 ns apart."""
+        rounds = [((5000, 4990), (1060, 1040)), ((5100, 5090), (1140, 1120))]
+        readings = [
+            [message(*((1, message((1, clock), (2, ns))) for clock, ns in zip((6, 3), one, strict=True)))
+             for one in pair]
+            for pair in rounds
+        ]  # fmt: skip
+        sync = message(*((1, message((2, client), (3, host))) for client, host in readings))
+        data = clocks((3, 900), (6, 1000), seq=1) + packet((10, 1), (98, 7), (107, sync))
+        data += packet((10, 2), (98, 7), (60, message((1, 9), (4, message((1, 5), (2, 6))))))
+        data += begin(1500, 2, "host", seq=3) + end(1600, 2, seq=3)
+        for ts, clock in ((5500, 6), (5690, 3)):
+            data += packet((8, ts), (58, clock), (10, 2), (98, 7), (11, message((9, INSTANT), (11, 9))))
+        data += packet((8, 5500), (10, 4), (98, 8), (11, message((9, INSTANT), (11, 9))))
+        run, store = taken(data, tmp_path)
+        assert query(store, "SELECT start_ns, dur_ns FROM range") == [(1500, 100)]
+        assert query(store, "SELECT ts_ns FROM marker ORDER BY ts_ns") == [(1505,), (1705,), (5500,)]
+        [entry] = [entry for entry in run.log if entry.code.text == "no_clock_sync"]
+        assert entry.event_count == 1 and "BOOTTIME of machine 8" in entry.message
+
 
 class TestLegacyEvents:
     """Chrome events in the legacy form of trace JSON."""

@@ -2,7 +2,8 @@
 
 A snapshot has the readings of several clocks at one instant. A timestamp of one clock is converted to another by the
 last earlier snapshot of both, or by the first one if there is no earlier. Clocks 64 to 127 belong to one packet
-sequence; the timestamps of an incremental clock are differences. Source: Perfetto's page on clock synchronisation.
+sequence; the timestamps of an incremental clock are differences. Each machine has clocks of its own, which syncs map to
+those of the host. Source: Perfetto's page on clock synchronisation, and its trace processor.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from traceconv.formats.perfetto_proto.message import Message
 #: The clock of packets that don't specify one.
 BOOTTIME, MONOTONIC = 6, 3
 SEQUENCE_CLOCKS = range(64, 128)
+#: Syncs of the clocks of two machines further apart are not of one round trip.
+_ROUND_NS = 30_000_000_000
 #: Marks a timestamp that doesn't fit 64 bits: the normalizer rejects it. In an export of ours it may be a shifted one.
 BEYOND = -(1 << 63)
 #: Offsets apply up to this distance from 0; timestamps nearer than `_NEAR` can be moved by them within 64 bits.
@@ -63,6 +66,18 @@ class Offset(NamedTuple):
     high: int
 
 
+def clock_of(machine: int, clock: int) -> int:
+    """Return the number of a machine's clock; machine 0 is the host."""
+    return machine << 32 | clock
+
+
+def clock_name(clock: int) -> str:
+    """Return the name of a machine's clock."""
+    machine, number = divmod(clock, 1 << 32)
+    name = NAMES.get(number, str(number))
+    return f"{name} of machine {machine}" if machine else name
+
+
 def parse_snapshot(data: bytes, start: int, end: int) -> Snapshot:
     """Parse a ClockSnapshot. Raises WireError."""
     message = Message(data, start, end)
@@ -73,6 +88,15 @@ def parse_snapshot(data: bytes, start: int, end: int) -> Snapshot:
         ns = (clock.number(2) or 0) * unit
         readings.append(Reading(clock.number(1) or 0, ns, bool(clock.number(3)), unit))
     return Snapshot(tuple(readings), message.number(2))
+
+
+def parse_sync(data: bytes, start: int, end: int) -> list[tuple[Snapshot, Snapshot]]:
+    """Parse a RemoteClockSync: snapshots of a machine, each with the one that the host took next. Raises WireError."""
+    synced = Message(data, start, end).spans(1)
+    parts = [[Message(data, *one).spans(side)[-1:] for side in (2, 3)] for one in synced]
+    return [
+        (parse_snapshot(data, *client[0]), parse_snapshot(data, *host[0])) for client, host in parts if client and host
+    ]
 
 
 @dataclass(slots=True)
@@ -105,15 +129,47 @@ class Clocks:
         self._primary: int | None = None
         self.first: Snapshot | None = None
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: Snapshot, machine: int) -> None:
         """Add the next snapshot of the file."""
-        self.first = self.first or snapshot
-        self._primary = self._primary or snapshot.primary
-        shared = [reading for reading in snapshot.readings if reading.clock not in SEQUENCE_CLOCKS]
-        for one in shared:
-            for other in shared:
-                if one.clock != other.clock and max(one.ns, other.ns) <= LARGEST:
-                    self._pairs[one.clock][other.clock].add(one.ns, other.ns)
+        if not machine:
+            self.first = self.first or snapshot
+            self._primary = self._primary or snapshot.primary
+        shared = [
+            (clock_of(machine, reading.clock), reading.ns)
+            for reading in snapshot.readings
+            if reading.clock not in SEQUENCE_CLOCKS and reading.ns <= LARGEST
+        ]
+        for one, ns in shared:
+            for other, other_ns in shared:
+                if one != other:
+                    self._pairs[one][other].add(ns, other_ns)
+
+    def sync(self, synced: list[tuple[Snapshot, Snapshot]], machine: int) -> None:
+        """Add the next sync of a machine's clocks with the host's.
+
+        The snapshots are round trips, whose mean is their offset, as for trace processor.
+        """
+        for client, _ in synced:
+            self.add(client, machine)
+        rounds = [
+            {
+                one.clock: (one.ns, other.ns)
+                for one in client.readings
+                for other in host.readings
+                if one.clock == other.clock
+            }
+            for client, host in synced
+        ]
+        offsets: defaultdict[int, list[int]] = defaultdict(list)
+        for before, after in pairwise(rounds):
+            for clock in before.keys() & after.keys():
+                (sent, there), (back, then) = before[clock], after[clock]
+                if back - sent < _ROUND_NS:
+                    offsets[clock] += (sent + back) // 2 - there, back - (there + then) // 2
+        for clock, (sent, there) in rounds[0].items() if rounds else ():
+            found = offsets[clock] or [sent - there]
+            if max(sent, there) <= LARGEST:
+                self._pairs[clock_of(machine, clock)][clock].add(sent, sent - sum(found) // len(found))
 
     @property
     def trace_clock(self) -> int:
@@ -147,10 +203,11 @@ class Clocks:
 
 
 class SequenceClocks:
-    """The clocks of one packet sequence: its own, and the last timestamps of the incremental ones."""
+    """The clocks of one packet sequence of a machine: its own, and the last timestamps of the incremental ones."""
 
-    def __init__(self, clocks: Clocks) -> None:
+    def __init__(self, clocks: Clocks, machine: int) -> None:
         self._clocks = clocks
+        self.machine = machine
         self._own: dict[int, tuple[Reading, Snapshot]] = {}
         self._last: dict[int, int] = {}
         self._offsets: dict[int, Offset] = {}
@@ -210,13 +267,13 @@ class SequenceClocks:
 
     def _find_offset(self, clock: int, ns: int) -> Offset | None:
         if clock not in self._own:
-            return None if clock in SEQUENCE_CLOCKS else self._clocks.offset(clock, ns)
+            return None if clock in SEQUENCE_CLOCKS else self._clocks.offset(clock_of(self.machine, clock), ns)
         reading, snapshot = self._own[clock]
         for other in sorted(snapshot.readings, key=lambda one: one.clock != self._clocks.trace_clock):
             if other.clock in SEQUENCE_CLOCKS:
                 continue
             step = other.ns - reading.ns
-            rest = self._clocks.offset(other.clock, ns + step)
+            rest = self._clocks.offset(clock_of(self.machine, other.clock), ns + step)
             if rest is not None:
                 return Offset(step + rest.ns, rest.low - step, rest.high - step)
         return None

@@ -14,7 +14,7 @@ from msgspec import Raw
 from traceconv.events.trace import Label, NamedTrack, ReusedId
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.annotations import Annotations, Member, double, object_of, quoted
-from traceconv.formats.perfetto_proto.clocks import MONOTONIC
+from traceconv.formats.perfetto_proto.clocks import MONOTONIC, clock_of
 from traceconv.formats.perfetto_proto.gpu import TRACK_EVENT_APIS
 from traceconv.formats.perfetto_proto.legacy import Legacy, parse_legacy
 from traceconv.formats.perfetto_proto.message import Message
@@ -334,7 +334,7 @@ class TrackEvents:
             ns = absolute * 1000
         else:
             return ns
-        offset = self._trace.clocks.offset(MONOTONIC, ns)
+        offset = self._trace.clocks.offset(clock_of(sequence.clocks.machine, MONOTONIC), ns)
         return ns if offset is None else ns + offset.ns
 
     def _thread_time(self, sequence: Sequence, event: Message) -> int | None:

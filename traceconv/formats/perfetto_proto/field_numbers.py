@@ -37,6 +37,8 @@ EXTENSIONS: Final = 72
 MEMORY_SNAPSHOT: Final = 73
 TRANSLATIONS: Final = 82
 FIRST_ON_SEQUENCE: Final = 87
+MACHINE: Final = 98
+REMOTE_SYNC: Final = 107
 GPU_INFO: Final = 128
 GPU_FREQUENCY: Final = 129
 PACKED_ZSTD: Final = 133
@@ -52,12 +54,13 @@ FLAG_CLEARED: Final = 1
 FLAG_NEEDS_STATE: Final = 2
 
 #: Fields about how, and by which sequence, a packet was written.
-BOOKKEEPING = frozenset((3, TIMESTAMP, SEQUENCE, FLAGS, CLEARED, DROPPED, CLOCK_ID, 76, 79, FIRST_ON_SEQUENCE, 98))
+BOOKKEEPING = frozenset((3, TIMESTAMP, SEQUENCE, FLAGS, CLEARED, DROPPED, CLOCK_ID, 76, 79, FIRST_ON_SEQUENCE, MACHINE))
 #: Packets that are read.
 READ = {
     TRACK_EVENT: "track events",
     TRACK_DESCRIPTOR: "track descriptors",
     CLOCK_SNAPSHOT: "clock snapshots",
+    REMOTE_SYNC: "clock syncs",
     INTERNED: "interned data",
     DEFAULTS: "packet defaults",
     PROCESS_DESCRIPTOR: "process descriptors",
@@ -89,7 +92,6 @@ ABOUT = {
     83: "android game interventions",
     86: "android system properties",
     89: "trace uuid",
-    107: "remote clock sync",
     109: "chrome triggers",
     113: "clone snapshot triggers",
     123: "user list",

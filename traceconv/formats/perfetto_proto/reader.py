@@ -22,7 +22,7 @@ from traceconv.formats.common.limits import FREE_BYTES
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.chrome_metadata import read_metadata
-from traceconv.formats.perfetto_proto.clocks import NAMES, parse_snapshot
+from traceconv.formats.perfetto_proto.clocks import clock_name, parse_snapshot, parse_sync
 from traceconv.formats.perfetto_proto.framing import PacketFramer, Window
 from traceconv.formats.perfetto_proto.gpu import gpu_names
 from traceconv.formats.perfetto_proto.message import Message
@@ -30,12 +30,14 @@ from traceconv.formats.perfetto_proto.own_export import HEADER, HEADER_START, SH
 from traceconv.formats.perfetto_proto.rows import Rows
 from traceconv.formats.perfetto_proto.state import TraceState
 from traceconv.formats.perfetto_proto.translate import Table, Translator
-from traceconv.wire.protobuf import LEN, WireError
+from traceconv.wire.protobuf import LEN, FieldTable, UInt64, WireError
 
 _PIECE = 1 << 20
 #: Levels of compressed packets inside compressed packets; writers make one.
 _MAX_NESTING = 4
 _DAMAGED = "damaged packets"
+#: The sequence of the service, which also writes about other machines than its own.
+_SERVICE = 1
 _MAX_METADATA_BYTES = 1 << 20
 
 
@@ -88,8 +90,8 @@ class PerfettoReader(FileReader):
         self._names = self._trace.tracks.names()
         self._decompressed_bytes = self._position = 0
         clocks = self._trace.clocks
-        readings = {} if clocks.first is None else {_name(one.clock): one.ns for one in clocks.first.readings}
-        about: dict[str, object] = {"trace_clock": _name(clocks.trace_clock), "clocks": readings}
+        readings = {} if clocks.first is None else {clock_name(one.clock): one.ns for one in clocks.first.readings}
+        about: dict[str, object] = {"trace_clock": clock_name(clocks.trace_clock), "clocks": readings}
         if self._lost is not None:
             about["buffers"] = self._lost
         self.keys["perfetto"] = json.dumps(about).encode()
@@ -100,7 +102,7 @@ class PerfettoReader(FileReader):
             self.keys["otherData"] = self._headers[0]
 
     def _descriptions(self, window: Window, depth: int) -> None:
-        tracks, first = self._trace.tracks, self._position
+        tracks, first, machine = self._trace.tracks, self._position, 0
         self._position += len(window.starts)
         takers = {
             pb.TRACK_DESCRIPTOR: tracks.take_track,
@@ -110,19 +112,21 @@ class PerfettoReader(FileReader):
             pb.EXTENSIONS: self._trace.schema.take_descriptors,
             pb.TRANSLATIONS: self._trace.translations.take_table,
             pb.MODULE_SYMBOLS: self._trace.translations.take_symbols,
-            pb.CLOCK_SNAPSHOT: lambda *place: self._trace.clocks.add(parse_snapshot(*place)),
+            pb.CLOCK_SNAPSHOT: lambda *place: self._trace.clocks.add(parse_snapshot(*place), machine),
+            pb.REMOTE_SYNC: lambda *place: self._trace.clocks.sync(parse_sync(*place), machine),
             pb.TRACE_STATS: self._take_stats,
             pb.CHROME_EVENTS: self._take_shift,
             pb.GPU_INFO: self._take_gpus,
             pb.OWN: self._take_header,
         }
         found = window.fields
+        sequences = window.packets.sequence
+        machines = self._machines(found, sequences)
         wanted = np.isin(found.number, [*takers, pb.PACKED, pb.PACKED_ZSTD]) & (found.kind == LEN)
         of = np.flatnonzero(wanted)
         if not len(of):
             return
         data = window.data
-        sequences = window.packets.sequence
         is_first = (found.number == pb.FIRST_ON_SEQUENCE) & (found.value != 0)
         self._with_first.update(sequences[found.row[is_first]].tolist())
         columns = (column[of].tolist() for column in (found.row, found.number, found.at, found.value))
@@ -133,11 +137,21 @@ class PerfettoReader(FileReader):
                         self._descriptions(inner, depth + 1)
                 continue
             tracks.position, tracks.is_first = first + row, int(sequences[row]) in self._with_first
+            machine = machines.get(row, 0)
             try:
                 takers[number](data, at, at + size)
             except WireError:
                 # Those that the second pass reads again are counted there.
                 self._trace.losses.counts["state"] += number not in (pb.CLOCK_SNAPSHOT, pb.THREAD_DESCRIPTOR)
+
+    def _machines(self, found: FieldTable, sequences: UInt64) -> dict[int, int]:
+        """Return the machines of packets that are not the host's; note those of sequences."""
+        of = np.flatnonzero((found.number == pb.MACHINE) & (found.value != 0))
+        machines = dict(zip(found.row[of].tolist(), found.value[of].tolist(), strict=True))
+        for row, machine in machines.items():
+            if sequences[row] != _SERVICE:
+                self._trace.sequences.machines[int(sequences[row])] = machine
+        return machines
 
     def _take_stats(self, data: bytes, start: int, end: int) -> None:
         if end - start > _MAX_METADATA_BYTES:
@@ -308,16 +322,12 @@ class PerfettoReader(FileReader):
             if losses.counts[kind] and kind in losses.LOST:
                 self._accounts["lost track events"].add(lost=losses.counts[kind])
         for clock, count in sorted(losses.clocks.items()):
-            message = f"no snapshot maps clock {_name(clock)} to the trace's clock: its timestamps are unchanged"
+            message = f"no snapshot maps clock {clock_name(clock)} to the trace's clock: its timestamps are unchanged"
             self._log.count(Code.NO_CLOCK_SYNC, message, count, SOURCE_ID)
         unused = self._trace.translations.unused
         self._log.count(Code.NOT_READ, "translations of slice names and studies: not applied", unused, SOURCE_ID)
         undescribed = len(self._trace.tracks.undescribed)
         self._log.count(Code.NO_NAME, "tracks without a descriptor", undescribed, SOURCE_ID)
-
-
-def _name(clock: int) -> str:
-    return NAMES.get(clock, str(clock))
 
 
 def _zlib_pieces(compressed: bytes) -> Iterator[bytes]:

@@ -207,12 +207,14 @@ class Sequences:
 
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
+        #: Sequences of other machines than the host.
+        self.machines: dict[int, int] = {}
         self._known: dict[int, Sequence] = {}
 
     def __getitem__(self, number: int) -> Sequence:
         found = self._known.get(number)
         if found is None:
-            found = self._known[number] = Sequence(SequenceClocks(self._clocks))
+            found = self._known[number] = Sequence(SequenceClocks(self._clocks, self.machines.get(number, 0)))
         return found
 
     def __iter__(self) -> Iterator[Sequence]:

@@ -18,7 +18,7 @@ from traceconv import native
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64, Mask
 from traceconv.formats.perfetto_proto import field_numbers as pb
-from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, parse_snapshot
+from traceconv.formats.perfetto_proto.clocks import SEQUENCE_CLOCKS, clock_of, parse_snapshot
 from traceconv.formats.perfetto_proto.events import TrackEvents
 from traceconv.formats.perfetto_proto.framing import Packets, Window
 from traceconv.formats.perfetto_proto.losses import MAX_TEXT_BYTES
@@ -244,10 +244,11 @@ class Translator:
         """
         clock, timed = table.columns.clock[packets], table.columns.timed[packets]
         ns = table.columns.time[packets].view(np.int64).copy()
-        default, usual = sequence.default_clock, self._trace.clocks.trace_clock
+        usual, machine = self._trace.clocks.trace_clock, sequence.clocks.machine
+        default = sequence.default_clock or usual
         clocks = pa.array(clock).unique().to_pylist() if clock.any() else [0]
         for one in dict.fromkeys(number or default for number in clocks):
-            if not one or one == usual:
+            if one == usual and not machine:
                 continue
             of = np.flatnonzero(timed & ((clock == np.uint64(one)) | ((clock == 0) & (one == default))))
             moved = sequence.clocks.trace_ns(one, ns[of]) if len(of) else None
@@ -256,7 +257,7 @@ class Translator:
             elif one in SEQUENCE_CLOCKS:
                 timed[of] = False
             else:
-                self._trace.losses.clocks[one] += len(of)
+                self._trace.losses.clocks[clock_of(machine, one)] += len(of)
         return ns, timed
 
     # -- state --
