@@ -156,6 +156,25 @@ def test_traces_of_rocprof_sys(tmp_path: Path) -> None:
     ]
 
 
+def test_calls_of_libraries_in_traces_of_rocprof_sys(tmp_path: Path) -> None:
+    """Wrapped functions are rccl, mpi …; API domains without a category of their own are rocm."""
+    calls = [
+        ("rccl", "ncclAllReduce", "communication"), ("rocm", "ncclSend", "communication"),
+        ("mpi", "MPI_Send", "communication"), ("rocm_rocdecode_api", "rocDecCreateVideoParser", "media"),
+        ("rocm_rocjpeg_api", "rocJpegCreate", "media"), ("rocm_hipfile_api", "hipFileRead", "runtime"),
+    ]  # fmt: skip
+    path = tmp_path / "perfetto-trace.proto"
+    path.write_bytes(
+        process(1, 7, "train") + thread(2, 7, 7, "train") + track(3, "GPU Kernel Dispatch [1] Queue 2")
+        + slice_of(100, 3, "add(int*)", "rocm_kernel_dispatch", corr_id=5)
+        + b"".join(slice_of(200 + 100 * n, 2, name, category) for n, (category, name, _) in enumerate(calls))
+        + slice_of(1000, 2, "omp_parallel", "rocm")
+    )  # fmt: skip
+    _, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT category, name, level FROM api ORDER BY start_ns").fetchall() == calls
+    assert store.execute("SELECT name FROM range").fetchall() == [("omp_parallel",)]
+
+
 def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path) -> None:
     text = json.dumps(results()).encode()
     path = tmp_path / "results.json"
