@@ -10,8 +10,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import duckdb
+import pytest
 from ingest_checks import taken_from
-from perfetto_builder import GRAPHICS, gpu_trace, interned, message, packet, specification, stage
+from perfetto_builder import (
+    COMPUTE,
+    GRAPHICS,
+    OTHER,
+    begin,
+    end,
+    gpu_trace,
+    interned,
+    message,
+    packet,
+    process,
+    specification,
+    stage,
+    thread,
+)
 
 from traceconv.pipeline.result import IngestedRun
 
@@ -59,6 +74,35 @@ def test_kernels_are_tasks_launched_by_their_calls(tmp_path: Path) -> None:
     ]
     assert store.execute("SELECT device_id, name, kind FROM device").fetchall() == [(1, "NVIDIA A100-SXM4-80GB", "GPU")]
     assert store.execute("SELECT name FROM track WHERE kind = 'stream'").fetchall() == [("Channel #1",)]
+
+
+@pytest.mark.parametrize(("queue", "stream"), [("Queue #1", 9), ("[07] default", 7), ("stream 0007", 7)])
+def test_calls_with_the_categories_of_kineto_launch_kernels_and_copies(queue: str, stream: int, tmp_path: Path) -> None:
+    """As producers that are injected into a program write them, and versions of PyTorch's CUPTI monitor."""
+    specifications = [
+        (24, message((1, 9), (2, queue))), specification(1, "Kernel", COMPUTE), specification(2, "Memcpy", OTHER),
+        (1000, message((1, 21), (2, "_Z3addv"), (3, "add()"))),
+    ]  # fmt: skip
+    calls = [(10, "hip_runtime", "hipLaunchKernel", 5), (30, "cuda_driver", "cuMemcpyAsync", 6),
+             (50, "hip_runtime.debug", "hipGetDevice", 7), (60, "cuda_driver.debug", "cuCtxGetCurrent", 8)]  # fmt: skip
+    parts = [interned(*specifications), process(1, 100, "python"), thread(2, 100, 101, "main")]
+    for ts, category, name, number in calls:
+        parts += [begin(ts, 2, name, (22, category), (3000, message((1, number))), (3001, 5)), end(ts + 5, 2)]
+    parts += [
+        stage(100, (1, 5), (2, 20), (11, 2), (13, 9), (14, 1), (19, 21)),
+        stage(130, (1, 6), (2, 20), (11, 2), (13, 9), (14, 2), (17, "Memcpy"),
+              (6, message((1, "size_bytes"), (2, "4096")))),
+    ]  # fmt: skip
+    _, store = taken(parts, tmp_path)
+    tasks = (
+        "SELECT name, kind, device_id, stream_id, start_ns, dur_ns, submit_ns, size_bytes FROM task ORDER BY start_ns"
+    )
+    assert store.execute(tasks).fetchall() == [
+        ("add()", "compute", 2, stream, 100, 20, 10, None),
+        ("Memcpy", "copy", 2, stream, 130, 20, 30, 4096),
+    ]
+    names = store.execute("SELECT name FROM api ORDER BY start_ns").fetchall()
+    assert names == [(name,) for _, _, name, _ in calls]
 
 
 def counter_spec(
