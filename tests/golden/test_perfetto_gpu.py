@@ -166,6 +166,23 @@ def test_samples_of_counters_are_of_the_time_before_them(tmp_path: Path) -> None
     assert counts["no_time"] == 1 and counts["missing_text"] == 1 and counts["not_read"] == 3
 
 
+def test_counters_of_two_gpus_may_have_the_same_numbers(tmp_path: Path) -> None:
+    """Each data source describes its own: drivers of two GPUs on sequences of their own, or one of both GPUs."""
+    parts = [counters(1, counter_spec(1, "EU active", [37]), seq=1), counters(1, counter_spec(1, "Tiler", [37]), seq=2)]
+    parts += [counters(1, counter_spec(1, f"Power {gpu}", [29], gpu=gpu), seq=3) for gpu in (0, 1)]
+    for ts in (10, 20):
+        parts += [counters(ts, sample(1, ts + seq), seq=seq) for seq in (1, 2)]
+        parts += [counters(ts, sample(1, ts + 3 + gpu, gpu=gpu), seq=3) for gpu in (0, 1)]
+    parts += [counters(30, sample(1, 99), seq=4)]
+    _, store = taken(parts, tmp_path)
+    rows = store.execute(
+        "SELECT t.name, c.ts_ns, c.value FROM counter AS c JOIN track AS t USING (run_id, track_id) ORDER BY ALL"
+    ).fetchall()
+    # A sequence without a description has the first one's.
+    assert rows == [("EU active", 10, 21), ("EU active", 20, 99), ("Power 0", 10, 23), ("Power 1", 10, 24),
+                    ("Tiler", 10, 22)]  # fmt: skip
+
+
 def test_stages_of_graphics_and_what_isnt_described(tmp_path: Path) -> None:
     old = message(
         (

@@ -79,7 +79,8 @@ class GpuPackets:
     _stages: list[tuple[str, str]] = field(default_factory=list)
     _threads: dict[tuple[int, str, int, str], Label] = field(default_factory=dict)
     _first_queues: dict[tuple[int, int], tuple[int, str, int, str]] = field(default_factory=dict)
-    _counters: dict[int, _Counter] = field(default_factory=dict)
+    #: By sequence, GPU and number; None for the first with the others.
+    _counters: dict[tuple[int | None, int | None, int], _Counter] = field(default_factory=dict)
     _last_ns: dict[_Counter, int] = field(default_factory=dict)
 
     def take(
@@ -238,22 +239,26 @@ class GpuPackets:
         iid, gpu = event.number(4), event.signed(3) or 0
         for descriptor in event.messages(1):
             for number, counter in self._specified(descriptor, gpu):
-                self._counters.setdefault(number, counter)
-        known = self._counters
+                for key in _counter_keys(sequence, gpu, number):
+                    self._counters.setdefault(key, counter)
 
         def described(interned: Message) -> dict[int, _Counter]:
             of = interned.signed(3) or 0
             return {number: one for inner in interned.messages(2) for number, one in self._specified(inner, of)}
 
-        if iid is not None:
-            known = sequence.described(pb.COUNTERS, iid, described) or {}
+        interned = None if iid is None else sequence.described(pb.COUNTERS, iid, described) or {}
         samples = event.messages(2)
         self.described += not samples
         if samples and ns is None:
             self.losses["timeless"] += 1
             return
         for sample in samples:
-            found = known.get(sample.number(1) or 0)
+            number = sample.number(1) or 0
+            if interned is not None:
+                found = interned.get(number)
+            else:
+                keys = _counter_keys(sequence, gpu, number)
+                found = next((self._counters[key] for key in keys if key in self._counters), None)
             value: int | float | None = sample.signed(2)
             bits = sample.number(3)
             if value is None and bits is not None:
@@ -405,6 +410,11 @@ def _value(text: str | None) -> str:
     if text is not None and text.isascii() and text.isdecimal() and len(text) < 19 and (text[0] != "0" or text == "0"):
         return text
     return "null" if text is None else quoted(text)
+
+
+def _counter_keys(sequence: Sequence, gpu: int, number: int) -> tuple[tuple[int | None, int | None, int], ...]:
+    """Where a counter that is described in a sequence is found: producers may use the same numbers."""
+    return (id(sequence), gpu, number), (id(sequence), None, number), (None, None, number)
 
 
 def _unit(number: int) -> str:
