@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from commands import Command
+from ingest_checks import rows_of
 from stores import query
 from vendor_folders import KERNELS, T0, TASK_TIME, msprof_folder, torch_npu_folder, write
-from vendor_recording import made_up, us, write_folder
+from vendor_recording import made_up, meta, us, write_folder
 
 from traceconv.cli import app
 from traceconv.pipeline.ingest import ingest
@@ -223,6 +224,29 @@ def test_verify_shows_numbers_of_any_size(tmp_path: Path, capfd: pytest.CaptureF
     code, cells, _ = differing(prof, capfd)
     assert code == 3
     assert [number in cell for cell in cells] == [True, True]
+
+
+def test_tables_of_the_host_have_no_device(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    prof = msprof_folder(tmp_path)
+    edit(prof, "fusion_op_*.csv", "0,net,7,", "host,net,7,")
+    [run] = ingest([prof], tmp_path / "s.duckdb")
+    assert not run.lossy
+    assert query(tmp_path / "s.duckdb", "SELECT count(*) FROM fusion") == [(3,)]
+    assert differing(prof, capfd)[:2] == (0, [])
+
+
+@pytest.mark.parametrize("task_type", ["ASYNC_DMA_SQE", "UBDMA_SQE", "SDMA_SQE"])
+def test_tasks_of_any_dma_engine_are_copies(task_type: str, tmp_path: Path) -> None:
+    """Chips of 2025 have engines of their own. Without the host's records, msprof has no name for such a task."""
+    prof = msprof_folder(tmp_path)
+    edit(prof, "task_time*.csv", "EVENT_WAIT,EVENT_WAIT", f"N/A,{task_type}")
+    ingest([prof], tmp_path / "s.duckdb")
+    assert query(tmp_path / "s.duckdb", "SELECT kind FROM task WHERE source_task_id = 6") == [("copy",)]
+    slices = [
+        meta("process_name", 1, 0, "Ascend Hardware"), meta("thread_name", 1, 2, "Stream 2"),
+        {"ph": "X", "pid": 1, "tid": 2, "name": task_type, "ts": "1.5", "dur": 2, "args": {"Task Type": task_type}},
+    ]  # fmt: skip
+    assert rows_of(slices, tmp_path, "SELECT kind FROM task", "msprof_1.json") == [("copy",)]
 
 
 def test_iterations_of_an_inference_have_no_times_of_1970(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,8 @@ _NOTHING = frozenset(("", "N/A", "NA", "n/a", "None", "null", "NULL", "nan", "Na
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}(?:\.0*)?")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _FLAGS = {"yes": True, "no": False, "true": True, "false": False}
+#: What msprof writes instead of a device in tables of the host.
+_HOST = "host"
 #: msprof's value for "no model" and "no context".
 _NO_ID = 2**32 - 1
 
@@ -120,7 +122,8 @@ def series(layout: Layout, rows: Sequence[Sequence[str]]) -> list[tuple[str, lis
 def _values(column: Column, cells: Sequence[str], issues: CellIssues, unit: int) -> pa.Array:
     if column.type == "us":
         return _times(column.name, cells, issues)
-    known = [None if cell in _NOTHING else cell for cell in cells]
+    nothing = _NOTHING | {_HOST} if column.name == "device_id" else _NOTHING
+    known = [None if cell in nothing else cell for cell in cells]
     if column.type == "text":
         return pa.array(known, pa.string())
     if column.type == "shapes":

@@ -80,7 +80,7 @@ CREATE OR REPLACE TEMP MACRO vendor_kind(task_type, name) AS CASE
   WHEN regexp_matches(coalesce(task_type, ''), '^(AI[_ ]|AI(C|V|CORE|CPU)(_SQE)?$|MIX_|DSA|KERNEL_|DVPP|VPC|JPEG)', 'i')
     THEN 'compute'
   WHEN regexp_matches(coalesce(task_type, '') || ' ' || coalesce(name, ''),
-                      '(memcpy|sdma|pcie_dma|reduce_async|rdma_send)', 'i') THEN 'copy'
+                      '(memcpy|sdma|pcie_dma|async_dma|ubdma|reduce_async|rdma_send)', 'i') THEN 'copy'
   WHEN name = task_type
     OR regexp_matches(coalesce(task_type, ''), '^(event|notify|profiling|place.holder|model|write|end.graph)', 'i')
     THEN 'sync'
