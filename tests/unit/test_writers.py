@@ -293,6 +293,70 @@ def test_kernels_of_webgpu_in_onnxruntime(tmp_path: Path) -> None:
         assert store.execute("SELECT name FROM api").fetchall() == [("graph_execute",)]
 
 
+def test_kernels_of_gpus_in_onnxruntime(tmp_path: Path) -> None:
+    """ROCm names a copy by its call and a stream by its address; the plug-in for CUDA names the node of a kernel."""
+    node = {"ort_event_name": "/a/MatMul_kernel_time", "ort_op_name": "MatMul", "ort_node_index": "3"}
+    events = [
+        slice_of("/a/MatMul_kernel_time", 20, 10, cat="Node", args={"provider": "CUDAExecutionProvider"}),
+        slice_of("sgemm", 60, 30, -1, -1, cat="Kernel", args={"stream": "7", **node}),
+        slice_of("ncclDevKernel_AllReduce_Sum_f16_RING_LL", 95, 20, -1, -1, cat="Kernel", args={"stream": "13"}),
+        slice_of("hipMemcpyAsync", 120, 40, -1, -1, cat="Kernel", args={"stream": "0x55d0c8a0", "kind": "D2H"}),
+        slice_of("hipMemset", 170, 5, -1, -1, cat="Kernel", args={"stream": "0", "size": "256"}),
+        slice_of("MemcpyHostToDevice", 180, 8, -1, -1, cat="Kernel", args={"stream": "7"}),
+    ]
+    tasks = (
+        "SELECT t.name, kind, stream_id, size_bytes, op_type, source_task_id FROM task AS t "
+        "LEFT JOIN op AS o USING (run_id, op_id) ORDER BY t.start_ns"
+    )
+    with stored(events, tmp_path) as store:
+        assert store.execute(tasks).fetchall() == [
+            ("sgemm", "compute", 7, None, "MatMul", 3),
+            ("ncclDevKernel_AllReduce_Sum_f16_RING_LL", "collective", 13, None, events[2]["name"], None),
+            ("hipMemcpyAsync", "copy", 0x55D0C8A0, None, None, None),
+            ("hipMemset", "copy", 0, 256, None, None),
+            ("MemcpyHostToDevice", "copy", 7, None, None, None),
+        ]
+        assert store.execute("SELECT name, kind FROM range").fetchall() == [("/a/MatMul_kernel_time", "host_op")]
+
+
+def test_executions_of_qnn_in_onnxruntime(tmp_path: Path) -> None:
+    """Qualcomm's library reports the same execution several times, from the host to the NPU, and numbers without a time
+    as kernels of no duration: only the time of the NPU is a task.
+    """
+
+    def number(name: str, ts: int, dur: int, event_type: str, unit: str = "US", **args: str) -> dict[str, Any]:
+        args = {"qnn_event_type": event_type, "qnn_graph_name": "QNN_1", "unit": unit, **args}
+        return slice_of(name, ts, dur, 1, 77, cat="Kernel", args=args)
+
+    node = {"provider": "QNNExecutionProvider", "op_name": "QNN_1"}
+    events = [
+        number("QNN (finalize) time", 100, 8000, "FINALIZE"),
+        slice_of("QNN_1_0_kernel_time", 10000, 1000, cat="Node", args=node),
+        number("Number of HVX threads used", 10010, 0, "BACKEND", "COUNT", value="4"),
+        number("RPC (execute) time", 10010, 950, "BACKEND"),
+        number("QNN accelerator (execute) time", 10010, 900, "BACKEND"),
+        number("Accelerator (execute) time (cycles)", 10010, 0, "BACKEND", "CYCLES", value="123456"),
+        number("Conv_0:OpId_20 (cycles)", 10010, 0, "NODE", "CYCLES", value="100000"),
+        number("Accelerator (execute) time", 10010, 800, "BACKEND"),
+        number("Accelerator (execute excluding wait) time", 10010, 700, "BACKEND"),
+        number("QNN (execute) time", 10010, 970, "EXECUTE"),
+        number("Softmax_1", 20000, 30, "NODE"),
+        number("QNN execute", 30000, 60, "HOST_OPERATION", "us", qnn_operation="execute"),
+        number("QNN finalize", 31000, 60, "HOST_OPERATION", "us", qnn_operation="finalize"),
+    ]
+    tasks = (
+        "SELECT t.name, kind, op_type, start_ns, dur_ns FROM task AS t JOIN op USING (run_id, op_id) ORDER BY start_ns"
+    )
+    with stored(events, tmp_path) as store:
+        assert store.execute(tasks).fetchall() == [
+            ("Accelerator (execute) time", "compute", "QNN_1", 10_010_000, 800_000),
+            ("Softmax_1", "compute", "Softmax_1", 20_000_000, 30_000),
+            ("QNN execute", "compute", "QNN_1", 30_000_000, 60_000),
+        ]
+        ranges = "SELECT kind, count(*), max(dur_ns) FROM range GROUP BY kind ORDER BY kind"
+        assert store.execute(ranges).fetchall() == [("host_op", 1, 1_000_000), ("summary", 9, 8_000_000)]
+
+
 def test_nsys2json(tmp_path: Path) -> None:
     """A pid and a tid are texts, which name the device and the stream or thread."""
 
