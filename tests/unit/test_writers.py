@@ -357,6 +357,103 @@ def test_executions_of_qnn_in_onnxruntime(tmp_path: Path) -> None:
         assert store.execute(ranges).fetchall() == [("host_op", 1, 1_000_000), ("summary", 9, 8_000_000)]
 
 
+def test_reports_of_intel_npus(tmp_path: Path) -> None:
+    """A task per engine and cluster; parts of tasks, and layers, repeat their time."""
+    names = {
+        (0, None): "DMA", (0, 0): "DMA", (1, None): "Cluster (0)", (1, 1): "DPU", (1, 2): "DPU Variants",
+        (1, 3): "Shave0", (2, None): "Cluster (1)", (2, 4): "DPU", (3, None): "Layers", (3, 5): "Layers",
+    }  # fmt: skip
+    events = [
+        *(named(pid, name, tid) for (pid, tid), name in names.items()),
+        slice_of("conv1?t_Convolution/_input", 0, 4, 0, 0, cat="DMA"),
+        slice_of("conv1?t_Convolution/cluster_0", 4, 5, 1, 1, cat="DPU"),
+        slice_of("conv1?t_Convolution/cluster_0/variant_0", 4, 3, 1, 2, cat="DPU"),
+        slice_of("relu2?t_Relu/tile_0/cluster_0", 12, 7, 1, 3, cat="Shave", args={"Total cycles": "12119"}),
+        slice_of("conv1?t_Convolution/cluster_1", 4, 6, 2, 4, cat="DPU"),
+        slice_of("conv1", 0, 10, 3, 5, cat="Layer", args={"Layer type": "Convolution"}),
+    ]
+    with stored({"traceEvents": events, "taskStatistics": {"total duration": 19.0}}, tmp_path) as store:
+        times = "SELECT compute_ns, exposed_copy_ns, idle_ns FROM breakdown"
+        assert store.execute(times).fetchall() == [(13000, 4000, 2000)]
+        ops = "SELECT op_type, core_type, count, total_ns FROM op_statistic ORDER BY op_type"
+        assert store.execute(ops).fetchall() == [("Convolution", "DPU", 2, 11000), ("Relu", "SHAVE", 1, 7000)]
+        ranges = "SELECT name, kind FROM range ORDER BY name"
+        assert store.execute(ranges).fetchall() == [
+            ("conv1", "summary"),
+            ("conv1?t_Convolution/cluster_0/variant_0", "summary"),
+        ]
+
+
+def test_ops_on_hexagon_npus(tmp_path: Path) -> None:
+    """The processes of ops repeat the events of the core; tensors that need no execution are none of its work."""
+
+    def op(name: str, ts: int, dur: int, tid: int, *flags: str) -> list[dict[str, Any]]:
+        args = {"HTP Op Type": name, "QNN Op Name": "conv1", "Start Cycle": 1000 + ts, "Flags": flags}
+        return [slice_of(name, ts, dur, pid, tid, args=args) for pid in (0, 1)]
+
+    names = {
+        (0, None): "Core 0 Overview", (0, 1): "Non Executed Tensors", (0, 256): "Type: DMA", (0, 512): "Type: HVX",
+        (0, 513): "Type: HVX", (0, 768): "Type: HMX", (1, None): "QNN::Conv2d conv1",
+    }  # fmt: skip
+    events = [
+        *(named(pid, name, tid) for (pid, tid), name in names.items()),
+        op("$Const", 0, 5, 1)[0],
+        *op("weights_to_vtcm", 0, 100, 256, "dma"),
+        *op("dma_checkpoint_set", 100, 3, 256, "dma_set"),
+        *op("dma_checkpoint_wait", 110, 20, 512, "dma_wait"),
+        *op("q::ConvLayer.opt", 130, 200, 768, "uses_hmx"),
+        *op("q::Add", 140, 50, 512, "uses_hvx"),
+        *op("q::Add", 140, 60, 513, "uses_hvx"),
+    ]
+    with stored({"header": {"artifact_type": "OP_TRACE"}, "traceEvents": events}, tmp_path) as store:
+        tasks = "SELECT name, kind, device_id, core_type, start_ns, dur_ns FROM task ORDER BY start_ns, dur_ns"
+        assert store.execute(tasks).fetchall() == [
+            ("weights_to_vtcm", "copy", 0, None, 0, 100_000),
+            ("dma_checkpoint_set", None, 0, None, 100_000, 3_000),
+            ("dma_checkpoint_wait", "sync", 0, None, 110_000, 20_000),
+            ("q::ConvLayer.opt", "compute", 0, "HMX", 130_000, 200_000),
+            ("q::Add", "compute", 0, "HVX", 140_000, 50_000),
+            ("q::Add", "compute", 0, "HVX", 140_000, 60_000),
+        ]
+        assert store.execute("SELECT kind, count(*) FROM range GROUP BY ALL").fetchall() == [("summary", 7)]
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_opencl_intercept_layer(stages: bool, tmp_path: Path) -> None:
+    """Commands are on the thread of their queue or, in stages, on threads without names. IDs begin at 0."""
+    queue = "IOQ 0xaaab0630b770.0.0 Intel(R) Arc(TM) A770 Graphics (CL_DEVICE_TYPE_GPU)"
+    commands = [
+        ("clEnqueueWriteBuffer", "clEnqueueWriteBuffer", 100, 200, 30),
+        ("clEnqueueNDRangeKernel( matmul )", "matmul", 120, 240, 100),
+        ("clEnqueueMarkerWithWaitList", "clEnqueueMarkerWithWaitList", 130, 345, 1),
+    ]
+    events = [
+        named(9, "app"),
+        named(9, "Host Thread 4000", 4000),
+        {**named(9, queue), "name": "thread_name", "tid": 1.1},
+    ]
+    for number, (call, name, called, start, dur) in enumerate(commands):
+        args = {"id": number}
+        events.append(slice_of(call, called, 5, 9, 4000, args=args))
+        if stages:
+            events.append(slice_of(f"{name} (Queued)", called, 20, 9, 0, args=args) | {"tid": number + 1.1})
+            events.append(slice_of(f"{name} (Submitted)", called + 20, 40, 9, 0, args=args) | {"tid": number + 1.1})
+            name = f"{name} (Execution)"
+        events.append(slice_of(name, start, dur, 9, 0, args=args) | {"tid": number + 1.1 if stages else 1.1})
+    with stored(events, tmp_path) as store:
+        tasks = "SELECT kind, submit_ns, start_ns, dur_ns FROM task ORDER BY start_ns"
+        assert store.execute(tasks).fetchall() == [
+            ("copy", 100_000, 200_000, 30_000),
+            ("compute", 120_000, 240_000, 100_000),
+            ("sync", 130_000, 345_000, 1_000),
+        ]
+        assert store.execute("SELECT op_type, total_ns FROM op_statistic").fetchall() == [("matmul", 100_000)]
+        assert store.execute("SELECT name FROM api WHERE correlation_id = 1").fetchall() == [
+            ("clEnqueueNDRangeKernel",)
+        ]
+        assert store.execute("SELECT count(*) FROM range WHERE kind = 'summary'").fetchall() == [(6 * stages,)]
+
+
 def test_nsys2json(tmp_path: Path) -> None:
     """A pid and a tid are texts, which name the device and the stream or thread."""
 
