@@ -135,6 +135,7 @@ def test_the_first_matching_rule_applies() -> None:
         (GOOD.replace("set = {", "set_if_no_args = { pid = 1, "), "rule 1: task has no column 'pid'"),
         ("title = 'x'\n[step_ends]\nname = 'x'", "step_ends: thread is missing"),
         ("title = 'x'\nlaunch_flows = [1]", "launch_flows must be a list of strings"),
+        ("title = 'x'\nlaunch_flows = ['(']", "not a rule file"),
     ],
 )
 def test_an_invalid_file_is_reported_with_the_error_and_its_place(text: str, message: str) -> None:
