@@ -471,6 +471,37 @@ def test_launches_of_unitrace_in_perfetto(tmp_path: Path) -> None:
         assert store.execute(_UNITRACE_TASKS).fetchall() == [("compute", 0, 100, 150, 5)]
 
 
+def test_apex(tmp_path: Path) -> None:
+    """Names of threads tell device, context and stream. Calls of OpenACC are on a stream, but not its work."""
+    events = [named(0, "Process 0"), named(0, "CPU Thread 0", 0)]
+    streams = ["CUDA [1:2:00007]", "HIP [1:00007]", "GPU [1]", "GPU [1:7]", "GPU [1:2:7]"]
+    events += [named(0, name, tid) for tid, name in enumerate(streams, 1)]
+    events.append(slice_of("cudaLaunchKernel: foo(float*)", 10, 5, 0, 0, cat="CPU", args={"GUID": 3, "Parent GUID": 1}))
+    for tid in range(1, 6):
+        args = {"GUID": 10 + tid, "Parent GUID": 3}
+        events.append(slice_of("GPU: foo(float*)", 100 * tid, 50, 0, tid, cat="GPU", args=args))
+    others = (
+        "Memcpy DtoH",
+        "Memset",
+        "CopyDeviceToHost",
+        "Unified Memcpy HTOD",
+        "Stream Wait",
+        "OpenACC enqueue launch",
+    )
+    for place, name in enumerate((*others, "Unified Memory GPU Page Fault"), 10):
+        args = {"GUID": 20 + place, "Parent GUID": 0}
+        events.append(slice_of(f"GPU: {name}", 100 * place, 9, 0, 1, cat="GPU", args=args))
+    with stored(events, tmp_path) as store:
+        kernels = "SELECT device_id, stream_id, submit_ns FROM task WHERE kind = 'compute' ORDER BY start_ns"
+        expected = [(1, 7, 10_000), (1, 7, 10_000), (1, None, 10_000), (1, 7, 10_000), (1, 7, 10_000)]
+        assert store.execute(kernels).fetchall() == expected
+        kinds = "SELECT kind, count(*) FROM task GROUP BY kind ORDER BY kind"
+        assert store.execute(kinds).fetchall() == [("compute", 5), ("copy", 4), ("sync", 1)]
+        assert store.execute("SELECT op_type, total_ns FROM op_statistic").fetchall() == [("foo(float*)", 250_000)]
+        assert store.execute("SELECT name FROM api").fetchall() == [("cudaLaunchKernel",)]
+        assert store.execute("SELECT count(*) FROM range").fetchall() == [(2,)]
+
+
 @pytest.mark.parametrize("stages", [False, True])
 def test_opencl_intercept_layer(stages: bool, tmp_path: Path) -> None:
     """Commands are on the thread of their queue or, in stages, on threads without names. IDs begin at 0."""
