@@ -21,6 +21,8 @@ from traceconv.normalize.trace.times import exact_number
 
 #: Powers of ten of all doubles, and of numbers that are too small for one.
 _MOST_EXPONENT = 400
+#: DFTracer repeats the hash of the host's name in the args of every counter.
+_HOST_HASH = "hhash"
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw] | None)
 #: The usual text of numbers with a fraction, and of integers with a decimal point.
 _FRACTION = r"^-?(0|[1-9][0-9]{0,17})\.[0-9]{0,17}[1-9]$"
@@ -69,12 +71,16 @@ def samples_of(args: pa.Array) -> Samples:
         parsed = _ParsedTexts(found.texts)
         values[others], known[others] = parsed.values, parsed.known
         integers[others], is_integer[others] = parsed.integers, parsed.is_integer
+    bad = ~known
+    if _HOST_HASH in found.series.distinct:
+        is_hash = ~found.is_integer & (found.series.codes == found.series.distinct.index(_HOST_HASH))
+        known, bad = known & ~is_hash, bad & ~is_hash
     return Samples(
         found.events[known].astype(np.intp),
         Coded(found.series.codes[known], found.series.distinct),
         values[known],
         pa.array(integers[known], mask=~is_integer[known]),
-        found.events[~known].tolist(),
+        found.events[bad].tolist(),
         found.unread,
     )
 

@@ -14,6 +14,9 @@ from traceconv.normalize.trace.tracks import TraceTracks
 
 #: DFTracer's names of time units → powers of ten of nanoseconds. Source: its core/common/enumeration.h.
 TIME_UNITS = {"NS": 0, "US": 3, "MS": 6, "SEC": 9}
+#: Digits of a time since 1970 (2001 to 2286) → its unit.
+_PLACES_BY_DIGITS = {19 - places: places for places in TIME_UNITS.values()}
+_DFTRACER = "dftracer"
 #: Chrome writes this event if its buffer was full before the recording ended.
 BUFFER_FULL = "trace_buffer_overflowed"
 _NAMES = ("process_name", "process_sort_index", "thread_name", "thread_sort_index")
@@ -45,20 +48,31 @@ def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label 
 
 
 def time_places(events: EventColumns) -> int:
-    """Return the unit of times as a power of ten of nanoseconds: µs, unless a DFTracer event specifies another, or the
-    file is Proton's first format.
+    """Return the unit of times as a power of ten of nanoseconds: µs, unless DFTracer wrote others, or the file is
+    Proton's first format.
     """
     if _has_nanoseconds(events):
         return 0
     names = events.label("name")
     args = events.raw.get("args")
-    if args is None or "CM" not in names.distinct:
-        return US_PLACES
-    for place in (names.codes == names.distinct.index("CM")).nonzero()[0].tolist():
-        fields = _object(args[place].as_py() or b"")
-        unit = fields.get("value")
-        if fields.get("name") == "time_metric" and isinstance(unit, str) and unit in TIME_UNITS:
-            return TIME_UNITS[unit]
+    if args is not None and "CM" in names.distinct:
+        for place in (names.codes == names.distinct.index("CM")).nonzero()[0].tolist():
+            fields = _object(args[place].as_py() or b"")
+            unit = fields.get("value")
+            if fields.get("name") == "time_metric" and isinstance(unit, str) and unit in TIME_UNITS:
+                return TIME_UNITS[unit]
+    return _unit_since_1970(events.raw.get("ts")) if _DFTRACER in events.label("cat").distinct else US_PLACES
+
+
+def _unit_since_1970(times: pa.Array | None) -> int:
+    """Return the unit of the first time, which is between 2001 and 2286; µs if it isn't with any.
+
+    DFTracer's newest versions name the unit only in their last event.
+    """
+    for text in [] if times is None or not pa.types.is_binary(times.type) else times:
+        digits = (text.as_py() or b"").strip(b'"').partition(b".")[0]
+        if digits.isdigit():
+            return _PLACES_BY_DIGITS.get(len(digits), US_PLACES)
     return US_PLACES
 
 
