@@ -538,6 +538,32 @@ def test_opencl_intercept_layer(stages: bool, tmp_path: Path) -> None:
         assert store.execute("SELECT count(*) FROM range WHERE kind = 'summary'").fetchall() == [(6 * stages,)]
 
 
+def test_ggml_on_opencl(tmp_path: Path) -> None:
+    """A kernel waits in the queue while others do. Its execution follows in the file, not in time."""
+    kernels = [("mul_mat", 10, 50, 90, 130), ("norm", 20, 50, 130, 130), ("mul_mat", 30, 50, 140, 170)]
+    trace = [
+        {"name": name, "cat": "OpenCL", "ph": kind, "ts": ts, "pid": "", "tid": side}
+        for name, queued, submit, start, end in kernels
+        for kind, ts, side in (
+            ("B", queued, "Host"),
+            ("E", submit, "Host"),
+            ("B", start, "Device"),
+            ("E", end, "Device"),
+        )
+    ]
+    db = stored(trace, tmp_path)
+    assert db.sql("SELECT name, kind, dur_ns FROM task ORDER BY start_ns, id").fetchall() == [
+        ("mul_mat", "compute", 40_000),
+        ("norm", "compute", 0),
+        ("mul_mat", "compute", 30_000),
+    ]
+    assert db.sql("SELECT name, kind, dur_ns FROM range ORDER BY start_ns").fetchall() == [
+        ("mul_mat", "summary", 40_000),
+        ("norm", "summary", 30_000),
+        ("mul_mat", "summary", 20_000),
+    ]
+
+
 def test_nsys2json(tmp_path: Path) -> None:
     """A pid and a tid are texts, which name the device and the stream or thread."""
 
