@@ -25,13 +25,12 @@
 -- is_last = { type = "BOOLEAN", unit = "flag", doc = "Whether no rank has more work in this step, and one has less." }
 WITH one AS (
 {{step_breakdown}}
-), gap AS (
-{{idle_gaps}}
 ), loading AS (
   SELECT o.run_id, o.step_id, o.device_id,
          sum(least(g.end_ns, o.end_ns)::HUGEINT - greatest(g.start_ns, o.start_ns)) AS loads
   FROM one AS o
-  JOIN gap AS g ON g.run_id = o.run_id AND g.device_id IS NOT DISTINCT FROM o.device_id
+  -- Not idle_gaps, whose window selects the gaps that start in it: those of a step can be outside.
+  JOIN device_gap AS g ON g.run_id = o.run_id AND g.device_id IS NOT DISTINCT FROM o.device_id
     AND g.start_ns < o.end_ns AND g.end_ns > o.start_ns
   WHERE g.cause = 'data_loading'
   GROUP BY o.run_id, o.step_id, o.device_id
