@@ -43,7 +43,7 @@ def test_runs_are_compared_with_the_one_before_in_their_series(make_store: MakeS
     add(7, 7, tasks=[10, 20])
     add(8, 8, tasks=[10, 30])
     for run_id, second in ((9, 30), (10, 10)):
-        start = {"start_ns": second * 10**9, "epoch_offset_ns": 0}
+        start = {"start_ns": second * 10**9, "end_ns": (second + 5) * 10**9, "epoch_offset_ns": 0}
         rows["run"].append({"run_id": run_id, "label": f"r{run_id}", "rank": 5, **start})
     store = make_store(**rows)
     columns = "run_id, recorded[:10], measured, time_ns // 1000, previous_run_id, round(change_percent, 1)"
@@ -66,3 +66,13 @@ def test_runs_are_compared_with_the_one_before_in_their_series(make_store: MakeS
     assert peaks == ask(store, "SELECT run_id, peak_used_bytes FROM memory_peak WHERE level = 'device' ORDER BY run_id")
     assert peaks == [(n, n) for n in range(1, 9)]
     assert ask(store, "SELECT time_ns // 1000, idle_ns // 1000 FROM trend(run := 5, first_step := 3)") == [(61, 31)]
+    # Nothing is measured instead of steps or tasks of which none is chosen.
+    columns = "SELECT run_id, measured, step_count, time_ns FROM trend"
+    assert ask(store, f"{columns}(first_step := 9) WHERE rank IS NULL AND run_id > 4 ORDER BY run_id") == [
+        (5, "step", 0, None), (6, "tasks", 0, None), (7, "tasks", 0, None), (8, "tasks", 0, None),
+    ]  # fmt: skip
+    assert ask(store, f"{columns}(run := 5, from_ns := {5 * DAY_NS + 250_000})") == [(5, "step", 1, 61_000)]
+    assert ask(store, f"{columns}(run := 5, to_ns := {5 * DAY_NS})") == [(5, "step", 0, None)]
+    window = f"from_ns := {12 * 10**9}, to_ns := {14 * 10**9}"
+    assert ask(store, f"{columns}({window}) WHERE rank = 5") == [(10, "run", 0, 2 * 10**9), (9, "run", 0, None)]
+    assert ask(store, f"{columns}(run := 8, device := 1)") == [(8, "tasks", 0, None)]

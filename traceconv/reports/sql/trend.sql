@@ -16,7 +16,7 @@
 -- recorded = { type = "VARCHAR", unit = "text", doc = "When the run starts, in UTC; NULL if its times don't count from a known one. Such runs come last, in the order of their numbers." }
 -- measured = { type = "VARCHAR", unit = "enum", doc = "What time_ns is: step, the median step; tasks, the time from the first to the last task, the median of devices; run, from the first to the last event of a run without tasks." }
 -- step_count = { type = "BIGINT", unit = "count", doc = "Steps with a known duration." }
--- time_ns = { type = "BIGINT", unit = "ns", doc = "The time that is measured: the shortest duration that at least half of the steps don't exceed." }
+-- time_ns = { type = "BIGINT", unit = "ns", doc = "The time that is measured: the shortest duration that at least half of the steps don't exceed; NULL if none of the steps or tasks is selected." }
 -- p25_ns = { type = "BIGINT", unit = "ns", doc = "The same for a quarter of the steps; NULL without steps." }
 -- p75_ns = { type = "BIGINT", unit = "ns", doc = "The same for three quarters; NULL without steps." }
 -- place = { type = "BIGINT", unit = "index", doc = "Place of the run in its series, from 1." }
@@ -33,16 +33,22 @@
 -- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Peak of memory in blocks, of the whole run, on the device with the highest one; NULL if unknown." }
 WITH asked AS (
   SELECT r.run_id, r.group_label, r.rank, r.source_format, r.model_name, r.label,
-         TRY(r.start_ns + r.epoch_offset_ns) AS recorded_ns, TRY(r.end_ns - r.start_ns) AS span_ns
+         TRY(r.start_ns + r.epoch_offset_ns) AS recorded_ns,
+         CASE WHEN r.start_ns <= r.end_ns AND coalesce(from_ns < r.end_ns, true) AND coalesce(to_ns > r.start_ns, true)
+              THEN TRY(least(r.end_ns, to_ns) - greatest(r.start_ns, from_ns)) END AS span_ns
   FROM run AS r
   WHERE run IS NULL OR r.run_id = run
 ), step_time AS (
-  SELECT s.run_id, count(*) AS steps,
-         quantile_disc(TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)), [0.25, 0.5, 0.75]) AS quarters
-  FROM step AS s
-  WHERE TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)) IS NOT NULL
-    AND {{selected(s.run_id)}} AND (device IS NULL OR s.device_id IS NULL OR s.device_id = device)
-    AND {{selected(s.step_id, coalesce(s.start_ns, s.fp_start_ns))}}
+  -- A run of whose steps none is chosen is still one with steps.
+  SELECT s.run_id, count(s.chosen_ns) AS steps, quantile_disc(s.chosen_ns, [0.25, 0.5, 0.75]) AS quarters
+  FROM (
+    SELECT run_id, TRY(end_ns - coalesce(start_ns, fp_start_ns)) AS dur_ns,
+           CASE WHEN {{selected(step_id, coalesce(start_ns, fp_start_ns))}}
+                THEN TRY(end_ns - coalesce(start_ns, fp_start_ns)) END AS chosen_ns
+    FROM step
+    WHERE {{selected(run_id)}} AND (device IS NULL OR device_id IS NULL OR device_id = device)
+  ) AS s
+  WHERE s.dur_ns IS NOT NULL
   GROUP BY s.run_id
 ), device_step AS (
 {{step_breakdown}}
@@ -68,15 +74,21 @@ WITH asked AS (
   FROM memory_interval AS i
   WHERE i.level = 'device' AND {{selected(i.run_id, i.device_id)}}
   GROUP BY i.run_id
+), busy AS (
+  SELECT DISTINCT t.run_id FROM device_total AS t WHERE {{selected(t.run_id)}}
 ), measured AS (
-  SELECT a.*, CASE WHEN s.steps > 0 THEN 'step' WHEN m.window_ns IS NOT NULL THEN 'tasks' ELSE 'run' END AS measured,
-         coalesce(s.steps, 0) AS steps, coalesce(s.quarters[2], m.window_ns, a.span_ns) AS time_ns,
+  SELECT a.*, CASE WHEN s.run_id IS NOT NULL THEN 'step' WHEN m.window_ns IS NOT NULL OR b.run_id IS NOT NULL THEN 'tasks'
+                   ELSE 'run' END AS measured,
+         coalesce(s.steps, 0) AS steps,
+         CASE WHEN s.run_id IS NOT NULL THEN s.quarters[2] WHEN b.run_id IS NULL THEN coalesce(m.window_ns, a.span_ns)
+              ELSE m.window_ns END AS time_ns,
          s.quarters[1] AS p25, s.quarters[3] AS p75,
          m.compute, m.collective, m.copies, m.other, m.idle, p.used
   FROM asked AS a
   LEFT JOIN step_time AS s ON s.run_id = a.run_id
   LEFT JOIN middle AS m ON m.run_id = a.run_id
   LEFT JOIN peak AS p ON p.run_id = a.run_id
+  LEFT JOIN busy AS b ON b.run_id = a.run_id
 ), compared AS (
   SELECT *, lag(run_id) OVER series AS previous_id, lag(time_ns) OVER series AS previous,
          first_value(time_ns) OVER series AS first_time, row_number() OVER series AS place,
