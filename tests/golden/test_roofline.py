@@ -181,6 +181,15 @@ def test_peaks_can_be_given(make_store: MakeStore) -> None:
     assert ask(store, "SELECT bound FROM roofline WHERE name = 'Mul'") == [(None,)]
 
 
+def test_the_time_at_the_roof_is_exact(make_store: MakeStore) -> None:
+    """1,280,000 operations at 19.5 TFLOP/s take 65.641… ns, whose product with 3,627, as a double, is below 238,080."""
+    op = {"op_id": 1, "name": "m", "op_type": "MatMul", "flops": 3627 * 1_280_000, "input_bytes": 3627,
+          "weight_bytes": 0, "output_bytes": 3627, "executions_per_task": 3627}  # fmt: skip
+    store = make_store(op=[op], task=[task(1, None, 0, 476_160, op_id=1)])
+    asked = "SELECT bound, roof_ns, round(roof_percent, 6) FROM roofline(peak_tflops := 19.5, peak_gbps := 1000)"
+    assert ask(store, asked) == [("compute", 238_080, 50)]
+
+
 def test_kernels_by_shape_of_the_operators_that_launched_them(make_store: MakeStore) -> None:
     store = make(make_store)
     columns = "SELECT kernel, operator_name, input_shapes, count, total_ns"

@@ -144,8 +144,9 @@ WITH by_op AS (
 ), timed AS (
   SELECT *, flops::HUGEINT * calls * 1000000000 // nullif(total, 0) AS flops_rate,
          memory_bytes::HUGEINT * calls * 1000000000 // nullif(total, 0) AS bytes_rate,
-         CASE WHEN flops = 0 THEN 0 ELSE flops::DOUBLE * 1e9 / nullif(peak_flops, 0) END AS compute_ns,
-         memory_bytes::DOUBLE * 1e9 / nullif(peak_bytes_per_s, 0) AS memory_ns
+         CASE WHEN flops = 0 AND peak_bytes_per_s > 0 THEN memory_bytes < 0
+              WHEN peak_flops > 0 AND peak_bytes_per_s > 0
+              THEN flops::HUGEINT * peak_bytes_per_s > memory_bytes::HUGEINT * peak_flops END AS is_compute
   FROM peaked
 )
 SELECT run_id, device_id, name, category, input_shapes, input_dtypes, work_source, compute_type, kind,
@@ -162,8 +163,10 @@ SELECT run_id, device_id, name, category, input_shapes, input_dtypes, work_sourc
        peak_flops, peak_bytes_per_s,
        100 * flops_rate::DOUBLE / nullif(peak_flops, 0) AS peak_flops_percent,
        100 * bytes_rate::DOUBLE / nullif(peak_bytes_per_s, 0) AS peak_bandwidth_percent,
-       CASE WHEN compute_ns > memory_ns THEN 'compute' WHEN compute_ns <= memory_ns THEN 'memory' END AS bound,
-       TRY_CAST(floor(CASE WHEN compute_ns > memory_ns THEN compute_ns WHEN compute_ns <= memory_ns THEN memory_ns END * calls) AS BIGINT) AS roof_ns,
-       100 * CASE WHEN compute_ns > memory_ns THEN compute_ns WHEN compute_ns <= memory_ns THEN memory_ns END * calls / nullif(total, 0)::DOUBLE AS roof_percent
+       CASE WHEN is_compute THEN 'compute' WHEN NOT is_compute THEN 'memory' END AS bound,
+       TRY_CAST(CASE WHEN is_compute THEN flops::HUGEINT * calls * 1000000000 // peak_flops
+                     WHEN NOT is_compute THEN memory_bytes::HUGEINT * calls * 1000000000 // peak_bytes_per_s END AS BIGINT) AS roof_ns,
+       100 * CASE WHEN is_compute THEN flops::DOUBLE / peak_flops
+                  WHEN NOT is_compute THEN memory_bytes::DOUBLE / peak_bytes_per_s END * 1e9 * calls / nullif(total, 0)::DOUBLE AS roof_percent
 FROM timed
 ORDER BY run_id, device_id, total_ns DESC, name, kind, input_shapes, input_dtypes, work_source, compute_type, flops, memory_bytes
