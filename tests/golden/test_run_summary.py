@@ -24,7 +24,10 @@ def test_lines_of_a_run(make_store: MakeStore) -> None:
             {**task, "id": 3, "name": "my_kernel", "start_ns": 1300, "dur_ns": 50},
             {**task, "id": 4, "name": "Event Sync", "start_ns": 1300, "dur_ns": 600, "kind": "sync"},
         ],
-        step=[{"step_id": n, "start_ns": 1000 + 100 * n, "end_ns": 1000 + 101 * n + 98} for n in range(1, 5)],
+        step=[
+            {"step_id": n, "start_ns": 1000 + 100 * n, "end_ns": 1000 + 100 * n + dur}
+            for n, dur in ((9, 102), (1, 99), (2, 100), (3, 101), (4, 102))
+        ],
         range=[
             {"id": 11, "name": "aten::mm", "kind": "host_op", "start_ns": 1000, "dur_ns": 40, "self_ns": 30},
             {"id": 12, "name": "aten::add", "kind": "host_op", "start_ns": 1100, "dur_ns": 10, "self_ns": 10},
@@ -40,8 +43,8 @@ def test_lines_of_a_run(make_store: MakeStore) -> None:
         ("run", "span", 1000, None, None, None, "train"),
         ("run", "devices", None, None, 1, None, None),
         ("run", "tasks", None, None, 3, None, None),
-        ("steps", "mean", 101, None, 4, None, None),  # 99, 100, 101, 102
-        ("steps", "p50", 100, None, None, None, None),
+        ("steps", "mean", 101, None, 5, None, None),  # 100.8
+        ("steps", "p50", 101, None, None, None, None),
         ("steps", "p95", 102, None, None, None, None),
         ("steps", "longest: step 4", 102, None, None, None, None),
         ("device 0", "compute", 150, 100 * 150 / 350, None, None, None),

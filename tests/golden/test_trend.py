@@ -20,9 +20,8 @@ def test_runs_are_compared_with_the_one_before_in_their_series(make_store: MakeS
         start = day * DAY_NS
         run = {"run_id": run_id, "label": f"r{run_id}", "group_label": group, "start_ns": start, "epoch_offset_ns": 0}
         rows["run"].append({**run, "source_format": "f", "end_ns": start + 10**6})
-        rows["memory"].append(
-            {"run_id": run_id, "block_id": 1, "kind": "block", "size_bytes": run_id, "alloc_ns": start}
-        )
+        block = {"run_id": run_id, "block_id": 1, "kind": "block", "size_bytes": run_id, "alloc_ns": start}
+        rows["memory"] += [block, {**block, "block_id": 2, "device_id": -1, "size_bytes": 100}]  # of the host
         lengths = list(steps) or list(tasks)
         for place, (length, dur) in enumerate(zip(lengths, tasks, strict=True)):
             task = {"id": place, "start_ns": start, "dur_ns": dur * 1000, "kind": "compute", "device_id": 0}
@@ -63,7 +62,7 @@ def test_runs_are_compared_with_the_one_before_in_their_series(make_store: MakeS
         (6, None)
     ]
     peaks = ask(store, "SELECT run_id, peak_used_bytes FROM trend WHERE rank IS NULL ORDER BY run_id")
-    assert peaks == ask(store, "SELECT run_id, peak_used_bytes FROM memory_peak WHERE level = 'device' ORDER BY run_id")
+    assert peaks == ask(store, "SELECT run_id, peak_used_bytes FROM memory_peak WHERE device_id = 0 AND level = 'device' ORDER BY run_id")
     assert peaks == [(n, n) for n in range(1, 9)]
     assert ask(store, "SELECT time_ns // 1000, idle_ns // 1000 FROM trend(run := 5, first_step := 3)") == [(61, 31)]
     # Nothing is measured instead of steps or tasks of which none is chosen.

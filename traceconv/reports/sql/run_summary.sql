@@ -30,7 +30,8 @@ WITH RECURSIVE asked AS (
   WHERE run IS NULL OR s.run_id = run
 ), step_sum AS (
   SELECT run_id, count(DISTINCT step_id) AS steps, sum(dur_ns) AS total, count(dur_ns) AS ended,
-         quantile_disc(dur_ns, [0.5, 0.95]) AS percentiles, max(dur_ns) AS longest, max_by(step_id, dur_ns) AS longest_id
+         quantile_disc(dur_ns, [0.5, 0.95]) AS percentiles, max(dur_ns) AS longest,
+         max_by(step_id, { 'dur_ns': dur_ns, 'order': -step_id }) FILTER (WHERE dur_ns IS NOT NULL) AS longest_id
   FROM step_time
   GROUP BY run_id
 ), kernel AS (

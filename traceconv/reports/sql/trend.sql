@@ -30,7 +30,7 @@
 -- exposed_copy_ns = { type = "BIGINT", unit = "ns", doc = "Time during which a copy ran without any compute task or collective." }
 -- other_ns = { type = "BIGINT", unit = "ns", doc = "Time during which only tasks of unknown kind ran." }
 -- idle_ns = { type = "BIGINT", unit = "ns", doc = "Time during which no task ran." }
--- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Peak of memory in blocks, of the whole run, on the device with the highest one; NULL if unknown." }
+-- peak_used_bytes = { type = "BIGINT", unit = "byte", doc = "Peak of memory in blocks, of the whole run, on the device with the highest one; without the host's; NULL if unknown." }
 WITH asked AS (
   SELECT r.run_id, r.group_label, r.rank, r.source_format, r.model_name, r.label,
          TRY(r.start_ns + r.epoch_offset_ns) AS recorded_ns,
@@ -72,7 +72,7 @@ WITH asked AS (
 ), peak AS (
   SELECT i.run_id, max(greatest(i.peak_used_bytes, i.used_bytes)) AS used
   FROM memory_interval AS i
-  WHERE i.level = 'device' AND {{selected(i.run_id, i.device_id)}}
+  WHERE i.level = 'device' AND coalesce(i.device_id >= 0, true) AND {{selected(i.run_id, i.device_id)}}
   GROUP BY i.run_id
 ), busy AS (
   SELECT DISTINCT t.run_id FROM device_total AS t WHERE {{selected(t.run_id)}}
