@@ -61,9 +61,8 @@ class StepFinder:
             present = [number for number in numbers if np.any(codes == number)]
             batch = read() if present else None
             for number in present:
-                for row, step in _step_numbers(batch, np.flatnonzero(codes == number), self._rules[number]):
-                    mark = self._mark(batch, row, number, step)
-                    marks += [mark] if mark is not None else []
+                rows, steps = _step_numbers(batch, np.flatnonzero(codes == number), self._rules[number])
+                marks += self._marks(batch, rows, number, steps)
         return Steps(marks, self._first.time_places)
 
     def _step_ends(self, name: str) -> dict[int, Int64]:
@@ -90,38 +89,43 @@ class StepFinder:
                     found[one] = min(found.get(one, int(own[0])), int(own.min()))
         return found
 
-    def _mark(self, batch: pa.RecordBatch, row: int, number: int, step: int) -> Mark | None:
-        """Return the step that a slice marks; None if its end is unknown."""
+    def _marks(self, batch: pa.RecordBatch, rows: Int64, number: int, steps: Sequence[int]) -> Iterator[Mark]:
+        """Yield the steps that slices mark, without those whose end is unknown."""
         rule = self._rules[number]
-        place = batch.column("row")[row].as_py()
-        dur = batch.column("dur_ns")[row].as_py()
-        args = batch.column("args")[row].as_py()
-        if dur is None:
-            nested = self._nested.read(place, 1)
-            ended = nested["link"][0] >= 0 and nested["kind"][0] != UNFINISHED
-            dur = int(nested["dur_ns"][0]) if ended else None  # the end of its begin
-            if dur is not None and rule.times:
-                args = with_ends(self._first, batch.slice(row, 1), nested).column("args")[0].as_py()
-        if dur is None:
-            return None
-        track = batch.column("track_id")[row].as_py()
-        start = batch.column("start_ns")[row].as_py()
-        named = rule.named(*self._tracks.names_of(track)) or {}
-        model = parse_int64(named.get("model_id"))
-        process = self._tracks.process_id_of(track)
-        return Mark(step, start, start + dur, track, process, model, (number, place), rule.times, args)
+        marked = batch.take(pa.array(rows))
+        columns = (marked.column(name).to_pylist() for name in ("row", "track_id", "start_ns", "dur_ns"))
+        texts = marked.column("args").to_pylist() if rule.times else [None] * len(rows)
+        owners: dict[int, tuple[int | None, int | None]] = {}
+        for at, (step, place, track, start, dur, args) in enumerate(zip(steps, *columns, texts, strict=True)):
+            if dur is None:
+                dur, args = self._ended(marked.slice(at, 1), place, rule)
+            if dur is None:
+                continue
+            if track not in owners:
+                named = rule.named(*self._tracks.names_of(track)) or {}
+                owners[track] = self._tracks.process_id_of(track), parse_int64(named.get("model_id"))
+            yield Mark(step, start, start + dur, track, *owners[track], (number, place), rule.times, args)
+
+    def _ended(self, mark: pa.RecordBatch, place: int, rule: Rule) -> tuple[int | None, str | None]:
+        """Return the duration of a slice that began without one; its args have those of its end if times need them."""
+        nested = self._nested.read(place, 1)
+        if nested["link"][0] < 0 or nested["kind"][0] == UNFINISHED:
+            return None, None
+        args = with_ends(self._first, mark, nested).column("args")[0].as_py() if rule.times else None
+        return int(nested["dur_ns"][0]), args
 
 
-def _step_numbers(batch: pa.RecordBatch, rows: Int64, rule: Rule) -> Iterator[tuple[int, int]]:
-    """Yield those of the rows that have a step number, and the number."""
+def _step_numbers(batch: pa.RecordBatch, rows: Int64, rule: Rule) -> tuple[Int64, list[int]]:
+    """Return those of the rows that have a step number, and the numbers."""
     if rule.step_arg is not None:
         reader = ArgColumns({"step": (rule.step_arg,)}, ("step",))
         [(_, found)] = reader.read(batch.column("args"), rows)
         assert isinstance(found, Numbers)
         usable = ~found.null & (found.values >= 0) & (found.values < 10**_STEP_DIGITS)
-        yield from zip(rows[usable].tolist(), found.values[usable].tolist(), strict=True)
-    elif rule.name is not None:
-        for row in rows.tolist():
-            match = rule.name.fullmatch(batch.column("name")[row].as_py() or "")
-            if match is not None and len(match["step"]) <= _STEP_DIGITS:
-                yield row, int(match["step"])
+        return rows[usable], found.values[usable].tolist()
+    if rule.name is None:
+        return rows[:0], []
+    matches = [rule.name.fullmatch(name or "") for name in batch.column("name").take(pa.array(rows)).to_pylist()]
+    texts = [(match["step"] or "") if match is not None else "" for match in matches]
+    usable = np.array([0 < len(text) <= _STEP_DIGITS for text in texts], np.bool_)
+    return rows[usable], [int(text) for text in texts if 0 < len(text) <= _STEP_DIGITS]

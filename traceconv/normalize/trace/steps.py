@@ -105,8 +105,10 @@ class Steps:
             step.step_id = step.number if unique else place
         of_devices = [step for step in self._steps if step.source == "slice"]
         of_programs = [step for step in self._steps if step.source == "annotation"]
-        self._any_program = _over_time(of_programs)
         self._of_program = _by_process(of_programs)
+        self._any_program = (
+            _over_time(of_programs) if len(self._of_program) != 1 else next(iter(self._of_program.values()))
+        )
         self._of_process = _by_process(of_devices)
         models: dict[int, set[tuple[int | None, int | None]]] = {}
         for step in of_devices:
