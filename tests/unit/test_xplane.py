@@ -147,6 +147,58 @@ def test_streams_of_a_gpu_also_have_events_that_are_not_kernels(tmp_path: Path) 
     ]
 
 
+def test_operations_of_a_tpu(tmp_path: Path) -> None:
+    """Loops contain other operations; copies and collectives run next to them and are no further ops."""
+    ops = {
+        "while.3": ("while", 0, 90), "fusion.1": ("convolution fusion", 0, 30), "copy-done.2": ("copy-done", 30, 10),
+        "copy.5": ("copy", 40, 5), "all-gather-done.1": ("async-done", 60, 10),
+        "fusion.2": ("all-reduce fusion", 70, 20),
+    }  # fmt: skip
+    meanwhile = {
+        "copy-start.2": ("copy-start", 5, 30), "all-gather-start.1": ("async-start", 20, 45),
+        "call-start.7": ("async-start", 0, 90),
+    }  # fmt: skip
+    kinds = {**ops, **meanwhile, "7": ("", 0, 95), "jit_f(1)": ("", 0, 95), "gather.1": ("gather", 92, 6)}
+    number = {name: place for place, name in enumerate(kinds, 1)}
+    names = [
+        xb.named(number[name], f"%{name} = f32[]", (4, name), (5, xb.stat(1, xb.TEXT, kinds[name][0]))) for name in ops
+    ]
+    names += [
+        xb.named(number[name], name, (5, xb.stat(1, xb.TEXT, kinds[name][0]))) for name in kinds if name not in ops
+    ]
+
+    def line(id: int, title: str, *found: str) -> bytes:
+        return xb.line(id, title, 0, *(xb.event(number[one], *(1_000 * ns for ns in kinds[one][1:])) for one in found))
+
+    lines = line(1, "Steps", "7"), line(2, "XLA Modules", "jit_f(1)"), line(3, "XLA Ops", *ops)
+    more: dict[str, Any] = {"events": names, "stats": xb.names("hlo_category")}
+    tpu = xb.plane("/device:TPU:2", *lines, line(4, "Async XLA Ops", *meanwhile), **more)
+    sparse = xb.plane("/device:TPU:2 SparseCore 1", line(1, "Sparse Core Ops", "gather.1"), **more)
+    _, store = taken(xb.space(tpu, sparse), tmp_path, "a.pb")
+    tasks = "SELECT t.name, kind, op_type, t.core_type, stream_id, dur_ns, step_id FROM task t "
+    assert query(store, tasks + "LEFT JOIN op o USING (run_id, op_id) ORDER BY start_ns, t.name") == [
+        ("fusion.1", "compute", "convolution fusion", "TensorCore", 0, 30, 7),
+        ("copy-start.2", "copy", None, None, None, 30, 7),
+        ("all-gather-start.1", "collective", None, None, None, 45, 7),
+        ("copy-done.2", "copy", "copy-done", "TensorCore", 0, 10, 7),
+        ("copy.5", "compute", "copy", "TensorCore", 0, 5, 7),
+        ("all-gather-done.1", "collective", "async-done", "TensorCore", 0, 10, 7),
+        ("fusion.2", "collective", "all-reduce fusion", "TensorCore", 0, 20, 7),
+        ("gather.1", "compute", "gather", "SparseCore", None, 6, 7),
+    ]
+    columns = "compute_ns, exposed_collective_ns, exposed_copy_ns, idle_ns, overlapped_collective_ns"
+    assert query(store, f"SELECT device_id, {columns} FROM breakdown") == [(2, 41, 55, 0, 2, 15)]
+    assert query(store, "SELECT sum(total_ns) FROM op_statistic") == [(81,)]
+    assert query(store, "SELECT name FROM range ORDER BY name") == [
+        ("7",),
+        ("call-start.7",),
+        ("jit_f(1)",),
+        ("while.3",),
+    ]
+    assert query(store, "SELECT kind FROM device") == [("TPU",)]
+    assert query(store, "SELECT device_id, step_id, start_ns, end_ns FROM step") == [(2, 7, 0, 95)]
+
+
 def test_counters(tmp_path: Path) -> None:
     """Samples of clocks, power and performance counters, which are not slices of zero length."""
     samples = [xb.event(1, 1_000 * n, 0, xb.stat(1, xb.DOUBLE, n + 0.5)) for n in range(2)]
