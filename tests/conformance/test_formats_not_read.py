@@ -47,7 +47,7 @@ from traceconv.pipeline.result import NothingUsable
         ("austin.txt", b"# mode: wall\n\nP7;T0:7;/w.py:<module>:6;/w.py:c:5 20070\n", "austin2speedscope"),
         ("a.mojo", b"MOJ\x03\x01mode\x00wall\x00", "mojo2austin"),
         ("firefox.json", b'{"meta":{"interval":1,"startTime":1.5},"threads":[]}', "profile of Firefox"),
-        ("profile.pkl", pickle.dumps([("CPU", 1.5)]), "Python pickle"),
+        ("profile.pkl", pickle.dumps([("CPU", 1.5)]), "Python pickle.*tinygrad.viz.cli --json"),
         ("uftrace.folded", b"_GLOBAL__sub_I_f 2\nmain 2\nmain;f 168\nmain;f;g 4\n", "collapsed stacks"),
         ("1_kernel_stats.csv", b'"Name","Calls","TotalDurationNs"\n', "without times"),
         (
@@ -68,6 +68,13 @@ from traceconv.pipeline.result import NothingUsable
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
         ("torch.op_range", b"\x01\0\x02\0\0\0ab", "next to FRAMEWORK"),
         ("aicore.data.0.slice_0", b"\x01\x02\x03", "ingest the folder around it, PROF_"),
+        ("a.tracy", b"tlZ\x04" + bytes(50), "tracy-csvexport -u"),
+        (
+            "prof.json",
+            b'[\n  { "count" : 100 }\n, { "name" : "conv", "timeMs" : 5, "averageMs" : 0.05 }\n]',
+            "nsys profile",
+        ),
+        ("ops_perf_results.csv", b"OP CODE,OP TYPE\nMatmul,tt_dnn_device\n", r"write them as JSON with DuckDB \(COPY"),
         ("a.txt", b"hello", "not a raw log or a known trace format"),
         ("a.dat", b"", "is empty"),
     ],

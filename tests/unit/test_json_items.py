@@ -381,6 +381,14 @@ def test_the_outline_of_a_document(tmp_path: Path, command: Command) -> None:
     assert (cut["intact"], cut["stopped_at"]) == (False, 90_000)
 
 
+def test_a_list_of_objects_that_are_no_events_is_outlined(tmp_path: Path, command: Command) -> None:
+    """Such as trtexec writes them (`--exportTimes`); ingest says how to get there."""
+    path = tmp_path / "times.json"
+    path.write_text('[{"startComputeMs": 2, "endComputeMs": 3.5}, {"startComputeMs": 4, "endComputeMs": 5}]')
+    assert "2  number   item.startComputeMs: 2, 4\n" in command("info", path).out
+    assert "traceconv info FILE shows what a rule file needs" in command("ingest", path, code=1).err
+
+
 def test_the_outline_of_a_hostile_document_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "doc.json"
     path.write_text(json.dumps({f"key {i}" * 20: {"x" * 10_000: i} for i in range(3000)}))

@@ -147,7 +147,7 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
     if confidence < SURE:
         if has_items and may_have_items(head):
             return JSON_ITEMS.name
-        from traceconv.formats.unsupported import what_it_is  # compiles patterns that most files don't need
+        from traceconv.formats.unsupported import TABLE, what_it_is  # compiles patterns that most files don't need
 
         other = what_it_is(head, path.name)
         if other is not None:
@@ -157,6 +157,9 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
     if confidence == 0 and TRACE_NAME.search(path.name):
         reader = option("traceconv ingest --reader chrome_json", 'ingest(…, reader="chrome_json")')
         what = f"does not begin like a JSON trace; {reader} reads it anyway"
+        raise InputError(f"{printable(str(path))} {what}")
+    if confidence == 0 and path.suffix.lower() in (".csv", ".tsv"):
+        what = f"is a table that no reader recognises; if its rows have times, {TABLE}"
         raise InputError(f"{printable(str(path))} {what}")
     if confidence == 0 and path.suffix != ".bin":
         reader = option("traceconv ingest --reader NAME", "ingest(…, reader=NAME)")

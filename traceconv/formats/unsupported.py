@@ -6,6 +6,8 @@ import re
 
 from traceconv.formats.nsys.export import NOT_INSTALLED
 
+#: What to do with a table.
+TABLE = "write them as JSON with DuckDB (COPY (FROM 't.csv') TO 't.json') and describe it in a rule file (--rules)"
 #: The first bytes of a file's text, and its description.
 _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
@@ -18,7 +20,8 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (
         re.compile(rb"\x80[\x02-\x05](?:\x95|[\x28-\x7d])"),
-        "is a Python pickle, such as a profile of tinygrad, which is not supported",
+        "is a Python pickle, such as a profile of tinygrad, which is not supported; python -m tinygrad.viz.cli --json "
+        "writes JSON that a rule file can describe (--rules)",
     ),
     (
         re.compile(rb'\s*\{\s*"head"\s*:\s*\{\s*"callFrame"'),
@@ -41,6 +44,15 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
         re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE),
         "is an HTML page, which is not supported; ingest the recording from which it was generated",
+    ),
+    (
+        re.compile(rb"tlZ\x04|tZst|tr\xfdP"),
+        "is a recording of Tracy, which is not supported; tracy-csvexport -u writes its zones as a table: " + TABLE,
+    ),
+    (
+        re.compile(rb'\s*\[\s*\{\s*"count"\s*:\s*\d+\s*\}\s*,\s*\{\s*"name"[^{}]*"averageMs"'),
+        "is a profile of trtexec, which is not supported: it has averages of layers, but no times; run trtexec under "
+        "nsys profile and ingest the report",
     ),
     (
         re.compile(rb"PERFILE2"),

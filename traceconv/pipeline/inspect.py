@@ -103,10 +103,10 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
         seen.take(batch)
         if not scan and seen.counts:
             break
-    if not seen.counts and (not source.found_events or log.lossy):
-        raise not_a_trace(path, log, source.size_bytes)
     for code, count in seen.lost.items():
         log.count(code, _LOSSES[code], count)
+    if not seen.counts.keys() - {"other events"} and (not source.found_events or log.lossy):
+        raise not_a_trace(path, log, source.size_bytes)
     header = header_of(source.keys)
     found = seen.rules(source.keys)
     complete_events = 0 if source.keeps_all else seen.counts["X events"]

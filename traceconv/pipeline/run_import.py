@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog, Severity
-from traceconv.base.errors import InputError, printable
-from traceconv.formats.common.files import STDIN
+from traceconv.base.errors import InputError, option, printable
+from traceconv.formats.common.files import STDIN, head_of
 from traceconv.formats.common.identity import Identity, RunNames
+from traceconv.formats.json_items.format import may_have_items
 from traceconv.pipeline.result import IngestedRun, Observer
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.schema import table
@@ -158,6 +159,9 @@ def not_a_trace(path: Path, log: ImportLog, size_bytes: int) -> InputError:
     if path == STDIN and not size_bytes:
         return InputError("standard input is empty")
     hint = "is it a trace?"
+    if path.is_file() and may_have_items(head_of(path)):
+        what = option("traceconv info FILE", "info(FILE)")
+        hint = f"if it has items with times, {what} shows what a rule file needs to describe them"
     if path == STDIN:
         path = Path("standard input")
         hint = "only traces in Chrome's JSON are read from there; specify the path of other files"
