@@ -78,7 +78,10 @@ def test_jax_kernels_on_a_gpu(tmp_path: Path) -> None:
         assert store.execute("SELECT name, level FROM api ORDER BY start_ns").fetchall() == [
             ("cuLaunchKernelEx", "driver"), ("hipMemcpyAsync", "runtime")
         ]  # fmt: skip
-        assert store.execute("SELECT name FROM range ORDER BY name").fetchall() == [("fusion",), ("python",)]
+        assert store.execute("SELECT name, kind FROM range ORDER BY name").fetchall() == [
+            ("fusion", "summary"), ("python", "annotation")
+        ]  # fmt: skip
+        assert store.execute("SELECT name, place FROM range_statistic").fetchall() == [("python", "host")]
 
 
 def test_jax_steps_have_their_numbers_in_args(tmp_path: Path) -> None:

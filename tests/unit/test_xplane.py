@@ -148,7 +148,7 @@ def test_streams_of_a_gpu_also_have_events_that_are_not_kernels(tmp_path: Path) 
 
 
 def test_operations_of_a_tpu(tmp_path: Path) -> None:
-    """Loops contain other operations; copies and collectives run next to them and are no further ops."""
+    """Loops contain other operations; collectives run next to them and are no further ops."""
     ops = {
         "while.3": ("while", 0, 90), "fusion.1": ("convolution fusion", 0, 30), "copy-done.2": ("copy-done", 30, 10),
         "copy.5": ("copy", 40, 5), "all-gather-done.1": ("async-done", 60, 10),
@@ -178,7 +178,6 @@ def test_operations_of_a_tpu(tmp_path: Path) -> None:
     tasks = "SELECT t.name, kind, op_type, t.core_type, stream_id, dur_ns, step_id FROM task t "
     assert query(store, tasks + "LEFT JOIN op o USING (run_id, op_id) ORDER BY start_ns, t.name") == [
         ("fusion.1", "compute", "convolution fusion", "TensorCore", 0, 30, 7),
-        ("copy-start.2", "copy", None, None, None, 30, 7),
         ("all-gather-start.1", "collective", None, None, None, 45, 7),
         ("copy-done.2", "copy", "copy-done", "TensorCore", 0, 10, 7),
         ("copy.5", "compute", "copy", "TensorCore", 0, 5, 7),
@@ -189,12 +188,11 @@ def test_operations_of_a_tpu(tmp_path: Path) -> None:
     columns = "compute_ns, exposed_collective_ns, exposed_copy_ns, idle_ns, overlapped_collective_ns"
     assert query(store, f"SELECT device_id, {columns} FROM breakdown") == [(2, 41, 55, 0, 2, 15)]
     assert query(store, "SELECT sum(total_ns) FROM op_statistic") == [(81,)]
-    assert query(store, "SELECT name FROM range ORDER BY name") == [
-        ("7",),
-        ("call-start.7",),
-        ("jit_f(1)",),
-        ("while.3",),
-    ]
+    assert query(store, "SELECT name, kind FROM range ORDER BY name") == [
+        ("7", "summary"), ("call-start.7", "summary"), ("copy-start.2", "summary"), ("jit_f(1)", "summary"),
+        ("while.3", "annotation"),
+    ]  # fmt: skip
+    assert query(store, "SELECT name, place FROM range_statistic") == [("while.3", "device")]
     assert query(store, "SELECT kind FROM device") == [("TPU",)]
     assert query(store, "SELECT device_id, step_id, start_ns, end_ns FROM step") == [(2, 7, 0, 95)]
 
