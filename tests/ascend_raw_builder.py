@@ -270,6 +270,16 @@ class Capture:
         assert len(data) == 128
         self._put("ffts_profile.data", data, 0)
 
+    def wide_pmu(
+        self, start: int, end: int, task: int, cycles: int, counters: tuple[int, ...], *, core: int, bits: int = 1,
+        func: int = 0b101010,
+    ) -> None:  # fmt: skip
+        """Of chips with 32-bit IDs of tasks. Bits: 1 the core that started first, 2 both kinds of cores."""
+        data = struct.pack("<HHIQBBHBBHHHI", func, 0x6BD3, task, cycles, 0, bits, 0, core, 3, 0, 0, 5, 0)
+        data += struct.pack("<10QQQ", *counters, DEVICE_FIRST + start, DEVICE_FIRST + end)
+        assert len(data) == 128
+        self._put("ffts_profile.data", data, 0)
+
     def aicore(self, stream: int, task: int, cycles: int, counters: tuple[int, ...]) -> None:
         data = struct.pack("<BBHHHIIQQ8QI", 0, 0, 0x6BD3, 0, task, 0, 0, cycles, 0, *counters, stream)
         self._put("aicore.data", data.ljust(128, b"\0"), 0)
@@ -290,7 +300,10 @@ class Capture:
 
     # -- files --
 
-    def write(self, top: Path, *, slice_bytes: int = 1 << 30, name: str = "PROF_000001_20230818142704324_ABC") -> Path:
+    def write(
+        self, top: Path, *, slice_bytes: int = 1 << 30, name: str = "PROF_000001_20230818142704324_ABC",
+        sample: dict[str, str] | None = None,
+    ) -> Path:  # fmt: skip
         folder = top / name
         info = {
             "platform_version": str(self.chip),
@@ -331,6 +344,7 @@ class Capture:
                         "ai_core_metrics": "PipeUtilizationExct",
                         "aiv_profiling_events": "0x8,0xa,0x9,0xb,0xc,0xd,0x54,0x55",
                         "aiv_metrics": "PipeUtilization",
+                        **(sample or {}),
                     })
                 )  # fmt: skip
         lines = "".join(f"{number}:{text}\n" for number, text in self.texts.items())

@@ -5,6 +5,7 @@ What must come out is known from the writing. Times, pairs and joins are recount
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sqlite3
@@ -26,6 +27,7 @@ from ascend_raw_builder import (
 )
 from ingest_checks import taken_from
 
+from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError
 from traceconv.pipeline.discover import find_sources
 from traceconv.pipeline.ingest import ingest
@@ -205,6 +207,32 @@ def test_counters_of_mixed_cores_are_those_of_both(tmp_path: Path) -> None:
     ((values,),) = stored(capture, tmp_path, "SELECT vendor_values FROM task_pmu")
     assert '"aic_mac_ratio":0.2' in values
     assert '"aiv_vec_ratio":0.1}' in values and '"aiv_scalar_ratio":0.2' in values
+
+
+def test_counters_of_chips_with_32_bit_ids(tmp_path: Path) -> None:
+    """They have a time: from the start to the end of the cores of a kind. Blocks repeat what the task counted."""
+    capture = Capture(chip=15)
+    for number, name in enumerate(("Matmul", "Flash")):
+        capture.launch(100 + number * 100, name, 3, number)
+        capture.wide(0, 1000 + number * 1000, number, 0)
+        capture.wide(1, 1900 + number * 1000, number, 0)
+    counters = (0, 0, 165_000, 0, 0, 0, 0, 0, 0, 0)  # scalar
+    capture.wide_pmu(1010, 1510, 0, 825_000, counters, core=0)
+    capture.wide_pmu(1020, 1400, 0, 5, counters, core=0, func=0b101001)
+    capture.wide_pmu(2010, 2710, 1, 330_000, counters, core=0, bits=3)
+    capture.wide_pmu(2050, 2650, 1, 660_000, counters, core=1, bits=2)
+    events = {"ai_core_profiling_events": "0x301,0x501,0x1", "aiv_profiling_events": "0x301,0x501,0x1"}
+    found = stored(capture, tmp_path, "SELECT aic_total_cycles, vendor_values FROM task_pmu ORDER BY 1", sample=events)
+    assert [cycles for cycles, _ in found] == [330_000, 825_000]
+    flash, matmul = (json.loads(values) for _, values in found)
+    assert (matmul["aicore_time_ns"], matmul["aic_scalar_ratio"]) == (10_000, 0.2)
+    assert matmul["aic_scalar_time_ns"] == 2_000 and not any(name.startswith("aiv") for name in matmul)
+    assert (flash["aicore_time_ns"], flash["aiv_time_ns"]) == (14_000, 12_000)
+    assert (flash["aic_scalar_ratio"], flash["aiv_scalar_ratio"], flash["aiv_scalar_time_ns"]) == (0.5, 0.25, 3_000)
+    capture.wide_pmu(2050, 2650, 1, 1, counters, core=1, func=0b101000)
+    run, _ = taken_from(capture.write(tmp_path / "unknown"), tmp_path / "unknown")
+    (entry,) = (one for one in run.log if one.code is Code.UNKNOWN_RECORD)
+    assert (entry.message, entry.event_count) == ("ffts_profile.data: counters of an unknown kind", 1)
 
 
 def test_counters_without_times_are_in_the_order_of_their_tasks(tmp_path: Path) -> None:

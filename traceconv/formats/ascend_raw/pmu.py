@@ -24,8 +24,9 @@ from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.common.sqlite_reader import taken
 
 _COUNTERS = tuple(f"c{number}" for number in range(COUNTERS))
+_MEASURED = ("ns", "cycles", "blocks", "mhz", *_COUNTERS)
 #: Columns of the table with the counters of tasks.
-COLUMNS = ("globalTaskId", "isVector", "deviceId", "cycles", "blocks", "mhz", *_COUNTERS)
+COLUMNS = ("globalTaskId", "isVector", "deviceId", *_MEASURED)
 
 
 class _Column(NamedTuple):
@@ -69,7 +70,7 @@ _MATCH = f"""
 CREATE TABLE raw.counted AS
 SELECT CASE WHEN end_ns IS NULL THEN by_order
          WHEN (SELECT d.end_ns FROM raw.done AS d WHERE d.id = by_time) >= end_ns THEN by_time END AS id,
-       device, core, is_block, end_ns, cycles, {", ".join(_COUNTERS)}
+       device, core, is_block, start_ns, end_ns, cycles, {", ".join(_COUNTERS)}
 FROM (
   SELECT p.*,
     (SELECT d.id FROM raw.done AS d
@@ -88,14 +89,15 @@ _PLACES = (
 #: Of a core: the record of the task itself, or the sum of its blocks on the other core.
 _CHOSEN = f"""
 INSERT INTO COUNTERS
-SELECT c.id, :is_vector, c.device, c.cycles, CASE WHEN c.is_block THEN f.mixBlockNum ELSE f.blockNum END,
+SELECT c.id, :is_vector, c.device, c.ns, c.cycles, CASE WHEN c.is_block THEN f.mixBlockNum ELSE f.blockNum END,
        (SELECT q.mhz FROM raw.frequency AS q WHERE q.device = c.device AND q.ns <= c.end_ns ORDER BY q.ns DESC LIMIT 1),
        {", ".join(f"c.{name}" for name in _COUNTERS)}
 FROM (
-  SELECT id, device, 0 AS is_block, end_ns, cycles, {", ".join(_COUNTERS)}
+  SELECT id, device, 0 AS is_block, CASE WHEN start_ns <= end_ns THEN end_ns - start_ns END AS ns, end_ns, cycles,
+         {", ".join(_COUNTERS)}
   FROM raw.counted WHERE core IN (:own, :mix) AND id IS NOT NULL GROUP BY id
   UNION ALL
-  SELECT id, device, 1, max(end_ns), sum(cycles), {", ".join(f"sum({name})" for name in _COUNTERS)}
+  SELECT id, device, 1, NULL, max(end_ns), sum(cycles), {", ".join(f"sum({name})" for name in _COUNTERS)}
   FROM raw.counted WHERE core = :block AND id IN (SELECT id FROM raw.counted WHERE core = :other_mix)
   GROUP BY id) AS c
 LEFT JOIN COMPUTE_TASK_INFO AS f ON f.globalTaskId = c.id
@@ -112,7 +114,7 @@ def computed(columns: Mapping[str, Values], recording: Recording) -> Iterator[tu
             rows = np.flatnonzero((devices == device) & of_core)
             if not len(rows):
                 continue
-            chosen = {name: _floats(taken(columns[name], rows)) for name in ("cycles", "blocks", "mhz", *_COUNTERS)}
+            chosen = {name: _floats(taken(columns[name], rows)) for name in _MEASURED}
             for name, values in _of_tasks(chosen, recording, info, core):
                 usable = np.isfinite(values)
                 yield name, tasks[rows[usable]], values[usable]
@@ -128,8 +130,9 @@ def _of_tasks(
     cores = float(info.cores(core) or np.nan)
     events, group = info.events(core)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Blocks beyond the cores run after each other.
+        # Blocks beyond the cores run after each other. Chips with 32-bit IDs of tasks record the time instead.
         time_ns = cycles * 1000 / mhz / blocks * np.ceil(blocks / cores)
+        time_ns = np.where(np.isfinite(columns["ns"]), columns["ns"], time_ns)
         yield f"{core}_total_cycles", cycles
         yield "aicore_time" if core == "aic" else "aiv_time", time_ns
         found = _columns(tuple(events), group, core, recording.chip in WIDE_CHIPS)

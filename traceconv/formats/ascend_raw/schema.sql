@@ -35,7 +35,8 @@ CREATE TABLE SESSION_TIME_INFO (startTimeNs INTEGER, endTimeNs INTEGER);
 
 -- Not of msprof: hardware counters, from which TASK_PMU_INFO is computed there.
 CREATE TABLE COUNTERS (
-  globalTaskId INTEGER, isVector INTEGER, deviceId INTEGER, cycles INTEGER, blocks INTEGER, mhz INTEGER, c0 INTEGER,
+  globalTaskId INTEGER, isVector INTEGER, deviceId INTEGER, ns INTEGER, cycles INTEGER, blocks INTEGER, mhz INTEGER,
+  c0 INTEGER,
   c1 INTEGER, c2 INTEGER, c3 INTEGER, c4 INTEGER, c5 INTEGER, c6 INTEGER, c7 INTEGER, c8 INTEGER, c9 INTEGER);
 
 -- Not of msprof: executions of models, which it has as a CSV file and in its timeline.

@@ -54,7 +54,7 @@ _DESCRIBING = frozenset(
 #: Parts of stars_soc and ts_track that are no tasks.
 _TASK_STARTS, _TASK_ENDS = (0b000000, 0b100010), (0b000001, 0b100011)
 _CONTEXT_POINTS = (0b100010, 0b100011)
-_PMU_OF_TASK, _PMU_OF_BLOCK = 0b101000, 0b101001
+_PMU_OF_TASK, _PMU_OF_BLOCK, _PMU_OF_WIDE_TASK = 0b101000, 0b101001, 0b101010
 _STEP_MARK, _DEVICE_FLIP = 10, 14
 #: What samples of low power are of: MHz, not voltages.
 _FREQUENCY = 0
@@ -290,7 +290,7 @@ class Staging:
 
     def _ffts(self, found: _Records, clock: Clock) -> None:
         kind = found["head"] & 0x3F
-        chosen = found[np.isin(kind, (_PMU_OF_TASK, _PMU_OF_BLOCK))]
+        chosen = self._known_pmu(found, kind, (_PMU_OF_TASK, _PMU_OF_BLOCK))
         kind, ffts, sub = chosen["head"] & 0x3F, chosen["bits"] >> 5, chosen["sub_type"] & 0xFF
         stream, task = self._ids(
             chosen["stream"].astype(np.int64), chosen["task"].astype(np.int64), chosen["head"] >> 10
@@ -304,9 +304,11 @@ class Staging:
         self._counted(stream, task, context, clock, core, is_block, chosen)
 
     def _ffts_wide(self, found: _Records, clock: Clock) -> None:
-        chosen = found[(found["head"] & 0x3F) == _PMU_OF_TASK]
+        # What the blocks of a task counted is in the records of the task.
+        known = self._known_pmu(found, found["head"] & 0x3F, (_PMU_OF_WIDE_TASK, _PMU_OF_BLOCK))
+        chosen = known[(known["head"] & 0x3F) == _PMU_OF_WIDE_TASK]
         count = len(chosen)
-        is_mix, is_vector = (chosen["bits"] >> 1 & 1) == 1, chosen["core"] == 1
+        is_mix, is_vector = (chosen["bits"] >> 1 & 1) == 1, chosen["core"] & 1 == 1
         core = np.where(is_mix, np.where(is_vector, "MIX_AIV", "MIX_AIC"), np.where(is_vector, "AIV", "AIC"))
         self._counted(
             np.full(count, -1),
@@ -316,7 +318,15 @@ class Staging:
             core,
             np.zeros(count, np.bool_),
             chosen,
+            has_span=True,
         )
+
+    def _known_pmu(self, found: _Records, kind: NDArray[Any], known: tuple[int, int]) -> _Records:
+        """Return the records of counters of these kinds; others are lost."""
+        chosen = found[np.isin(kind, known)]
+        message = "ffts_profile.data: counters of an unknown kind"
+        self._log.count(Code.UNKNOWN_RECORD, message, len(found) - len(chosen), SOURCE_ID)
+        return chosen
 
     def _aicore(self, found: _Records, clock: Clock) -> None:
         stream, task = (found["stream"] % 2048).astype(np.int64), found["task"].astype(np.int64)
@@ -332,14 +342,17 @@ class Staging:
         core: NDArray[np.str_],
         is_block: NDArray[np.bool_],
         found: _Records,
+        *,
+        has_span: bool = False,
     ) -> None:
         times = [None] * len(found) if clock is None else self.ns(clock, found["end"])
+        starts = self.ns(clock, found["start"]) if clock is not None and has_span else [None] * len(found)
         counters: list[Any] = list(found["pmu"].T)
         counters += [[None] * len(found)] * (COUNTERS - len(counters))
         self.insert(
             "pmu",
             None,
-            [self._devices(stream), stream, task, context, times, core, is_block, found["cycles"], *counters],
+            [self._devices(stream), stream, task, context, starts, times, core, is_block, found["cycles"], *counters],
         )
 
     def _ts_track(self, found: _Records, clock: Clock) -> None:

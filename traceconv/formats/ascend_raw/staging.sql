@@ -35,11 +35,12 @@ CREATE TABLE raw.track (
   type INTEGER, kernel INTEGER, blocks INTEGER, mix_blocks INTEGER);
 CREATE TABLE raw.flip (side INTEGER, device INTEGER, stream INTEGER, ns INTEGER, task INTEGER);
 
--- Starts and ends of tasks on devices, and counters of each.
+-- Starts and ends of tasks on devices, and counters of each, with a start if the cores count from there to the end.
 CREATE TABLE raw.point (
   device INTEGER, stream INTEGER, task INTEGER, context INTEGER, ns INTEGER, is_end INTEGER, type INTEGER);
 CREATE TABLE raw.pmu (
-  device INTEGER, stream INTEGER, task INTEGER, context INTEGER, end_ns INTEGER, core TEXT, is_block INTEGER,
+  device INTEGER, stream INTEGER, task INTEGER, context INTEGER, start_ns INTEGER, end_ns INTEGER, core TEXT,
+  is_block INTEGER,
   cycles INTEGER, c0 INTEGER, c1 INTEGER, c2 INTEGER, c3 INTEGER, c4 INTEGER, c5 INTEGER, c6 INTEGER, c7 INTEGER,
   c8 INTEGER, c9 INTEGER);
 CREATE TABLE raw.frequency (device INTEGER, ns INTEGER, mhz INTEGER);
