@@ -1,5 +1,5 @@
 -- title = "Operators by type"
--- doc = "Which types of operators take the most device time? One row per type and core type, over the tasks with an op."
+-- doc = "Which types of operators take the most device time? One row per type and core type, over the tasks with an op. As in msprof's op_statistic.csv, kernels of collectives are left out if their core type is COMMUNICATION or HCCL_AI_CPU."
 -- needs = ["task", "op"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its tasks and ops."
 -- order = ["run_id", "device_id", "total_ns DESC", "op_type", "core_type"]
@@ -29,7 +29,7 @@ WITH counted AS (
   SELECT o.run_id, o.device_id, o.op_id, o.core_type, o.task_count + o.unfinished_count AS started,
          o.task_count AS ended, o.sum_ns::HUGEINT AS total, o.min_ns AS shortest, o.max_ns AS longest
   FROM op_total AS o
-  WHERE {{selected(o.run_id, o.device_id)}}
+  WHERE {{selected(o.run_id, o.device_id)}} AND coalesce(o.core_type, '') NOT IN ('COMMUNICATION', 'HCCL_AI_CPU')
     AND coalesce(step, first_step, last_step, from_ns, to_ns) IS NULL
   UNION ALL
   -- Grouped by op first: numbers are grouped faster than text, and the join gets one row per op.
@@ -37,7 +37,8 @@ WITH counted AS (
          sum(t.dur_ns) AS total, min(t.dur_ns) AS shortest, max(t.dur_ns) AS longest
   FROM task AS t
   JOIN counted AS c ON c.run_id = t.run_id
-  WHERE t.op_id IS NOT NULL AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
+  WHERE t.op_id IS NOT NULL AND coalesce(t.core_type, '') NOT IN ('COMMUNICATION', 'HCCL_AI_CPU')
+    AND {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}}
   GROUP BY t.run_id, t.device_id, t.op_id, t.core_type
 ), by_type AS (
   SELECT b.run_id, b.device_id, o.op_type, min(o.op_type_source) AS op_type_source, b.core_type,
