@@ -31,6 +31,7 @@ TYPES = {
     (RUNTIME, 66): "KERNEL_AIVEC",
     (RUNTIME, 67): "FFTS_PLUS",
     (RUNTIME, 68): "KERNEL_MIX_AIC",
+    (RUNTIME, 69): "KERNEL_SIMT",
 }
 
 
@@ -61,6 +62,7 @@ class Capture:
     texts: dict[int, str] = field(default_factory=dict)
     torch: dict[str, bytearray] = field(default_factory=dict)
     chip: int = 5
+    tracks: str = "task_track"
     host_frequency: object = "100.000000"
 
     def hash(self, text: str) -> int:
@@ -128,20 +130,19 @@ class Capture:
         data = struct.pack("<QI", self.hash(op), len(ids)) + struct.pack(f"<{len(ids)}I", *ids)
         self._host("aging.additional.context_id_info", level, 4, at, data, 256)
 
-    def track(
-        self,
-        at: int,
-        stream: int,
-        task: int,
-        kind: int,
-        *,
-        device: int = 0,
-        kernel: int = 0,
-        used: int = 24,
-        thread: int = THREAD,
-    ) -> None:
-        data = struct.pack("<HHIQQHHB", device, stream, task, kind, kernel, 7, 0, 2)
-        self._host("aging.compact.task_track", RUNTIME, 0, at, data, 64, thread, used)
+    def track(  # noqa: PLR0913 - the fields of a record
+        self, at: int, stream: int, task: int, kind: int, *, device: int = 0, kernel: int = 0, used: int = 24,
+        thread: int = THREAD, launch: bytes = struct.pack("<HHB", 7, 0, 2),
+    ) -> None:  # fmt: skip
+        if self.tracks == "task_track":
+            data = struct.pack("<HHIQQ", device, stream, task, kind, kernel)
+        else:  # of version 2
+            data = struct.pack("<HHIIIQ", device, 0, stream, task, kind, kernel)
+        self._host(f"aging.compact.{self.tracks}", RUNTIME, 0, at, data + launch, 64, thread, used)
+
+    def expand(self) -> None:
+        """IDs of streams have 15 bits."""
+        self._host("unaging.compact.expand_stream_spec", RUNTIME, 13, 0, b"\1", 64)
 
     def memcpy(self, at: int, size: int, direction: int) -> None:
         self._host("aging.compact.memcpy_info", RUNTIME, 0, at, struct.pack("<QQH", size, size, direction), 64)

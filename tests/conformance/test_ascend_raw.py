@@ -9,6 +9,7 @@ import json
 import os
 import random
 import sqlite3
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from traceconv.pipeline.ingest import ingest
 from traceconv.provenance.find import why
 from traceconv.store.database import open_store
 
-KERNEL, AI_CPU, EVENT, COPY, VECTOR, FFTS_PLUS, MIX = 0, 1, 3, 5, 66, 67, 68
+KERNEL, AI_CPU, EVENT, COPY, VECTOR, FFTS_PLUS, MIX, SIMT = 0, 1, 3, 5, 66, 67, 68, 69
 TASKS = (
     "SELECT t.name, t.start_ns, t.dur_ns, t.stream_id, t.source_task_id, a.name, a.start_ns "
     "FROM task t LEFT JOIN api a ON a.id = t.api_id ORDER BY t.start_ns, t.stream_id"
@@ -139,6 +140,52 @@ def test_threads_that_use_new_ids_before_the_flip(tmp_path: Path) -> None:
     capture.flip(1000 + 4500, 1, 1, 2)
     names = stored(capture, tmp_path, "SELECT name FROM task ORDER BY start_ns")
     assert [name for (name,) in names] == ["old0", "old1", "op0", "op1", "op2", "op3", "op4"]
+
+
+@pytest.mark.parametrize("tracks", ["task_track", "task_track_v2"])
+def test_streams_with_15_bits(tracks: str, tmp_path: Path) -> None:
+    """Their numbers are in the records of the host, of the scheduler, swapped with the task's, and of flips."""
+    capture = Capture(tracks=tracks)
+    capture.expand()
+    # The highest bit of a stream's number says that it and the task's changed places.
+    for number, (task, stream, low) in enumerate(((65_535, 0xFFFF, 0x8000 | 5000), (0, 0x8000, 5000), (1, 5000, 1))):
+        capture.launch(100 + number * 100, f"op{number}", 5000, task)
+        capture.task(1000 + number * 100, 1050 + number * 100, stream, low)
+    capture.track(160, 5000, 0, 98)
+    capture.flip(1060, 5000, 1, 0)
+    # The first round of the same IDs, whose launches were before the recording.
+    capture.task(500, 550, 5000, 1)
+    assert stored(capture, tmp_path, "SELECT name, stream_id, source_task_id, dur_ns FROM task ORDER BY start_ns") == [
+        ("AI_CORE", 5000, 1, 1000), ("op0", 5000, 65_535, 1000), ("op1", 5000, 0, 1000), ("op2", 5000, 1, 1000),
+    ]  # fmt: skip
+
+
+def test_the_first_version_of_tasks_is_read_if_there_are_two(tmp_path: Path) -> None:
+    capture = Capture()
+    for tracks in ("task_track", "task_track_v2"):
+        capture.tracks = tracks
+        capture.track(150, 1, 7, KERNEL, kernel=capture.hash("Add_1"), used=40)
+    capture.task(1000, 1050, 1, 7)
+    columns = "task.name, op_type, task_type, block_count"
+    found = stored(capture, tmp_path, f"SELECT {columns} FROM task JOIN op USING (op_id)")
+    assert found == [("Add_1", "Add_1", "AI_CORE", 7)]
+
+
+@pytest.mark.parametrize("in_node", [True, False])
+def test_simt_kernels_have_a_grid(in_node: bool, tmp_path: Path) -> None:
+    """Where others have their blocks; those are in the record of the node."""
+    capture = Capture(chip=15)
+    if in_node:
+        capture.api(NODE, 5, 100, 200, capture.hash("Scatter"))
+        capture.node_basic(180, "Scatter", "Scatter", 2, 20)
+    grid = struct.pack("<6H", 32, 4, 3, 256, 2, 1)
+    capture.track(150, 3, 70_000, SIMT, kernel=capture.hash("Scatter"), used=40, launch=grid)
+    capture.wide(0, 1000, 70_000, 1)
+    capture.wide(1, 1050, 70_000, 1)
+    columns = "task.name, op_type, core_type, block_count, args->>'Grid Dim', args->>'Block Dim'"
+    assert stored(capture, tmp_path, f"SELECT {columns} FROM task JOIN op USING (op_id)") == [
+        ("Scatter", "Scatter", "AI_VECTOR_CORE", 20 if in_node else None, "32,4,3", "256,2,1")
+    ]
 
 
 def test_many_calls_inside_the_one_that_launches(tmp_path: Path) -> None:
@@ -270,6 +317,37 @@ def test_collectives_have_the_time_of_their_main_streams(tmp_path: Path) -> None
     ) == [
         ("hcom_allReduce__721_0_1", ns_of_device(4000), 7000, 2048, "Group 10.0.0.1%eth0_60000_721", "FP16", 8),
         ("hcom_allReduce__721_1_1", ns_of_device(8000), 7000, 2048, "Group 10.0.0.1%eth0_60000_721", "FP16", 8),
+    ]  # fmt: skip
+
+
+def test_kernels_of_collectives_are_no_operators_of_their_type(tmp_path: Path) -> None:
+    """As in msprof's op_statistic.csv, which has kernels outside of operators by their name and core."""
+    capture = Capture()
+    capture.launch(100, "Add_1", 1, 1)
+    capture.task(1000, 1100, 1, 1)
+    kernels = {"x_AivKernel": VECTOR, "x_AicpuKernel": AI_CPU, "Reduce_TBE": KERNEL}
+    for number, (name, kind) in enumerate(kernels.items()):
+        at = 1000 + number * 1000
+        capture.api(NODE, 5, at, at + 900, capture.hash("hcom_allReduce_"))
+        capture.node_basic(at + 890, "hcom_allReduce_", "hcom_allReduce_", 9, 8)
+        capture.api(HCCL, 0x10001, at + 100, at + 200, capture.hash(name))
+        capture.track(at + 120, 5, number, kind)
+        capture.task(at * 5, at * 5 + 150, 5, number)
+    capture.track(9000, 1, 9, VECTOR, kernel=capture.hash("Loose"))
+    capture.task(21_000, 21_300, 1, 9)
+    run, store = taken_from(capture.write(tmp_path), tmp_path)
+    assert not run.lossy, list(run.log)
+    assert store.execute(
+        "SELECT task.name, op_type, core_type FROM task JOIN op USING (op_id) ORDER BY start_ns"
+    ).fetchall() == [
+        ("Add_1", "Add", "AI_CORE"),
+        ("x_AivKernel", "hcom_allReduce_", "COMMUNICATION"),
+        ("x_AicpuKernel", "hcom_allReduce_", "HCCL_AI_CPU"),
+        ("Reduce_TBE", "hcom_allReduce_", "COMMUNICATION"),
+        ("Loose", "Loose", "AI_VECTOR_CORE"),
+    ]
+    assert store.execute("SELECT op_type, core_type, total_ns, ratio_percent FROM op_statistic()").fetchall() == [
+        ("Loose", "AI_VECTOR_CORE", 6000, 75.0), ("Add", "AI_CORE", 2000, 25.0)
     ]  # fmt: skip
 
 

@@ -80,6 +80,8 @@ FROM (
 WHERE node IS NOT NULL
 GROUP BY node, op;
 CREATE UNIQUE INDEX raw.op_of ON op (node, op);
+CREATE TABLE raw.op_of_node (node INTEGER PRIMARY KEY, task_type INTEGER, op_type INTEGER);
+INSERT INTO raw.op_of_node SELECT node, max(task_type), max(op_type) FROM raw.op GROUP BY node;
 CREATE TABLE raw.shape (node INTEGER, op INTEGER, tensors TEXT, PRIMARY KEY (node, op)) WITHOUT ROWID;
 INSERT INTO raw.shape
 SELECT node, op, group_concat(tensors, ' ')
@@ -92,7 +94,8 @@ CREATE INDEX raw.context_of_hccl ON context_in (hccl) WHERE level = $hccl;
 -- The tasks of the host: what they are, and which context and operator each has. A task whose parts have contexts is
 -- itself without an operator.
 CREATE TABLE raw.kind AS
-SELECT t.id, t.device, t.stream, t.task, t.batch, t.node, t.hccl, t.model, t.kernel, t.blocks, t.mix_blocks, t.type,
+SELECT t.id, t.device, t.stream, t.task, t.batch, t.node, t.hccl, t.model, t.kernel, t.blocks, t.mix_blocks, t.grid,
+       t.block, t.type,
        h.text AS name, coalesce(t.hccl, t.node, t.model, t.acl) AS inner,
        t.hccl IS NOT NULL AND t.node IS NOT NULL AS is_hccl,
        t.node IS NOT NULL AND coalesce(s.text, '') <> 'step_info' AND coalesce(i.text, '') NOT LIKE 'Lccl%'
@@ -123,7 +126,7 @@ INSERT INTO raw.launch
 SELECT k.id, k.device, k.stream, k.task, k.batch, p.context, p.op, 1, NULL, p.ops
 FROM raw.kind AS k
 JOIN raw.part_op AS p ON p.node = k.node AND p.has_contexts = (
-  $has_contexts AND k.name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'FFTS_PLUS', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV'))
+  $has_contexts AND k.name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'KERNEL_SIMT', 'FFTS_PLUS', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV'))
 WHERE k.is_compute AND NOT k.is_hccl;
 -- Of nodes that no record describes, and of the whole of a task whose parts have contexts.
 INSERT INTO raw.launch
@@ -151,7 +154,8 @@ WHERE k.is_hccl AND NOT EXISTS (SELECT 1 FROM raw.context_in AS c WHERE c.level 
 INSERT INTO raw.launch
 SELECT id, device, stream, task, batch,
        CASE WHEN $has_contexts AND name IN ('KERNEL_MIX_AIC', 'KERNEL_MIX_AIV') THEN 0 ELSE $none END, NULL,
-       name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'KERNEL_AICPU', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV') AND node IS NULL,
+       name IN ('KERNEL_AICORE', 'KERNEL_AIVEC', 'KERNEL_AICPU', 'KERNEL_SIMT', 'KERNEL_MIX_AIC', 'KERNEL_MIX_AIV')
+         AND node IS NULL,
        NULL, 1
 FROM raw.kind
 WHERE NOT is_compute AND NOT is_hccl;
@@ -192,9 +196,10 @@ SELECT CASE WHEN k.is_hccl THEN c.item WHEN o.op IS NOT NULL THEN o.op WHEN k.no
        d.id, CASE WHEN k.blocks >= 0 THEN k.blocks ELSE o.blocks END,
        CASE WHEN k.blocks >= 0 THEN k.mix_blocks ELSE o.mix_blocks END,
        coalesce(t.text, y.text),
-       o.op_type, s.input_formats, s.input_types, s.input_shapes, s.output_formats, s.output_types, s.output_shapes,
+       CASE WHEN k.is_hccl THEN e.op_type WHEN k.node IS NULL THEN nullif(k.kernel, 0) ELSE o.op_type END,
+       s.input_formats, s.input_types, s.input_shapes, s.output_formats, s.output_types, s.output_shapes,
        o.attr, CASE o.is_dynamic WHEN 0 THEN $static WHEN 1 THEN $dynamic END,
-       CASE o.has_hf32 WHEN 0 THEN $NO WHEN 1 THEN $YES END
+       CASE o.has_hf32 WHEN 0 THEN $NO WHEN 1 THEN $YES END, k.grid, k.block
 FROM raw.done AS d
 JOIN raw.launch AS l ON l.rowid = d.launch
 JOIN raw.kind AS k ON k.id = l.track
@@ -202,12 +207,16 @@ LEFT JOIN raw.op AS o ON o.rowid = l.op
 LEFT JOIN raw.api AS n ON n.id = k.node
 LEFT JOIN raw.api AS c ON c.id = k.hccl
 LEFT JOIN raw.type AS y ON y.level = $runtime AND y.type = k.type
+LEFT JOIN raw.op_of_node AS e ON k.is_hccl AND e.node = k.node
 -- Kernels of collectives are named after what runs them, and one that HCCL runs on AI CPUs outside of its calls, too.
+-- What no record describes has the core of the type of its task.
 LEFT JOIN raw.op_name AS t ON t.number = CASE
     WHEN k.is_hccl AND k.name = 'KERNEL_AICPU' THEN 256
     WHEN k.is_hccl AND k.name = 'KERNEL_AICORE' THEN 9
     WHEN o.task_type = 9 AND k.name = 'KERNEL_AICPU' THEN 1
-    ELSE o.task_type END
+    ELSE coalesce(o.task_type, e.task_type, CASE k.name
+      WHEN 'KERNEL_AICORE' THEN 0 WHEN 'KERNEL_AICPU' THEN 1 WHEN 'KERNEL_AIVEC' THEN 2 WHEN 'KERNEL_SIMT' THEN 2
+      WHEN 'KERNEL_MIX_AIC' THEN 4 WHEN 'KERNEL_MIX_AIV' THEN 5 END) END
 LEFT JOIN raw.shape AS p ON p.node = o.node AND p.op = o.op
 LEFT JOIN raw.described AS s ON s.tensors = p.tensors
 WHERE l.is_compute;

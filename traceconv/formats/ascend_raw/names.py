@@ -14,6 +14,8 @@ ACL, MODEL, NODE, HCCL, RUNTIME = 20000, 15000, 10000, 5500, 5000
 MASTER = 0x10001
 #: Types of tasks of the host that are no tasks: IDs of tasks begin again; maintenance.
 FLIP, MAINTENANCE = 98, 6
+#: The type of kernels that are launched with a grid of blocks.
+SIMT = "KERNEL_SIMT"
 #: The type of an operator that is a whole FFTS+ graph.
 FFTS_PLUS = 6
 #: Chips by `platform_version`: with the scheduler STARS; with 32-bit IDs of tasks; without records of flips.

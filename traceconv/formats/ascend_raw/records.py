@@ -63,7 +63,10 @@ def _device(fields: str) -> Layout:
 API_EVENT = _layout("magic:u2 level:u2 type:u4 thread:u4 request:u4 begin:u8 end:u8 item:u8", "magic", HOST_MAGIC)
 NODE_BASIC = _host("op:u8 task_type:u4 op_type:u8 blocks:u4 flag:u4 :V12")
 NODE_ATTR = _host("op:u8 kind:u4 attr:u8 :V20")
-TASK_TRACK = _host("device:u2 stream:u2 task:u4 task_type:u8 kernel:u8 blocks:u2 args:u2 mode:u1 :V11")
+#: `launch`: blocks, bytes of args and, in 3 bits, blocks of the other core per block; of SIMT kernels, the extents of
+#: the grid and of a block.
+TASK_TRACK = _host("device:u2 stream:u2 task:u4 task_type:u8 kernel:u8 launch:u2*8")
+TASK_TRACK_V2 = _host("device:u2 :V2 stream:u4 task:u4 task_type:u4 kernel:u8 launch:u2*8")
 MEMCPY_INFO = _host("bytes:u8 max_bytes:u8 direction:u2 :V22")
 HCCL_OP_INFO = _host("bits:u1 data_type:u1 alg:u8 count:u8 group:u8 :V14")
 EXPAND_STREAMS = _host("expand:u1 :V39")

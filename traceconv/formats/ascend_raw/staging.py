@@ -19,7 +19,7 @@ from traceconv.base.int64 import Int64
 from traceconv.formats.ascend_raw import records as layouts
 from traceconv.formats.ascend_raw.clocks import Clock
 from traceconv.formats.ascend_raw.folder import Side, Stream
-from traceconv.formats.ascend_raw.names import CHIPS_WITHOUT_FLIPS, FLIP, HCCL, MAINTENANCE, WIDE_CHIPS
+from traceconv.formats.ascend_raw.names import CHIPS_WITHOUT_FLIPS, FLIP, HCCL, MAINTENANCE, RUNTIME, SIMT, WIDE_CHIPS
 from traceconv.formats.ascend_raw.records import COUNTERS, HALF, NONE, Layout
 from traceconv.formats.ascend_raw.slices import Slices
 from traceconv.formats.ascend_raw.tensors import Tensors
@@ -49,6 +49,8 @@ _DESCRIBING = frozenset(
         "Framework.host.vm.graph_desc_info",
         "Framework.host.vm.point",
         "compact.capture_stream_info",
+        "compact.capture_stream_info_v2",
+        "compact.task_track_v2",
     )
 )
 #: Parts of stars_soc and ts_track that are no tasks.
@@ -111,6 +113,9 @@ class Staging:
             "additional.task_memory_info": (layouts.TASK_MEMORY, self._memory),
             "additional.msproftx": (layouts.TX, self._program_marks),
         }
+        # The second version has the same tasks: it is read if the first one is missing.
+        if all(stream.name != "compact.task_track" for stream in side.streams):
+            fillers["compact.task_track_v2"] = (layouts.TASK_TRACK_V2, self._task_tracks)
         for stream in side.streams:
             if stream.name == "compact.expand_stream_spec":
                 for found in self._slices.records(stream, layouts.EXPAND_STREAMS):
@@ -203,16 +208,37 @@ class Staging:
         device, kind = found["device"] & 0xFFF, found["task_type"]
         task = found["task"] if self._is_wide_chip else found["task"] & 0xFFFF
         batch = np.zeros(len(found), np.int64) if self._is_wide_chip else found["task"] >> 16
-        has_blocks = found["length"] >= 40
-        blocks = np.where(has_blocks, found["blocks"].astype(np.int64), -1)
-        mix = np.where(has_blocks, blocks * (found["mode"] & 7), -1)
+        launch = found["launch"].astype(np.int64)
+        is_simt = np.isin(kind, self._types_named(SIMT))
+        has_blocks = (found["length"] >= 40) & ~is_simt
+        blocks = np.where(has_blocks, launch[:, 0], -1)
+        mix = np.where(has_blocks, blocks * (launch[:, 2] & 7), -1)
         is_flip, is_npu = kind == FLIP, found["device"] >> 12 == 0
         columns = [threads, times, device, found["stream"], task, batch, kind, found["kernel"], blocks, mix]
         names = "thread, ns, device, stream, task, batch, type, kernel, blocks, mix_blocks"
-        self.insert("track", names, columns, is_npu & ~is_flip & (kind != MAINTENANCE))
+        chosen = is_npu & ~is_flip & (kind != MAINTENANCE)
+        has_grid = chosen & is_simt & (found["length"] >= 40)
+        self.insert("track", names, columns, chosen & ~has_grid)
+        if has_grid.any():
+            extents = [self._extents(launch[has_grid, :3]), self._extents(launch[has_grid, 3:6])]
+            self.insert("track", f"{names}, grid, block", [*(column[has_grid] for column in columns), *extents])
         if self._has_flips:
             zeros = np.zeros(len(found), np.int64)
             self.insert("flip", None, [zeros, device, found["stream"], times, found["task"] & 0xFFFF], is_npu & is_flip)
+
+    def _extents(self, extents: Int64) -> Int64:
+        """Return the IDs of texts `x,y,z`."""
+        distinct, places = np.unique(extents, axis=0, return_inverse=True)
+        ids = [self.text_id(",".join(map(str, one))) for one in distinct.tolist()]
+        return np.array(ids, np.int64)[places.ravel()]
+
+    def _types_named(self, name: str) -> list[int]:
+        """Return the types of tasks with a name, which are read before the tasks."""
+        rows = self._connection.execute(
+            "SELECT y.type FROM raw.type AS y JOIN raw.hash AS h ON h.id = y.text WHERE y.level = ? AND h.text = ?",
+            (RUNTIME, name),
+        )
+        return [kind for (kind,) in rows]
 
     def _memory(self, found: _Records, clock: Clock) -> None:
         names = ("addr", "bytes", "op", "allocated", "reserved")
@@ -292,9 +318,7 @@ class Staging:
         kind = found["head"] & 0x3F
         chosen = self._known_pmu(found, kind, (_PMU_OF_TASK, _PMU_OF_BLOCK))
         kind, ffts, sub = chosen["head"] & 0x3F, chosen["bits"] >> 5, chosen["sub_type"] & 0xFF
-        stream, task = self._ids(
-            chosen["stream"].astype(np.int64), chosen["task"].astype(np.int64), chosen["head"] >> 10
-        )
+        stream, task = self._ids(chosen["stream"].astype(np.int64), chosen["task"].astype(np.int64), 0)
         context = np.where(ffts == 4, chosen["sub_task"].astype(np.int64), NONE)
         core = np.where((ffts == 0) | ((ffts == 4) & (sub == 0)), "AIC", "AIV")
         core = np.where((ffts == 4) & (sub == 6), "MIX_AIC", np.where((ffts == 4) & (sub == 7), "MIX_AIV", core))
@@ -359,7 +383,8 @@ class Staging:
         times = self.ns(clock, found["ticks"])
         is_mark, is_flip = found["kind"] == _STEP_MARK, found["kind"] == _DEVICE_FLIP
         words = found["words"]
-        stream, tag = (words[:, 1], words[:, 0]) if self._is_wide_chip else (words[:, 0] % 2048, words[:, 2])
+        most = 0x7FFF if self._wide_streams else 0x7FF
+        stream, tag = (words[:, 1], words[:, 0]) if self._is_wide_chip else (words[:, 0] & most, words[:, 2])
         marks = [self._devices(times), times, found["model"], found["index"], tag, stream]
         self.insert("mark", None, marks, is_mark)
         if self._has_flips:
@@ -368,7 +393,7 @@ class Staging:
             flips = [
                 ones,
                 self._devices(times),
-                (ids & np.uint64(0xFFFF)) % 2048,
+                ids & np.uint64(most),
                 times,
                 (ids >> np.uint64(48)) & np.uint64(0xFFFF),
             ]

@@ -32,7 +32,7 @@ CREATE TABLE raw.copy (thread INTEGER, ns INTEGER, bytes INTEGER, direction INTE
 -- Tasks that a call launched, and where the IDs of tasks of a stream begin again, of the host (0) and of devices (1).
 CREATE TABLE raw.track (
   id INTEGER PRIMARY KEY, thread INTEGER, ns INTEGER, device INTEGER, stream INTEGER, task INTEGER, batch INTEGER,
-  type INTEGER, kernel INTEGER, blocks INTEGER, mix_blocks INTEGER);
+  type INTEGER, kernel INTEGER, blocks INTEGER, mix_blocks INTEGER, grid INTEGER, block INTEGER);
 CREATE TABLE raw.flip (side INTEGER, device INTEGER, stream INTEGER, ns INTEGER, task INTEGER);
 
 -- Starts and ends of tasks on devices, and counters of each, with a start if the cores count from there to the end.
