@@ -271,6 +271,34 @@ def test_iterations_of_an_inference_have_no_times_of_1970(tmp_path: Path, capfd:
     assert differing(prof, capfd)[:2] == (0, [])
 
 
+@pytest.mark.parametrize("start", [None, 18, 17])
+def test_iterations_start_before_their_forward_pass(
+    start: int | None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """msprof's Iteration Time is that from the start of the iteration, which only a timeline shows, to its end."""
+    prof, ns = msprof_folder(tmp_path), T0 * 1000
+    edit(prof, "step_trace_*.csv", f"{T0 + 41},22,", f"{T0 + 41},23,")
+    if start is None:
+        ingest([prof], tmp_path / "s.duckdb")
+        assert query(tmp_path / "s.duckdb", "SELECT start_ns, fp_start_ns, end_ns FROM step ORDER BY iteration") == [
+            (ns, ns, ns + 18_000),
+            (ns + 18_000, ns + 19_000, ns + 41_000),
+        ]
+    else:
+        names = ("process_name", "Ascend Hardware"), ("thread_name", "Step Trace(Model ID:7)")
+        events: list[dict[str, object]] = [
+            {"ph": "M", "pid": 6, "tid": 5, "name": name, "args": {"name": text}} for name, text in names
+        ]
+        for number, begin, end in (1, 0, 18), (2, start, 41):
+            events.append({"ph": "X", "pid": 6, "tid": 5, "ts": f"{T0 + begin}", "dur": end - begin, "args": {},
+                           "cat": "Iteration Time", "name": f"Iteration {number}"})  # fmt: skip
+        (table,) = prof.rglob("step_trace_*.csv")
+        table.with_name("msprof_20260101000001.json").write_text(json.dumps(events), encoding="utf-8")
+    _, rows, _ = differing(prof, capfd)
+    wrong = [(row, *cells) for _, row, column, *cells in rows if column.lower() == "iteration time(us)"]
+    assert wrong == ([("iteration 2 of device 0", "23", "24.000", "-1.000")] if start == 17 else [])
+
+
 def test_verify_reports_unreadable_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, rows, err = differing(torch_npu_folder(tmp_path, damaged=True), capfd)
     assert (code, "failed: ASCEND_PROFILER_OUTPUT/kernel_details.csv" in err) == (3, True)

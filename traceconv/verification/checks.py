@@ -43,10 +43,11 @@ class TimelineTask:
 
 @dataclass(frozen=True, slots=True)
 class StepEnd:
-    """The end of an iteration in the timeline; device and model are empty if unknown."""
+    """The start and the end of an iteration in the timeline; device and model are empty if unknown."""
 
     device: str
     model: str
+    start_ns: int
     end_ns: int
 
 
@@ -225,15 +226,15 @@ def check_steps(tally: Tally, rows: Sequence[Cells], ends: Mapping[int, Sequence
         number_of = number(iteration)
         model = cells.get("model id", "").strip()
         found = {
-            end.end_ns
-            for end in ends.get(-1 if number_of is None else int(number_of), ())
-            if _may_equal(device, end.device) and _may_equal(model, end.model)
+            (one.start_ns, one.end_ns)
+            for one in ends.get(-1 if number_of is None else int(number_of), ())
+            if _may_equal(device, one.device) and _may_equal(model, one.model)
         }
-        known_end = found.pop() if len(found) == 1 else None
+        known_start, known_end = found.pop() if len(found) == 1 else (None, None)
         tally.time(row, "iteration end(us)", cells.get("iteration end(us)", ""), known_end, _SLACK_TIME)
         fp, bp = fp or None, bp or None  # some versions of msprof write 0 for inferences, which have none
         spans = {
-            "iteration time(us)": _less(end, fp),
+            "iteration time(us)": _iteration_time(cells, end, fp, known_start),
             "fp to bp time(us)": _less(bp, fp),
             "iteration refresh(us)": _less(end, bp),
             "data aug bound(us)": _less(fp, before.get(device)),
@@ -248,6 +249,14 @@ def check_steps(tally: Tally, rows: Sequence[Cells], ends: Mapping[int, Sequence
                 tally.wrapped(row, name, cell)
         if end is not None:
             before[device] = max(before.get(device, end), end)
+
+
+def _iteration_time(cells: Cells, end: Decimal | None, fp: Decimal | None, known_start: int | None) -> Decimal | None:
+    """Return the time of an iteration: msprof counts from its start, others from its forward pass, which is later."""
+    from_fp, given = _less(end, fp), _ns(cells.get("iteration time(us)", ""))
+    if from_fp is None or given is None or given <= from_fp + _SLACK_DIFFERENCE:
+        return from_fp
+    return _less(end, None if known_start is None else Decimal(known_start))
 
 
 def check_step_times(tally: Tally, rows: Sequence[Cells], steps: Mapping[tuple[str, str], StepTimes]) -> None:

@@ -279,13 +279,13 @@ class _FolderCheck:
     # -- what the store contains --
 
     def _step_ends(self) -> dict[int, list[StepEnd]]:
-        """Return the ends of iterations in the timeline; ends from the table itself would prove nothing."""
+        """Return the times of iterations in the timeline; those from the table itself would prove nothing."""
         ends: dict[int, list[StepEnd]] = {}
         if self.folder.timelines:
             for iteration, *end in self.run.fetch(
-                "SELECT iteration, coalesce(device_id::VARCHAR, ''), coalesce(model_id::VARCHAR, ''), end_ns FROM step "
-                "WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL AND end_ns IS NOT NULL "
-                "AND step_source <> 'csv'"
+                "SELECT iteration, coalesce(device_id::VARCHAR, ''), coalesce(model_id::VARCHAR, ''), start_ns, end_ns "
+                "FROM step WHERE run_id = $run AND iteration IS NOT NULL AND start_ns IS NOT NULL "
+                "AND end_ns IS NOT NULL AND step_source <> 'csv'"
             ):
                 ends.setdefault(iteration, []).append(StepEnd(*end))
         return ends

@@ -1,7 +1,9 @@
 --- times_of_steps
--- An inference has no forward and backward pass: some versions write 0. Its time is that from its start to its end.
-UPDATE temp.vendor_step SET fp_start_ns = nullif(fp_start_ns, 0), bp_end_ns = nullif(bp_end_ns, 0),
-  start_ns = CASE WHEN nullif(fp_start_ns, 0) IS NULL AND iteration_time_ns > 0 THEN TRY(end_ns - iteration_time_ns) END
+-- An inference has no forward and backward pass: some versions write 0. The time of an iteration is that from its start,
+-- which is before its forward pass, to its end.
+UPDATE temp.vendor_step SET fp_start_ns = nullif(fp_start_ns, 0), bp_end_ns = nullif(bp_end_ns, 0);
+UPDATE temp.vendor_step SET start_ns = TRY(end_ns - iteration_time_ns)
+WHERE iteration_time_ns > 0 AND (fp_start_ns IS NULL OR TRY(end_ns - iteration_time_ns) <= fp_start_ns)
 
 --- same_steps
 CREATE OR REPLACE TEMP TABLE vendor_same_step AS
