@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -279,8 +280,9 @@ def test_hostile_values_are_lost_or_null(tmp_path: Path) -> None:
     run, store = taken_from(path, tmp_path)
     assert Code.DAMAGED_BLOCK in {entry.code for entry in run.log}
     assert store.execute("SELECT count(*) FROM task UNION ALL SELECT count(*) FROM api").fetchall() == [(8,), (1,)]
-    db = sqlite3.connect(tmp_path / "analysis.db")
-    db.execute("CREATE TABLE CommAnalyzerTime (hccl_op_name TEXT)")
-    db.close()
-    with pytest.raises(InputError, match=r"ingest ascend_pytorch_profiler\*\.db"):
-        ingest([tmp_path / "analysis.db"], tmp_path / "none.duckdb")
+    for table in "CommAnalyzerTime", '"CommunicationGroupMapping"', "ClusterStepTraceTime":
+        (tmp_path / "analysis.db").unlink(missing_ok=True)
+        with closing(sqlite3.connect(tmp_path / "analysis.db")) as db:
+            db.execute(f"CREATE TABLE {table} (hccl_op_name TEXT)")
+        with pytest.raises(InputError, match=r"ingest ascend_pytorch_profiler\*\.db"):
+            ingest([tmp_path / "analysis.db"], tmp_path / "none.duckdb")

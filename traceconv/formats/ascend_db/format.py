@@ -7,9 +7,10 @@ import re
 from traceconv.formats.common.files import SQLITE_MAGIC
 from traceconv.formats.format import Format
 
-#: Tables that only these databases have.
+#: Tables that only these databases have, and those with sums of several of them (msprof-analyze).
 _TABLES = re.compile(
-    rb"CREATE TABLE (?:STRING_IDS|CANN_API|PYTORCH_API|COMPUTE_TASK_INFO|COMMUNICATION_OP|CommAnalyzerTime)\b"
+    rb'CREATE TABLE "?(?:STRING_IDS|CANN_API|PYTORCH_API|COMPUTE_TASK_INFO|COMMUNICATION_OP|CommAnalyzerTime'
+    rb"|ClusterStepTraceTime|ClusterCommAnalyzer\w+|ClusterBaseInfo|CommunicationGroupMapping)\b"
 )
 
 FORMAT = Format(
