@@ -34,8 +34,8 @@ def add_up(folder: Path) -> tuple[Tally, dict[tuple[str, str], list[int]]]:
             key = ("task", _kind(row["kernel_type"]), place[0], place[1], row["kernel_name"])
             tally.slice(key, start_ns, _us(row["task_time(us)"]))
     for row in _rows(folder, "step_trace"):
-        # The table has the start of forward propagation, not the start of the iteration.
-        tally.steps.add((int(row["Iteration ID"]), None, _us(row["Iteration End(us)"])))
+        end_ns = _us(row["Iteration End(us)"])
+        tally.steps.add((int(row["Iteration ID"]), end_ns - _us(row["Iteration Time(us)"]), end_ns))
     return tally, kernels
 
 
