@@ -6,6 +6,7 @@ block on a track. So the names, categories and types are those of the exact answ
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
@@ -98,6 +99,14 @@ SELECT count(*) FILTER (p.name IS NULL), count(*) FILTER (t.name IS NULL)
 FROM (SELECT DISTINCT s.track_id FROM store.main.slice AS s JOIN event AS e ON e.id = s.id) AS u
 JOIN store.main.track AS t ON t.track_id = u.track_id
 LEFT JOIN store.main.process AS p ON p.process_id = t.process_id
+"""
+
+_HAS_ARG = """
+SELECT EXISTS (
+  FROM (
+    SELECT args FROM store.main.task UNION ALL SELECT args FROM store.main.api
+    UNION ALL SELECT args FROM store.main."range")
+  WHERE contains(args, ?))
 """
 
 
@@ -286,12 +295,23 @@ class _Estimates:
         categories = {
             one for (one,) in self._sampled.execute("SELECT DISTINCT category FROM store.main.slice").fetchall()
         }
-        used = [rule for rule in rules if rule.categories is None or rule.categories & categories]
+        used = [
+            rule
+            for rule in rules
+            if (rule.process or rule.thread)
+            and (rule.categories is None or rule.categories & categories)
+            and all(map(self._has_arg, rule.where))
+        ]
         # An unknown writer may be one that is known by such names.
         by_process = not rules or any(rule.process for rule in used)
         by_thread = any(rule.thread for rule in used)
         if (by_process and in_processes) or (by_thread and of_tracks):
             raise NotSampled("names of processes or threads, which tell what events are, are elsewhere in the file")
+
+    def _has_arg(self, key: str) -> bool:
+        """Whether the args of a slice have this key."""
+        [(found,)] = self._sampled.execute(_HAS_ARG, [json.dumps(key)]).fetchall()
+        return bool(found)
 
     def _number(self, sql: str) -> int:
         [(found,)] = self._sampled.execute(sql).fetchall()
