@@ -62,7 +62,8 @@ def test_runs_are_compared_with_the_one_before_in_their_series(make_store: MakeS
         (6, None)
     ]
     peaks = ask(store, "SELECT run_id, peak_used_bytes FROM trend WHERE rank IS NULL ORDER BY run_id")
-    assert peaks == ask(store, "SELECT run_id, peak_used_bytes FROM memory_peak WHERE device_id = 0 AND level = 'device' ORDER BY run_id")
+    of_device = "FROM memory_peak WHERE device_id = 0 AND level = 'device'"
+    assert peaks == ask(store, f"SELECT run_id, peak_used_bytes {of_device} ORDER BY run_id")
     assert peaks == [(n, n) for n in range(1, 9)]
     assert ask(store, "SELECT time_ns // 1000, idle_ns // 1000 FROM trend(run := 5, first_step := 3)") == [(61, 31)]
     # Nothing is measured instead of steps or tasks of which none is chosen.
