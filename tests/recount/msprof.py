@@ -34,8 +34,8 @@ def add_up(folder: Path) -> tuple[Tally, dict[tuple[str, str], list[int]]]:
             key = ("task", _kind(row["kernel_type"]), place[0], place[1], row["kernel_name"])
             tally.slice(key, start_ns, _us(row["task_time(us)"]))
     for row in _rows(folder, "step_trace"):
-        end_ns = _us(row["Iteration End(us)"])
-        tally.steps.add((int(row["Iteration ID"]), end_ns - _us(row["Iteration Time(us)"]), end_ns))
+        end_ns, time_ns = _us(row["Iteration End(us)"]), _us(row["Iteration Time(us)"])
+        tally.steps.add((int(row["Iteration ID"]), end_ns - time_ns if time_ns else None, end_ns))
     return tally, kernels
 
 

@@ -194,7 +194,9 @@ def write_msprof(folder: Path, seed: int) -> Path:
                     tables["task_time"].append([device, name, core, stream, number, *times])
             at += dur
         first = _micro(begin) if seed % 3 else "N/A"
-        tables["step_trace"].append([0, step, first, _micro(at - 5), _micro(at), 0, 0, 0, "N/A", 7])
+        # An iteration begins before its forward pass; 0: unknown.
+        time = random.choice([0, _micro(at - begin), _micro(at - begin + 70)])
+        tables["step_trace"].append([0, step, first, _micro(at - 5), _micro(at), time, 0, 0, "N/A", 7])
     for name, rows in tables.items():
         text = "".join(",".join(map(str, row)) + "\n" for row in rows)
         (out / f"{name}_20260101000001.csv").write_text(text, "utf-8")

@@ -89,9 +89,12 @@ def test_all_rules_for_gpu_kernels_use_the_shared_pattern() -> None:
         if rule.name is not None and rule.name.pattern == COLLECTIVE
     }
     assert sharing == {
+        "APEX",
+        "DFTracer",
         "JAX, TensorFlow (XLA profiler)",
         "Nsight Compute",
         "Nsight Systems",
+        "ONNX Runtime",
         "Perfetto",
         "Proton",
         "PyTorch profiler (Kineto)",
