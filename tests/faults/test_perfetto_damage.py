@@ -115,6 +115,16 @@ def test_an_impossible_length_loses_only_its_packet(tmp_path: Path) -> None:
     assert query(store, "SELECT count(*) FROM range") == [(10,)]
 
 
+def test_a_snapshot_of_more_clocks_than_there_are_is_lost(tmp_path: Path) -> None:
+    """All pairs of its readings would be kept: of a packet of a megabyte, billions."""
+    readings = [(1, message((1, number), (2, 1))) for number in range(128, 1128)]
+    run, store = taken(slices(5) + packet((10, 1), (6, message(*readings))), tmp_path)
+    assert query(store, "SELECT count(*) FROM range") == [(5,)]
+    assert run.lossy
+    lost = query(store, "SELECT code, event_count FROM import_log WHERE severity = 'data_loss'")
+    assert lost == [("damaged_text", 1)]
+
+
 def test_damaged_and_truncated_compressed_packets(tmp_path: Path) -> None:
     inner = zlib.compress(slices(3000))
     data = slices(2) + packet((50, inner[:-200])) + packet((50, b"no zlib data")) + slices(2, first=9000)

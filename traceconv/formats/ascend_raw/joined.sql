@@ -267,7 +267,7 @@ FROM (
   JOIN raw.api AS c ON c.id = p.hccl
   LEFT JOIN raw.hccl_in AS r ON r.rowid = p.hccl_info
   LEFT JOIN (SELECT * FROM raw.hccl_op_in GROUP BY node) AS o ON o.node = p.node
-  LEFT JOIN (SELECT node, max(op_type) AS op_type FROM raw.op GROUP BY node) AS b ON b.node = p.node
+  LEFT JOIN raw.op_of_node AS b ON b.node = p.node
   GROUP BY p.node, p.turn, p.device);
 CREATE INDEX raw.collective_of ON collective (node, turn, device);
 

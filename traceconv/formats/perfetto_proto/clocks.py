@@ -20,10 +20,13 @@ from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.base.integers import LARGEST, is_time
 from traceconv.formats.perfetto_proto.message import Message
+from traceconv.wire.protobuf import WireError
 
 #: The clock of packets that don't specify one.
 BOOTTIME, MONOTONIC = 6, 3
 SEQUENCE_CLOCKS = range(64, 128)
+#: A snapshot has a reading of each clock of a machine, some ten; all pairs of them are kept.
+_MOST_READINGS = 256
 #: Syncs of the clocks of two machines further apart are not of one round trip.
 _ROUND_NS = 30_000_000_000
 #: Marks a timestamp that doesn't fit 64 bits: the normalizer rejects it. In an export of ours it may be a shifted one.
@@ -79,10 +82,12 @@ def clock_name(clock: int) -> str:
 
 
 def parse_snapshot(data: bytes, start: int, end: int) -> Snapshot:
-    """Parse a ClockSnapshot. Raises WireError."""
+    """Parse a ClockSnapshot. Raises WireError, also for more readings than there are clocks."""
     message = Message(data, start, end)
-    readings = []
-    for first, last in message.spans(1):
+    readings, spans = [], message.spans(1)
+    if len(spans) > _MOST_READINGS:
+        raise WireError(f"{len(spans)} readings of clocks")
+    for first, last in spans:
         clock = Message(data, first, last)
         unit = clock.number(4) or 1
         ns = (clock.number(2) or 0) * unit
@@ -151,15 +156,10 @@ class Clocks:
         """
         for client, _ in synced:
             self.add(client, machine)
-        rounds = [
-            {
-                one.clock: (one.ns, other.ns)
-                for one in client.readings
-                for other in host.readings
-                if one.clock == other.clock
-            }
-            for client, host in synced
-        ]
+        rounds: list[dict[int, tuple[int, int]]] = []
+        for client, host in synced:
+            sent_at, at_host = ({one.clock: one.ns for one in side.readings} for side in (client, host))
+            rounds.append({clock: (sent_at[clock], at_host[clock]) for clock in sent_at.keys() & at_host.keys()})
         offsets: defaultdict[int, list[int]] = defaultdict(list)
         for before, after in pairwise(rounds):
             for clock in before.keys() & after.keys():

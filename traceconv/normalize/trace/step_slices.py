@@ -125,7 +125,9 @@ def _step_numbers(batch: pa.RecordBatch, rows: Int64, rule: Rule) -> tuple[Int64
         return rows[usable], found.values[usable].tolist()
     if rule.name is None:
         return rows[:0], []
-    matches = [rule.name.fullmatch(name or "") for name in batch.column("name").take(pa.array(rows)).to_pylist()]
-    texts = [(match["step"] or "") if match is not None else "" for match in matches]
-    usable = np.array([0 < len(text) <= _STEP_DIGITS for text in texts], np.bool_)
-    return rows[usable], [int(text) for text in texts if 0 < len(text) <= _STEP_DIGITS]
+    numbers: dict[int, int] = {}
+    for row, name in zip(rows.tolist(), batch.column("name").take(pa.array(rows)).to_pylist(), strict=True):
+        match = rule.name.fullmatch(name or "")
+        if match is not None and 0 < len(match["step"] or "") <= _STEP_DIGITS:
+            numbers[row] = int(match["step"])
+    return np.array(list(numbers), np.int64), list(numbers.values())

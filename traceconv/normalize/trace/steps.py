@@ -106,9 +106,8 @@ class Steps:
         of_devices = [step for step in self._steps if step.source == "slice"]
         of_programs = [step for step in self._steps if step.source == "annotation"]
         self._of_program = _by_process(of_programs)
-        self._any_program = (
-            _over_time(of_programs) if len(self._of_program) != 1 else next(iter(self._of_program.values()))
-        )
+        programs = list(self._of_program.values())
+        self._any_program = programs[0] if len(programs) == 1 else _over_time(of_programs)
         self._of_process = _by_process(of_devices)
         models: dict[int, set[tuple[int | None, int | None]]] = {}
         for step in of_devices:

@@ -144,9 +144,8 @@ WITH by_op AS (
 ), timed AS (
   SELECT *, flops::HUGEINT * calls * 1000000000 // nullif(total, 0) AS flops_rate,
          memory_bytes::HUGEINT * calls * 1000000000 // nullif(total, 0) AS bytes_rate,
-         CASE WHEN flops = 0 AND peak_bytes_per_s > 0 THEN memory_bytes < 0
-              WHEN peak_flops > 0 AND peak_bytes_per_s > 0
-              THEN flops::HUGEINT * peak_bytes_per_s > memory_bytes::HUGEINT * peak_flops END AS is_compute
+         CASE WHEN peak_bytes_per_s > 0 AND (flops = 0 OR peak_flops > 0)
+              THEN flops::HUGEINT * peak_bytes_per_s > memory_bytes::HUGEINT * coalesce(peak_flops, 0) END AS is_compute
   FROM peaked
 )
 SELECT run_id, device_id, name, category, input_shapes, input_dtypes, work_source, compute_type, kind,
