@@ -10,7 +10,7 @@ import pytest
 from ingest_checks import taken
 from stores import query
 
-from traceconv.normalize.trace.steps import Mark, Steps
+from traceconv.normalize.trace.steps import RANGE, Steps
 
 FULL = ("Iteration Time", "FP_BP Time", "Iteration Refresh")
 
@@ -130,9 +130,10 @@ def test_reduce_slices_are_collectives_if_the_trace_has_no_others(timeline: bool
 
 
 def test_after_a_nested_step_the_outer_step_is_current_again() -> None:
-    marks = [Mark(n, low, high, 1, None, None, (0, n), {}, None) for n, low, high in [(1, 0, 100), (2, 10, 20)]]
+    ranges = np.zeros(2, RANGE)
+    ranges["number"], ranges["low_ns"], ranges["high_ns"] = [1, 2], [0, 10], [100, 20]
     moments = np.array([-1, 0, 10, 19, 20, 99, 100])
-    found, _ = Steps(marks).at(np.ones(len(moments), np.int32), moments, lambda _: None, tasks=False)
+    found, _ = Steps(ranges).at(np.ones(len(moments), np.int32), moments, lambda _: None, tasks=False)
     assert found.null is not None
     assert [None if null else int(v) for v, null in zip(found.values, found.null, strict=True)] == [
         None, 1, 2, 2, 1, 1, None
@@ -169,12 +170,15 @@ def test_each_process_of_a_merged_trace_has_its_own_steps(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_process_may_use_the_number_of_a_step_again(reverse: bool, tmp_path: Path) -> None:
-    """As two recordings in one file do; another thread that marks the same step adds none, in any order."""
+    """As two recordings in one file do. Another thread that marks the step, or a mark inside of one, adds none."""
     spans = [(10, 1, 0, 50), (11, 1, 5, 60), (10, 2, 50, 50), (10, 1, 200, 50), (11, 1, 300, 50)]
+    spans += [(10, 1, 210, 20), (10, 1, 240, 20), (10, 1, 255, 20)]
     where = {"ph": "X", "cat": "cpu_op", "pid": 9}
     events: list[Any] = [
         {**where, "name": f"ProfilerStep#{number}", "tid": tid, "ts": ts, "dur": dur} for tid, number, ts, dur in spans
     ]
     store = stored(events[::-1] if reverse else events, tmp_path)
     rows = query(store, "SELECT step_id, iteration, start_ns, end_ns FROM step ORDER BY step_id")
-    assert rows == [(1, 1, 0, 50_000), (2, 2, 50_000, 100_000), (3, 1, 200_000, 250_000)]
+    assert rows == [
+        (1, 1, 0, 50_000), (2, 2, 50_000, 100_000), (3, 1, 200_000, 250_000), (4, 1, 255_000, 275_000)
+    ]  # fmt: skip

@@ -277,8 +277,8 @@ class _AnyTrace:
             unclear = find_launches_by_arg(target, second.launch_arg)
             message = f"tasks whose {second.launch_arg} occurs in another number of calls: their launch is unknown"
             self._first.log.count(Code.UNCLEAR_LAUNCH, message, unclear, 1)
-            steps = "SELECT DISTINCT step_id, device_id FROM task WHERE run_id = $run AND step_id IS NOT NULL"
-            found = second.slices.step_rows(target.fetch(steps))
+            ran = "SELECT DISTINCT step_id, device_id FROM task WHERE run_id = $run AND step_id + device_id IS NOT NULL"
+            found = second.slices.step_rows(target.fetch(ran))
             target.run_sql("DELETE FROM step WHERE run_id = $run")
             target.writer.insert("step", target.run_id, iter([found]))
         if self._has_waits_apart:

@@ -58,7 +58,8 @@ class SliceRows:
         self._launch_arg = None if arg is None else ArgColumns({arg: (arg,)}, (arg,))
         self._steps: Steps | EndedSteps = Steps()
         self.launches = Launches(first.tracks, self._calls, self._call_args, self._launched)
-        self._step_devices: set[tuple[int, int | None]] = set()
+        #: Pairs of step and device of the tasks of each batch.
+        self._step_devices: list[Int64] = []
         self._ops = NumberedRows(first.budget, "op", Op)
         self._devices: set[int] = set()
         #: By device; None: tasks whose device is unknown.
@@ -300,10 +301,10 @@ class SliceRows:
         found = ((values[rows], known[rows]) for values, known in (device, stream))
         self._tracks.make_streams(track[rows], *found)
         self._devices.update(device[0][rows[device[1][rows] > 0]].tolist())
-        step = _known(steps, count)
-        for row in distinct_rows(*step, *device)[0].tolist():
-            if step[1][row]:
-                self._step_devices.add((int(step[0][row]), int(device[0][row]) if device[1][row] else None))
+        known = np.flatnonzero(~steps.mask & (device[1] > 0))
+        if len(known):
+            pairs = np.stack([steps.values[known].astype(np.int64), device[0][known]], axis=1)
+            self._step_devices.append(pairs[distinct_rows(*pairs.T)[0]])
 
     # -- tables of few rows --
 
@@ -319,16 +320,13 @@ class SliceRows:
             return "recorded", op_type
         return ("name", self._set.type_in(name)) if name is not None else (None, None)
 
-    def step_rows(self, ran: Iterable[tuple[int, int | None]] | None = None) -> pa.RecordBatch:
+    def step_rows(self, ran: Iterable[tuple[int, int]] | None = None) -> pa.RecordBatch:
         """Return the rows of table step: a step on each device that ran part of it.
 
-        ran  steps and devices of tasks, if they changed when tasks were stored
+        ran  pairs of step and device of tasks, if they changed when tasks were stored
         """
-        devices: dict[int, list[int]] = {}
-        for step, device in self._step_devices if ran is None else ran:
-            if device is not None:
-                devices.setdefault(step, []).append(device)
-        return self._steps.rows(devices)
+        pairs = self._step_devices if ran is None else [np.array(list(ran), np.int64).reshape(-1, 2)]
+        return self._steps.rows(np.unique(np.concatenate([np.zeros((0, 2), np.int64), *pairs]), axis=0))
 
     def device_rows(self, names: Mapping[int, str]) -> pa.RecordBatch:
         """Return the rows of table device."""

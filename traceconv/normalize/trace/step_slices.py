@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,18 +12,22 @@ import pyarrow.compute as pc
 from traceconv.base.arrays import NDArray
 from traceconv.base.int64 import Int64
 from traceconv.base.integers import parse_int64
+from traceconv.events.trace import binary_column
 from traceconv.normalize.sort.spool import Spool
 from traceconv.normalize.trace.arg_columns import ArgColumns
 from traceconv.normalize.trace.classify import Rule, StepEnds
 from traceconv.normalize.trace.column_builder import Numbers
-from traceconv.normalize.trace.complete_nesting import UNFINISHED
-from traceconv.normalize.trace.end_events import with_ends
+from traceconv.normalize.trace.end_events import durations, with_ends
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.step_ends import EndedSteps
-from traceconv.normalize.trace.steps import Mark, Steps
+from traceconv.normalize.trace.steps import MARK, NO_STEP, RANGE, Steps, number_or_none
+from traceconv.normalize.trace.times import exact_ns
+from traceconv.schema.dtypes import RecordArray, join
 
 #: A step number with more digits does not fit its column: such a slice is not a step.
 _STEP_DIGITS = 18
+#: Names of a slice's start and end in rules.
+_SLICE_START, _SLICE_END = "@start", "@end"
 
 
 class StepFinder:
@@ -55,15 +60,15 @@ class StepFinder:
         numbers = [number for number, rule in enumerate(self._rules) if rule.step]
         if not numbers:
             return Steps()
-        marks: list[Mark] = []
+        ranges, marks = [np.zeros(0, RANGE)], [np.zeros(0, MARK)]
         for first_row, count, read in self._first.slices.parts():
             codes = self._codes(first_row, count)
             present = [number for number in numbers if np.any(codes == number)]
             batch = read() if present else None
             for number in present:
                 rows, steps = _step_numbers(batch, np.flatnonzero(codes == number), self._rules[number])
-                marks += self._marks(batch, rows, number, steps)
-        return Steps(marks, self._first.time_places)
+                (marks if self._rules[number].times else ranges).append(self._marks(batch, rows, number, steps))
+        return Steps(join(ranges), join(marks))
 
     def _step_ends(self, name: str) -> dict[int, Int64]:
         """Return the sorted times of the markers with this name on each track."""
@@ -89,45 +94,67 @@ class StepFinder:
                     found[one] = min(found.get(one, int(own[0])), int(own.min()))
         return found
 
-    def _marks(self, batch: pa.RecordBatch, rows: Int64, number: int, steps: Sequence[int]) -> Iterator[Mark]:
-        """Yield the steps that slices mark, without those whose end is unknown."""
+    def _marks(self, batch: pa.RecordBatch, rows: Int64, number: int, steps: Int64) -> RecordArray:
+        """Return the slices that mark steps, without those whose end is unknown."""
         rule = self._rules[number]
-        marked = batch.take(pa.array(rows))
-        columns = (marked.column(name).to_pylist() for name in ("row", "track_id", "start_ns", "dur_ns"))
-        texts = marked.column("args").to_pylist() if rule.times else [None] * len(rows)
-        owners: dict[int, tuple[int | None, int | None]] = {}
-        for at, (step, place, track, start, dur, args) in enumerate(zip(steps, *columns, texts, strict=True)):
-            if dur is None:
-                dur, args = self._ended(marked.slice(at, 1), place, rule)
-            if dur is None:
+        slices = batch.take(pa.array(rows))
+        nested = self._nested.take(slices.column("row").to_numpy())
+        dur_ns, unknown = durations(slices, nested)
+        found = np.full(len(rows), NO_STEP, MARK if rule.times else RANGE)
+        found["number"], found["rule"] = steps, number
+        for name, column in (("row", "row"), ("track_id", "track_id"), ("low_ns", "start_ns")):
+            found[name] = slices.column(column).to_numpy()
+        found["high_ns"] = found["low_ns"] + dur_ns
+        tracks, of_track = np.unique(found["track_id"], return_inverse=True)
+        processes = map(self._tracks.process_id_of, tracks.tolist())
+        found["process_id"] = np.array([*map(number_or_none, processes)], np.int64)[of_track]
+        if rule.times:
+            named = (rule.named(*self._tracks.names_of(track)) or {} for track in tracks.tolist())
+            models = [number_or_none(parse_int64(one.get("model_id"))) for one in named]
+            found["model_id"] = np.array(models, np.int64)[of_track]
+            _read_times(found, with_ends(self._first, slices, nested).column("args"), rule, self._first.time_places)
+        return found[~unknown]
+
+
+def _read_times(marks: RecordArray, args: pa.Array, rule: Rule, time_places: int) -> None:
+    """Fill the times that a vendor's slices define. Times in args must be inside of their slice."""
+    objects = list(map(_object, args.to_pylist()))
+    of_slice = {_SLICE_START: marks["low_ns"], _SLICE_END: marks["high_ns"]}
+    for column, words in rule.times.items():
+        for word in reversed(words):
+            if word in of_slice:
+                marks[column] = of_slice[word]
                 continue
-            if track not in owners:
-                named = rule.named(*self._tracks.names_of(track)) or {}
-                owners[track] = self._tracks.process_id_of(track), parse_int64(named.get("model_id"))
-            yield Mark(step, start, start + dur, track, *owners[track], (number, place), rule.times, args)
-
-    def _ended(self, mark: pa.RecordBatch, place: int, rule: Rule) -> tuple[int | None, str | None]:
-        """Return the duration of a slice that began without one; its args have those of its end if times need them."""
-        nested = self._nested.read(place, 1)
-        if nested["link"][0] < 0 or nested["kind"][0] == UNFINISHED:
-            return None, None
-        args = with_ends(self._first, mark, nested).column("args")[0].as_py() if rule.times else None
-        return int(nested["dur_ns"][0]), args
+            texts = (value.strip() if isinstance(value := one.get(word), str) else "" for one in objects)
+            binary = binary_column([text.encode("utf-8", "replace") for text in texts])
+            for places in (0, time_places):  # some versions wrote nanoseconds
+                times = exact_ns(binary, places)
+                inside = times.valid & (times.ns >= marks["low_ns"]) & (times.ns <= marks["high_ns"])
+                marks[column][inside] = times.ns[inside]
 
 
-def _step_numbers(batch: pa.RecordBatch, rows: Int64, rule: Rule) -> tuple[Int64, list[int]]:
+def _object(args: str | None) -> Mapping[str, object]:
+    """Decode args, with numbers as their text."""
+    try:
+        found = json.loads(args or "{}", parse_float=str, parse_int=str)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _step_numbers(batch: pa.RecordBatch, rows: Int64, rule: Rule) -> tuple[Int64, Int64]:
     """Return those of the rows that have a step number, and the numbers."""
     if rule.step_arg is not None:
         reader = ArgColumns({"step": (rule.step_arg,)}, ("step",))
         [(_, found)] = reader.read(batch.column("args"), rows)
         assert isinstance(found, Numbers)
         usable = ~found.null & (found.values >= 0) & (found.values < 10**_STEP_DIGITS)
-        return rows[usable], found.values[usable].tolist()
+        return rows[usable], found.values[usable]
     if rule.name is None:
-        return rows[:0], []
+        return rows[:0], rows[:0]
     numbers: dict[int, int] = {}
     for row, name in zip(rows.tolist(), batch.column("name").take(pa.array(rows)).to_pylist(), strict=True):
         match = rule.name.fullmatch(name or "")
         if match is not None and 0 < len(match["step"] or "") <= _STEP_DIGITS:
             numbers[row] = int(match["step"])
-    return np.array(list(numbers), np.int64), list(numbers.values())
+    return np.array(list(numbers), np.int64), np.array(list(numbers.values()), np.int64)

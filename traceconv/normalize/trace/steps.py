@@ -8,122 +8,61 @@ define one step, which contains what runs on the device. A timestamp in steps of
 from __future__ import annotations
 
 import heapq
-import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
-from itertools import groupby
-from operator import itemgetter
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from traceconv.base.arrays import NDArray
-from traceconv.base.int64 import Int64
-from traceconv.events.trace import binary_column
-from traceconv.normalize.rows import Nullable, rows_from_tuples
-from traceconv.normalize.trace.times import exact_ns
+from traceconv.base.int64 import Int64, Mask
+from traceconv.normalize.rows import Nullable, row_batch
+from traceconv.normalize.trace.distinct import distinct_rows
+from traceconv.schema.dtypes import RecordArray
 
-#: Times of a step that a slice may define, and the names of the slice's start and end in rules.
+#: Times of a step that a slice may define.
 TIME_COLUMNS = ("start_ns", "fp_start_ns", "bp_end_ns", "end_ns", "get_next_start_ns", "get_next_end_ns")
-SLICE_START, SLICE_END = "@start", "@end"
+#: Replaces what is unknown in arrays of steps and of what marks them.
 NO_STEP = -(2**63)
-
-
-class Mark(NamedTuple):
-    """A slice that defines times of a step.
-
-    times  the times that a vendor's slice defines (see `Rule.times`); empty for a range of the program
-    order  the order in which marks are used
-    """
-
-    number: int
-    start_ns: int
-    end_ns: int
-    track_id: int
-    process_id: int | None
-    model_id: int | None
-    order: tuple[int, int]
-    times: Mapping[str, Sequence[str]]
-    args: str | None
-
-
-class StepSpan(NamedTuple):
-    """When a step runs. `owner`: the process or device, and the model; a timestamp in steps of several has none."""
-
-    step_id: int
-    low_ns: int
-    high_ns: int
-    owner: tuple[int | None, int | None]
-
-
-@dataclass(slots=True)
-class _Step:
-    number: int
-    process_id: int | None
-    model_id: int | None
-    source: str
-    times: dict[str, int] = field(default_factory=dict)
-    tracks: set[int] = field(default_factory=set)
-    low_ns: int = 2**63 - 1
-    high_ns: int = -(2**63)
-    step_id: int = 0
-
-    @property
-    def span(self) -> StepSpan:
-        return StepSpan(self.step_id, self.low_ns, self.high_ns, (self.process_id, self.model_id))
+_OWNER = [("process_id", "i8"), ("model_id", "i8")]
+#: When a step runs. A timestamp in steps of several owners has none.
+SPAN = np.dtype([("step_id", "i8"), ("low_ns", "i8"), ("high_ns", "i8"), *_OWNER])
+#: A range of a program that may be a step. Those of one start and end are used in the order of `rule` and `row`.
+RANGE = np.dtype([("number", "i8"), *SPAN.descr[1:], *[(name, "i8") for name in ("track_id", "rule", "row")]])
+_TIMES = [(name, "i8") for name in TIME_COLUMNS]
+#: A vendor's slice, with the times of a step that it defines.
+MARK = np.dtype([*RANGE.descr, *_TIMES])
+_STEP = np.dtype([*SPAN.descr, ("number", "i8"), ("of_device", "?")])
+_NO_RANGES, _NO_MARKS = np.zeros(0, RANGE), np.zeros(0, MARK)
 
 
 class Steps:
     """All steps of a trace."""
 
-    def __init__(self, marks: Sequence[Mark] = (), time_places: int = 3) -> None:
-        """`time_places`: the unit of times in args, as decimal places above the nanosecond."""
-        found: dict[tuple[object, ...], _Step] = {}
-        latest: dict[tuple[int, int | None], _Step] = {}
-        ranges = [mark for mark in marks if not mark.times]
-        for mark in sorted(ranges, key=lambda one: (one.start_ns, -one.end_ns, one.order)):
-            # A process may mark a step on several of its tracks: the first one is used. It may use a number again.
-            step = latest.get((mark.number, mark.process_id))
-            if step is None or (mark.track_id in step.tracks and mark.start_ns >= step.high_ns):
-                step = _Step(mark.number, mark.process_id, None, "annotation", tracks={mark.track_id})
-                step.times = {"start_ns": mark.start_ns, "end_ns": mark.end_ns}
-                step.low_ns, step.high_ns = mark.start_ns, mark.end_ns
-                found[mark.number, mark.process_id, mark.order] = latest[mark.number, mark.process_id] = step
-        for mark in sorted((one for one in marks if one.times), key=lambda one: one.order):
-            key = (mark.number, mark.process_id, mark.model_id)
-            step = found.setdefault(key, _Step(mark.number, mark.process_id, mark.model_id, "slice"))
-            for column, ns in _times_of(mark, time_places).items():
-                step.times.setdefault(column, ns)
-            step.tracks.add(mark.track_id)
-            step.low_ns, step.high_ns = min(step.low_ns, mark.start_ns), max(step.high_ns, mark.end_ns)
-        self._steps = sorted(found.values(), key=lambda step: (step.low_ns, step.high_ns, step.number))
-        unique = len({step.number for step in self._steps}) == len(self._steps)
-        for place, step in enumerate(self._steps, 1):
-            step.step_id = step.number if unique else place
-        of_devices = [step for step in self._steps if step.source == "slice"]
-        of_programs = [step for step in self._steps if step.source == "annotation"]
+    def __init__(self, ranges: RecordArray = _NO_RANGES, marks: RecordArray = _NO_MARKS) -> None:
+        """`ranges`: those of programs (RANGE). `marks`: the slices of vendors (MARK)."""
+        of_programs = _steps_of_programs(ranges)
+        marks = marks[np.lexsort((marks["row"], marks["rule"]))]
+        of_devices, times = _steps_of_devices(marks)
+        steps, times = np.concatenate([of_programs, of_devices]), np.concatenate([_times_of(of_programs), times])
+        order = np.lexsort((steps["number"], steps["high_ns"], steps["low_ns"]))
+        steps, self._times = steps[order], times[order]
+        unique = len(np.unique(steps["number"])) == len(steps)
+        steps["step_id"] = steps["number"] if unique else np.arange(1, len(steps) + 1)
+        self._steps = steps
+        of_programs, of_devices = steps[~steps["of_device"]], steps[steps["of_device"]]
         self._of_program = _by_process(of_programs)
         programs = list(self._of_program.values())
-        self._any_program = programs[0] if len(programs) == 1 else _over_time(of_programs)
+        self._any_program = programs[0] if len(programs) == 1 else StepsOverTime(of_programs)
         self._of_process = _by_process(of_devices)
-        models: dict[int, set[tuple[int | None, int | None]]] = {}
-        for step in of_devices:
-            for track in step.tracks:
-                models.setdefault(track, set()).add((step.process_id, step.model_id))
-        self._of_track = {
-            track: _over_time([step for step in of_devices if (step.process_id, step.model_id) in own])
-            for track, own in models.items()
-        }
+        self._of_track = _by_track(of_devices, marks)
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def at(
         self, tracks: NDArray[np.int32], ns: Int64, process_of: Callable[[int], int | None], *, tasks: bool
-    ) -> tuple[Nullable, NDArray[np.bool_]]:
+    ) -> tuple[Nullable, Mask]:
         """Return the step of each timestamp on a track, and whether it is a device's."""
         steps = self._any_program.at(ns)
         of_device = np.zeros(len(ns), np.bool_)
@@ -132,7 +71,7 @@ class Steps:
         values, null = steps.values.astype(np.int64), steps.mask.copy()
         only = next(iter(self._of_process.values())) if tasks and len(self._of_process) == 1 else None
         for track in np.unique(tracks).tolist():
-            process = process_of(track)
+            process = number_or_none(process_of(track))
             device_steps = self._of_track.get(track) or self._of_process.get(process) or only
             current = device_steps or self._of_program.get(process)
             if current is not None:
@@ -141,22 +80,30 @@ class Steps:
                 values[rows], null[rows], of_device[rows] = found.values, found.mask, device_steps is not None
         return Nullable(values, null), of_device
 
-    def rows(self, ran: Mapping[int, Sequence[int]]) -> pa.RecordBatch:
+    def rows(self, ran: Int64) -> pa.RecordBatch:
         """Return the rows of table step: a step on each device that ran part of it.
 
         If several processes have steps, one without tasks is on the devices of its process.
+
+        ran  distinct pairs of step and device, sorted
         """
-        of_process: dict[int | None, set[int]] = {}
-        for step in self._steps:
-            of_process.setdefault(step.process_id, set()).update(ran.get(step.step_id, ()))
-        names = ("step_id", "device_id", "model_id", "iteration", "step_source", *TIME_COLUMNS)
-        rows: list[tuple[object, ...]] = []
-        for step in self._steps:
-            found = ran.get(step.step_id) or (of_process[step.process_id] if len(of_process) > 1 else ())
-            devices: Sequence[int | None] = sorted(found) or [None]
-            times = [step.times.get(name) for name in TIME_COLUMNS]
-            rows += [(step.step_id, device, step.model_id, step.number, step.source, *times) for device in devices]
-        return rows_from_tuples("step", names, rows)
+        steps = self._steps
+        process = distinct_rows(steps["process_id"])[1]
+        if np.any(process):
+            ran = _with_devices_of_processes(ran, steps["step_id"], process)
+        row, devices = on_devices(steps["step_id"], ran)
+        source = pa.array(steps["of_device"][row].astype(np.int32))
+        return row_batch(
+            "step",
+            {
+                "step_id": steps["step_id"][row],
+                "device_id": devices,
+                "model_id": _nullable(steps["model_id"][row]),
+                "iteration": steps["number"][row],
+                "step_source": pa.DictionaryArray.from_arrays(source, ["annotation", "slice"]),
+                **{name: _nullable(self._times[name][row]) for name in TIME_COLUMNS},
+            },
+        )
 
 
 class StepsOverTime:
@@ -166,30 +113,18 @@ class StepsOverTime:
     step_ids  the current step from then on; NO_STEP: none
     """
 
-    def __init__(self, steps: Sequence[StepSpan]) -> None:
-        changes = sorted(
-            (ns, starts, place)
-            for place, step in enumerate(steps)
-            if step.low_ns < step.high_ns
-            for ns, starts in ((step.low_ns, True), (step.high_ns, False))
-        )
-        running: list[tuple[int, int]] = []  # −start, −place; a step that ended is removed when it comes first
-        owners: Counter[tuple[int | None, int | None]] = Counter()  # running steps by process and model
-        points, ids = [], []
-        for ns, of_time in groupby(changes, itemgetter(0)):
-            for _, starts, place in of_time:
-                owner = steps[place].owner
-                owners[owner] += 1 if starts else -1
-                if not owners[owner]:
-                    del owners[owner]
-                if starts:
-                    heapq.heappush(running, (-steps[place].low_ns, -place))
-            while running and steps[-running[0][1]].high_ns <= ns:
-                heapq.heappop(running)
-            points.append(ns)
-            ids.append(steps[-running[0][1]].step_id if len(owners) == 1 else NO_STEP)
-        self.from_ns = np.array([NO_STEP, *points], np.int64)
-        self.step_ids = np.array([NO_STEP, *ids], np.int64)
+    def __init__(self, steps: RecordArray) -> None:
+        """`steps`: when each runs (SPAN; other fields are ignored)."""
+        steps = steps[steps["low_ns"] < steps["high_ns"]]
+        steps = steps[np.argsort(steps["low_ns"], kind="stable")]
+        if np.all(steps["low_ns"][1:] >= steps["high_ns"][:-1]):
+            points = np.stack([steps["low_ns"], steps["high_ns"]], axis=1).ravel()
+            ids = np.stack([steps["step_id"], np.full(len(steps), NO_STEP)], axis=1).ravel()
+        else:
+            points, ids = _changes(steps)
+        last = np.append(points[1:] != points[:-1], np.ones(min(1, len(points)), np.bool_))
+        self.from_ns = np.concatenate([np.array([NO_STEP]), points[last]])
+        self.step_ids = np.concatenate([np.array([NO_STEP]), ids[last]])
 
     def at(self, ns: Int64) -> Nullable:
         """Return the step of each timestamp."""
@@ -197,42 +132,136 @@ class StepsOverTime:
         return Nullable(np.where(ids == NO_STEP, 0, ids), ids == NO_STEP)
 
 
-def _over_time(steps: Sequence[_Step]) -> StepsOverTime:
-    return StepsOverTime([step.span for step in steps])
+def on_devices(step_ids: Int64, ran: Int64) -> tuple[Int64, Nullable]:
+    """Return the rows of steps on the devices that ran them: the place of the step, and the device, NULL if none did.
+
+    ran  distinct pairs of step and device, sorted
+    """
+    first, count = _runs(ran[:, 0], step_ids)
+    devices = np.append(ran[:, 1], NO_STEP)
+    first[count == 0] = len(ran)
+    count = np.maximum(count, 1)
+    return np.repeat(np.arange(len(step_ids)), count), _nullable(devices[_places(first, count)])
 
 
-def _by_process(steps: Sequence[_Step]) -> dict[int | None, StepsOverTime]:
-    return {
-        process: _over_time([step for step in steps if step.process_id == process])
-        for process in {step.process_id for step in steps}
-    }
+def _nullable(values: Int64) -> Nullable:
+    null = values == NO_STEP
+    return Nullable(np.where(null, 0, values), null)
 
 
-def _times_of(mark: Mark, time_places: int) -> dict[str, int]:
-    """Return the times that a vendor's slice defines. Times in its args must be inside of the slice."""
-    try:
-        args = json.loads(mark.args or "{}", parse_float=Decimal)
-    except (ValueError, RecursionError):
-        args = {}
-    args = args if isinstance(args, dict) else {}
-    found: dict[str, int] = {}
-    for column, words in mark.times.items():
-        for word in reversed(words):
-            ns = _time_of(mark, word, args, time_places)
-            if ns is not None:
-                found[column] = ns
+def number_or_none(number: int | None) -> int:
+    """Return the number of a process or model as it is in arrays of steps."""
+    return NO_STEP if number is None else number
+
+
+def _steps_of_programs(ranges: RecordArray) -> RecordArray:
+    """Return the ranges that are steps.
+
+    A process may mark a step on several of its tracks: the first one is used. It may use a number again.
+    """
+    ranges = ranges[np.lexsort((ranges["row"], ranges["rule"], -ranges["high_ns"], ranges["low_ns"]))]
+    firsts, same = distinct_rows(ranges["number"], ranges["process_id"])
+    used = np.flatnonzero(ranges["track_id"] == ranges["track_id"][firsts][same])
+    used = used[np.argsort(same[used], kind="stable")]
+    low, high, same = ranges["low_ns"][used], ranges["high_ns"][used], same[used]
+    again = (same[1:] == same[:-1]) & (low[1:] < high[:-1])
+    kept = np.ones(len(used), np.bool_)
+    latest, end = -1, 0
+    for place in np.flatnonzero(np.isin(same, same[1:][again])).tolist():
+        if same[place] == latest and low[place] < end:
+            kept[place] = False
+        else:
+            latest, end = int(same[place]), int(high[place])
+    return _steps(ranges[np.sort(used[kept])])
+
+
+def _steps_of_devices(marks: RecordArray) -> tuple[RecordArray, RecordArray]:
+    """Return the steps that slices define together, and their times."""
+    firsts, step = distinct_rows(marks["number"], marks["process_id"], marks["model_id"])
+    found = _steps(marks[firsts])
+    found["of_device"] = True
+    np.minimum.at(found["low_ns"], step, marks["low_ns"])
+    np.maximum.at(found["high_ns"], step, marks["high_ns"])
+    times = np.full(len(found), NO_STEP, _TIMES)
+    for name in TIME_COLUMNS:
+        known = np.flatnonzero(marks[name] != NO_STEP)
+        defined, first = np.unique(step[known], return_index=True)
+        times[name][defined] = marks[name][known[first]]
+    return found, times
+
+
+def _steps(marks: RecordArray) -> RecordArray:
+    found = np.zeros(len(marks), _STEP)
+    for name in ("number", "low_ns", "high_ns", "process_id", "model_id"):
+        found[name] = marks[name]
     return found
 
 
-def _time_of(mark: Mark, word: str, args: Mapping[str, object], time_places: int) -> int | None:
-    if word in (SLICE_START, SLICE_END):
-        return mark.start_ns if word == SLICE_START else mark.end_ns
-    value = args.get(word)
-    if not isinstance(value, (str, int, Decimal)) or isinstance(value, bool):
-        return None
-    text = binary_column([str(value).strip().encode("utf-8", "replace")])
-    for places in (time_places, 0):  # some versions wrote nanoseconds
-        times = exact_ns(text, places)
-        if times.valid[0] and mark.start_ns <= times.ns[0] <= mark.end_ns:
-            return int(times.ns[0])
-    return None
+def _times_of(ranges: RecordArray) -> RecordArray:
+    """Return the times of steps that are ranges of a program."""
+    times = np.full(len(ranges), NO_STEP, _TIMES)
+    times["start_ns"], times["end_ns"] = ranges["low_ns"], ranges["high_ns"]
+    return times
+
+
+def _by_process(steps: RecordArray) -> dict[int, StepsOverTime]:
+    steps = steps[np.argsort(steps["process_id"], kind="stable")]
+    parts = np.split(steps, np.flatnonzero(np.diff(steps["process_id"])) + 1) if len(steps) else []
+    return {int(part["process_id"][0]): StepsOverTime(part) for part in parts}
+
+
+def _by_track(steps: RecordArray, marks: RecordArray) -> dict[int, StepsOverTime]:
+    """Return the steps of the processes and models that have slices on each track."""
+    owner = distinct_rows(*(np.concatenate([marks[name], steps[name]]) for name, _ in _OWNER))[1]
+    of_marks, of_steps = owner[: len(marks)], owner[len(marks) :]
+    owners: dict[int, list[int]] = {}
+    for row in distinct_rows(marks["track_id"], of_marks)[0].tolist():
+        owners.setdefault(int(marks["track_id"][row]), []).append(int(of_marks[row]))
+    return {track: StepsOverTime(steps[np.isin(of_steps, own)]) for track, own in owners.items()}
+
+
+def _changes(steps: RecordArray) -> tuple[Int64, Int64]:
+    """Return when the current step changes, and the step from then on. The steps overlap, and are in order."""
+    owners = distinct_rows(steps["process_id"], steps["model_id"])[1].tolist()
+    ids, ends = steps["step_id"].tolist(), steps["high_ns"].tolist()
+    times = np.concatenate([steps["high_ns"], steps["low_ns"]])
+    order = np.argsort(times, kind="stable")  # ends come before starts
+    running: list[int] = []  # −place, so that the last one is first; a step that ended is removed when it comes first
+    of_owner: Counter[int] = Counter()  # running steps
+    found = np.full(len(times), NO_STEP)
+    for at, (place, ns) in enumerate(zip(order.tolist(), times[order].tolist(), strict=True)):
+        step = place - len(steps)
+        owner = owners[step]  # also of an end: from the end of the list
+        of_owner[owner] += 1 if step >= 0 else -1
+        if not of_owner[owner]:
+            del of_owner[owner]
+        if step >= 0:
+            heapq.heappush(running, -step)
+        while running and ends[-running[0]] <= ns:
+            heapq.heappop(running)
+        if running and len(of_owner) == 1:
+            found[at] = ids[-running[0]]
+    return times[order], found
+
+
+def _with_devices_of_processes(ran: Int64, step_ids: Int64, process: NDArray[np.intp]) -> Int64:
+    """Return the pairs with those of steps that no device ran: with all devices that ran steps of their process."""
+    by_id = np.argsort(step_ids)
+    of_ran = process[by_id[np.searchsorted(step_ids, ran[:, 0], sorter=by_id)]]
+    of_process = np.unique(np.stack([of_ran, ran[:, 1]], axis=1), axis=0)
+    others = np.flatnonzero(~np.isin(step_ids, ran[:, 0]))
+    first, count = _runs(of_process[:, 0], process[others])
+    more = np.stack([np.repeat(step_ids[others], count), of_process[_places(first, count), 1]], axis=1)
+    pairs = np.concatenate([ran, more])
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def _runs(ordered: Int64, keys: Int64) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first place of each key among sorted ones, and how often it occurs."""
+    first = np.searchsorted(ordered, keys)
+    return first, np.searchsorted(ordered, keys, side="right") - first
+
+
+def _places(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the places of runs, one after another."""
+    return np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)

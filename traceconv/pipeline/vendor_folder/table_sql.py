@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.normalize.rows import rows_from_tuples
-from traceconv.normalize.trace.steps import NO_STEP, StepsOverTime, StepSpan
+from traceconv.normalize.trace.steps import NO_STEP, SPAN, StepsOverTime, number_or_none
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.store.sections import section
 
@@ -128,10 +128,10 @@ def settle_device_steps(target: RunSql) -> None:
     In a timeline of several devices, the collectives of a device are in another process than its steps.
     """
     _run(target, "devices_of_steps")
-    steps: dict[int, list[StepSpan]] = {}
+    steps: dict[int, list[tuple[int, ...]]] = {}
     for device_id, step_id, model_id, low_ns, high_ns in target.fetch(section(__name__, "marked_steps")):
-        steps.setdefault(device_id, []).append(StepSpan(step_id, low_ns, high_ns, (device_id, model_id)))
-    current = ((device_id, StepsOverTime(spans)) for device_id, spans in steps.items())
+        steps.setdefault(device_id, []).append((step_id, low_ns, high_ns, device_id, number_or_none(model_id)))
+    current = ((device_id, StepsOverTime(np.array(spans, SPAN))) for device_id, spans in steps.items())
     batches = (
         pa.record_batch(
             {
