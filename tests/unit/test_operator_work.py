@@ -74,6 +74,16 @@ def test_scaled_products() -> None:
     assert numbers(work("tex_ts::te_gemm_ts", *te)) == (65_536, 3072, 1024)
 
 
+def test_scalars_of_older_versions_are_not_tensors() -> None:
+    """PyTorch 1.9 records the kind of a scalar as its type; a tensor without dimensions has the C++ name: int."""
+    assert numbers(work("aten::clamp_min", ([3, 4], FP32), ([], "Int"))) == (12, 48, 48)
+    assert numbers(work("aten::mul", ([3, 4], FP32), ([], "Double"))) == (12, 48, 48)
+    assert numbers(work("aten::mul", ([3, 4], FP32), ([], "double"))) == (12, 48 + 8, 48)
+    # A floating-point scalar makes the result of integers fp32, not fp64 as a tensor does.
+    assert numbers(work("aten::mul", ([3, 4], LONG), ([], "Double"))) == (12, 96, None)
+    assert numbers(work("aten::div", ([3, 4], LONG), ([], "Int"))) == (12, 96, 48)
+
+
 def test_mismatched_shapes_are_unknown() -> None:
     assert work("aten::mm", ([3, 4], BF16), ([5, 4], BF16)) is None
     assert work("aten::bmm", ([7, 3, 4], BF16), ([1, 4, 5], BF16)) is None

@@ -24,6 +24,8 @@ _TYPES = {
     "Float8_e5m2fnuz": ("fp8", 1),
 }  # fmt: skip
 _SIZES = dict(_TYPES.values())
+#: Kinds of scalars in PyTorch 1.9: Int, Double and Bool without a shape are values, not tensors.
+_SCALARS = frozenset({"Int", "Double", "Bool"})
 #: PyTorch's numbers of types (c10::ScalarType), as concrete inputs contain them.
 _NUMBERED = {
     0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "fp16", 6: "fp32", 7: "fp64", 9: "complex64",
@@ -142,7 +144,7 @@ def parse_arguments(dims: str, types: str, values: str | None) -> Arguments | No
     tensors: list[Tensor | None] = []
     lists: list[tuple[Shape, ...]] = []
     for shape, name in zip(shapes, names, strict=True):
-        if not isinstance(name, str) or name not in _TYPES:
+        if not isinstance(name, str) or name not in _TYPES or (name in _SCALARS and shape == []):
             tensors.append(None)
             lists.append(_shapes(shape) if name == "TensorList" else ())
             continue
