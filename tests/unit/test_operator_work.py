@@ -304,6 +304,9 @@ IMAGE = ([2, 3, 7, 9], FP32)
         ("aten::index_add_", [X, "0", ([3], LONG), ([3, 6], FP32), "1"], 18, 8 * 3 + 2 * 4 * 18, 4 * 18),
         # Packed sequences: lengths are not recorded. 3 tokens, 2 heads, depth 8
         ("flash_attn::_flash_attn_varlen_forward", [Q, Q, Q, ([2], "int"), ([2], "int"), "3", "3"], None, 288, 96),
+        # the gradient, the result and its 2 · 3 sums are read, too
+        ("flash_attn::_flash_attn_varlen_backward", [Q, Q, Q, Q, Q, ([2, 3], FP32), Q, Q, Q, ([2], "int")], None,
+         5 * 96 + 24, 288),
         ("npu::npu_fusion_attention", [*[([2, 16, 32], BF16)] * 3, "8", None], None, 3 * 2048, 2048),
         # 4 rows and 6 columns in 2 groups: their extents are not recorded
         ("aten::_grouped_mm", [([4, 6], BF16), ([2, 6, 5], BF16), ([2], "int"), None, None], None, 2 * 84, 2 * 20),

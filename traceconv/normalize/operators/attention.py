@@ -56,23 +56,26 @@ def _work(
         flops = None
     elif not is_causal:
         flops = 2 * (flops or 0)
-    dtype, also = promoted([q, k, v]), None if more is None else of.optional(more)
-    if backward:
-        # The gradient, the forward pass's result and the sums of its softmax.
-        read = bytes_of(*(of.optional(place) for place in range(6)), also)
-        write = bytes_as(q.count + k.count + v.count, dtype)
-    else:
-        read = bytes_of(q, k, v, also)
-        write = bytes_as(batch * q_heads * rows * v_depth, dtype)
+    read, write = _moved(of, backward=backward, more=more)
     return Work("attention", matrix_type(q, k), flops, read, write, is_composite=True)
 
 
-def _packed(of: Arguments) -> Work:
+def _moved(of: Arguments, *, backward: bool, more: int | None = None) -> tuple[int, int | None]:
+    """Bytes read and written; a backward pass also reads the gradient, the result and the sums of its softmax."""
+    first = 1 if backward else 0
+    q, k, v = (of.tensor(first + place) for place in range(3))
+    count = q.count + k.count + v.count if backward else prod(q.shape[:-1]) * v.shape[-1]
+    places = range(6) if backward else range(3)
+    read = bytes_of(*(of.optional(place) for place in places), None if more is None else of.optional(more))
+    return read, bytes_as(count, promoted([q, k, v]))
+
+
+def _packed(of: Arguments, *, backward: bool = False) -> Work:
     """Sequences of several lengths, packed into one dimension: query, key and value of tokens, heads and depth."""
-    q, k, v = of.tensor(0), of.tensor(1), of.tensor(2)
+    first = 1 if backward else 0
+    q, k, v = (of.tensor(first + place) for place in range(3))
     require(len(q.shape) == len(k.shape) == len(v.shape) == 3)
-    write = bytes_as(prod(q.shape[:2]) * v.shape[2], promoted([q, k, v]))
-    return Work("attention", matrix_type(q, k), None, bytes_of(q, k, v), write, is_composite=True)
+    return Work("attention", matrix_type(q, k), None, *_moved(of, backward=backward), is_composite=True)
 
 
 def _npu_attention(of: Arguments) -> Work:
@@ -99,6 +102,7 @@ FORMULAS: Mapping[str, Formula] = {
     "flash_attn::_flash_attn_forward": _FLASH,
     "flash_attn::_flash_attn_backward": with_options(_attention, backward=True, heads=2, causal=11, window=12),
     "flash_attn::_flash_attn_varlen_forward": _packed,
+    "flash_attn::_flash_attn_varlen_backward": with_options(_packed, backward=True),
     "aiter::_flash_attn_forward": _FLASH,
     "aiter::_flash_attn_backward": with_options(_attention, backward=True, heads=2, causal=12, window=13),
     "aiter::mha_fwd": _FLASH,
