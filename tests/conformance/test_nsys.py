@@ -208,6 +208,26 @@ def test_devices_are_gpus_if_processes_number_them_differently(tmp_path: Path) -
     assert names == [("GPU 0 NVIDIA H100",), ("GPU 3",)]
 
 
+def test_devices_are_gpus_if_only_some_are_visible(tmp_path: Path) -> None:
+    """With CUDA_VISIBLE_DEVICES=3, CUDA's device 0 is GPU 3; metrics are of all GPUs."""
+    path = tmp_path / "one.sqlite"
+    db = new_report(path)
+    db.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT)")
+    db.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (3, 0, 100, '')")
+    db.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 3, 'NVIDIA H200', 1)")
+    insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [kernel(100, 200, 1, 5)])
+    db.execute("INSERT INTO GPU_METRICS VALUES (100, 0, 1, 5), (100, 3, 1, 90)")
+    db.commit()
+    db.close()
+    _, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT device_id FROM task").fetchall() == [(3,)]
+    rows = store.execute(
+        "SELECT p.name, max(value) FROM track JOIN process AS p USING (process_id) LEFT JOIN counter USING (track_id) "
+        "GROUP BY ALL ORDER BY 1"
+    ).fetchall()
+    assert rows == [("GPU 3 NVIDIA H200", 90), (None, 5)]
+
+
 def test_missing_tables_and_columns_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     with sqlite3.connect(path) as db:

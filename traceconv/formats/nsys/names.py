@@ -31,8 +31,7 @@ class Names(SqliteNames):
         self._labels: dict[str, dict[Any, str]] = {}
         self._process_names = self._read_processes()
         self._gpus = {row[0]: row[1] for row in self._all("TARGET_INFO_GPU", ("id", "name")) if isinstance(row[1], str)}
-        self._renumbered: dict[tuple[Any, Any], Any] = {}
-        self._note_cuda_devices()
+        self._renumbered = self._read_cuda_devices()
         self._thread_names = {
             row[0]: self.text(row[1]) for row in self._all("ThreadNames", ("globalTid", "nameId")) if row[0] is not None
         }
@@ -47,14 +46,11 @@ class Names(SqliteNames):
         rows = self._all("PROCESSES", ("globalPid", "name"))
         return {row[0] >> 24: row[1] for row in rows if isinstance(row[0], int) and isinstance(row[1], str)}
 
-    def _note_cuda_devices(self) -> None:
-        """CUDA's device numbers may differ from those of GPUs, and from process to process (CUDA_VISIBLE_DEVICES)."""
-        rows = self._all("TARGET_INFO_CUDA_DEVICE", ("cudaId", "gpuId", "pid"))
-        gpus = {row[:2] for row in rows if None not in row[:2]}
-        if len({cuda for cuda, _ in gpus}) < len(gpus):
-            self._renumbered = {(pid, cuda): gpu for cuda, gpu, pid in rows if isinstance(gpu, int)}
-        else:
-            self._gpus.update({cuda: self._gpus[gpu] for cuda, gpu in gpus if gpu in self._gpus})
+    def _read_cuda_devices(self) -> dict[tuple[Any, Any], int]:
+        """The GPUs by PID and CUDA's device number, if these differ (CUDA_VISIBLE_DEVICES)."""
+        rows = self._all("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
+        gpus = {row[:2]: row[2] for row in rows if isinstance(row[2], int)}
+        return gpus if any(cuda != gpu for (_, cuda), gpu in gpus.items()) else {}
 
     def _read_about(self) -> dict[str, object]:
         about: dict[str, object] = {}
@@ -84,7 +80,7 @@ class Names(SqliteNames):
     # -- look-ups --
 
     def gpu_numbers(self, devices: Values, processes: Values) -> Values | None:
-        """The numbers of the GPUs, if CUDA's numbers of devices mean several GPUs."""
+        """The numbers of the GPUs, if CUDA's numbers of devices are others."""
         if not self._renumbered:
             return None
         keys = combined([coded(devices), coded(processes)])
