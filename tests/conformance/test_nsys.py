@@ -228,6 +228,48 @@ def test_devices_are_gpus_if_only_some_are_visible(tmp_path: Path) -> None:
     assert rows == [("GPU 3 NVIDIA H200", 90), (None, 5)]
 
 
+def test_ids_of_nothing_are_null(tmp_path: Path) -> None:
+    """CUPTI writes 2^32 - 1 for no stream, and 0 for no correlation: calls with 0 launched nothing."""
+    path = tmp_path / "none.sqlite"
+    none = 2**32 - 1
+    db = new_report(path)
+    insert(db, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", [{
+        "start": 120, "end": 190, "deviceId": 0, "contextId": 1, "streamId": none, "correlationId": 9,
+        "globalPid": global_tid(100, 0), "syncType": 4, "eventId": none,
+    }])  # fmt: skip
+    copy = {"start": 120, "end": 140, "deviceId": 0, "contextId": none, "streamId": none, "correlationId": 0,
+            "globalPid": global_tid(100, 0), "bytes": 4096, "copyKind": 11}  # fmt: skip
+    second = {"start": 150, "globalPid": global_tid(200, 0), "correlationId": None, "deviceId": none, "copyKind": 13}
+    insert(db, "CUPTI_ACTIVITY_KIND_MEMCPY", [copy, copy | second])
+    insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", [call(10, 20, 10, 0), call(100, 200, 14, 9)])
+    db.commit()
+    db.close()
+    run, store = taken_from(path, tmp_path)
+    rows = store.execute(
+        "SELECT t.name, k.name, t.device_id, t.context_id, t.stream_id, k.stream_id, correlation_id, submit_ns "
+        "FROM task AS t JOIN track AS k USING (track_id) ORDER BY t.start_ns, t.name"
+    ).fetchall()
+    assert rows == [
+        ("CUDA memcpy Unified Host-to-Device", "No stream (process 100)", 0, None, None, None, None, None),
+        ("Context Synchronize", "No stream waits (process 100)", 0, 1, None, None, 9, 100),
+        ("CUDA memcpy Unified Device-to-Device", "No stream (process 200)", None, None, None, None, None, None),
+    ]
+    assert store.execute("SELECT count(*) FROM flow").fetchone() == (0,)
+    assert not any(entry.code is Code.LOOSE_FLOW for entry in run.log)
+
+
+def test_call_stacks_are_not_calls(report: Path, tmp_path: Path) -> None:
+    """With --cudabacktrace, a second row of a call has its stack, and begins before the call."""
+    with sqlite3.connect(report) as db:
+        insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", [call(T0 + 9, T0 + 21, 10, 5) | {"eventClass": 67, "callchainId": 3}])
+    db.close()
+    _, store = taken_from(report, tmp_path)
+    assert store.execute("SELECT start_ns - ?, dur_ns FROM api WHERE correlation_id = 5", [T0]).fetchall() == [(10, 10)]
+    assert store.execute("SELECT submit_ns - ? FROM task WHERE correlation_id = 5", [T0]).fetchall() == [(10,)]
+    rows = store.execute("SELECT ts_ns - ?, name, args->'$.callchainId' FROM marker WHERE category = 'cuda_api'", [T0])
+    assert rows.fetchall() == [(9, "cudaLaunchKernel_v7000", "3")]
+
+
 def test_missing_tables_and_columns_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     with sqlite3.connect(path) as db:

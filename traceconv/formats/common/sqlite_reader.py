@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
+from traceconv.base.int64 import Mask
 from traceconv.events.trace import (
     Coded,
     EventColumns,
@@ -33,7 +35,7 @@ from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.format import ReadRequest
 
 #: Only tables of events have one of these columns.
-_TIME_COLUMNS = frozenset(("start", "timestamp", "rawTimestamp", "startNs", "timestampNs"))
+_TIME_COLUMNS = frozenset(("start", "startedAt", "timestamp", "rawTimestamp", "startNs", "timestampNs"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,18 @@ def renamed(column: Coded, name_of: Callable[[Any], Any]) -> Coded:
     """The names of a column's values, each name once."""
     names = coded([name_of(value) for value in column.distinct])
     return Coded(names.codes[column.codes], names.distinct)
+
+
+def is_one_of(column: Coded, values: Collection[Any]) -> Mask:
+    """Whether each value of a column is one of these."""
+    return np.array([value in values for value in column.distinct], np.bool_)[column.codes]
+
+
+def without(column: Values, value: int) -> Values:
+    """A column with NULL in place of a value."""
+    if isinstance(column, pa.Array):
+        return pc.if_else(pc.equal(column, value), None, column)
+    return renamed(coded(column), lambda one: None if one == value else one)
 
 
 def taken(column: Values, rows: NDArray[np.intp]) -> Values:

@@ -11,12 +11,21 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.base.errors import InputError, printable
-from traceconv.base.int64 import Int64
+from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import Coded, EventFlows, NamedTrack, TraceBatch, TrackName, coded, combined
 from traceconv.formats.common.columns import integer_array, json_objects
 from traceconv.formats.common.sqlite_names import IdSet
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same, taken
+from traceconv.formats.common.sqlite_reader import (
+    Events,
+    SqliteReader,
+    as_columns,
+    is_one_of,
+    renamed,
+    same,
+    taken,
+    without,
+)
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.nsys.export import sqlite_file
 from traceconv.formats.nsys.names import Names
@@ -29,6 +38,7 @@ from traceconv.formats.nsys.tables import (
     EVENT_TABLES,
     MARKER_TABLES,
     METRIC_TABLES,
+    NO_ID,
     NOTES,
     NVTX,
     SPAN_TABLES,
@@ -62,7 +72,8 @@ class NsysReader(SqliteReader):
         self.keys["nsys_export"] = json.dumps(self._names.about).encode()
         shares = self._shares(EVENT_TABLES)
         for table in DEVICE_TABLES:
-            self._note_launched(table)
+            if not table.apart:
+                self._note_launched(table)
         for device_table in DEVICE_TABLES:
             yield from self._noted(device_table.table, self._device_work(device_table), shares)
         for call_table in CALL_TABLES:
@@ -116,6 +127,8 @@ class NsysReader(SqliteReader):
             return
         for count, by_column in self._rows(table.table, ["start", "end", *columns]):
             nothing = pa.nulls(count, pa.int64())
+            for name in place.keys() & NO_ID.keys():
+                by_column[place[name]] = without(by_column[place[name]], NO_ID[name])
 
             def column(name: str, by: list[Values] = by_column, none: Values = nothing) -> Values:
                 return by[place[name]] if name in place else none
@@ -170,7 +183,7 @@ class NsysReader(SqliteReader):
         tracks: list[tuple[str, NamedTrack]] = []
         track_names: list[TrackName] = []
         for device, process, context, stream in keys.distinct:
-            pid = f"GPU {device}"
+            pid = "GPU" if device is None else f"GPU {device}"
             suffix = " waits" if table.apart else ""
             whose = self._names.process_label(process)
             tid = NamedTrack("stream", f"{whose}/{context}/{stream}{suffix}")
@@ -180,7 +193,8 @@ class NsysReader(SqliteReader):
                 gpu = self._names.gpu(device)
                 track_names.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
                 of_process = f" (process {whose})" if self._names.several_processes else ""
-                track_names.append(TrackName(pid, tid, f"Stream {stream}{suffix}{of_process}"))
+                which = "No stream" if stream is None else f"Stream {stream}"
+                track_names.append(TrackName(pid, tid, f"{which}{suffix}{of_process}"))
         return *as_columns(keys, tracks), tuple(track_names)
 
     def _flow_ends(
@@ -209,30 +223,33 @@ class NsysReader(SqliteReader):
             processes = self._process_indices(by_column[2])
             keys = list(columns)
             values = list(by_column[4:])
-            flows = None
+            flows, phases = None, same("X", count)
+            is_call = np.ones(count, np.bool_)
+            if "eventClass" in columns:
+                is_call = ~is_one_of(coded(values[columns.index("eventClass")]), NOTES)
+                phases = Coded(is_call.astype(np.int32), ["i", "X"])
             if launches and "correlationId" in columns:
-                correlations = integer_array(by_column[4 + columns.index("correlationId")])
+                at = columns.index("correlationId")
+                values[at] = without(values[at], NO_ID["correlationId"])
+                correlations = integer_array(values[at])
                 if processes.any():
                     keys.append("correlation")
                     values.append(_correlation(processes, correlations))
-                flows = self._flow_ends(self._launchers(processes, correlations), processes, correlations, 0)
+                launchers = np.flatnonzero(self._launches(processes, correlations) & is_call)
+                flows = self._flow_ends(launchers, processes, correlations, 0)
             threads = coded(by_column[2])
             pids, tids = as_columns(threads, [self._names.thread(one) for one in threads.distinct])
             names = renamed(self._names.texts(by_column[3]), lambda name: name or table.category)
-            phases = same("X", count)
-            if "eventClass" in columns:
-                classes = coded(by_column[4 + columns.index("eventClass")])
-                phases = renamed(classes, lambda number: "i" if number in NOTES else "X")
             args = json_objects(keys, values, count)
             events = Events(phases, names, pids, tids, by_column[0], by_column[1], args)
             yield self._batch(table.category, events, flows, self._names.take_track_names())
 
-    def _launchers(self, processes: Int64, correlations: Int64) -> Int64:
-        """The calls that share their correlation id with device work."""
+    def _launches(self, processes: Int64, correlations: Int64) -> Mask:
+        """Whether each call shares its correlation id with device work."""
         launches = IdSet().has(correlations)
         for process, ids in self._launching.items():
             launches |= (processes == process) & ids.has(correlations)
-        return np.flatnonzero(launches)
+        return launches
 
     # -- annotations, metrics, memory --
 
@@ -324,5 +341,5 @@ class NsysReader(SqliteReader):
 
 def _correlation(processes: Int64, correlations: Int64) -> pa.Array:
     """Ids that are distinct across processes; null for the first process, which keeps its own, and for unknown ids."""
-    ids = np.where(processes > 0, (processes << 32) + correlations, 0)
+    ids = np.where((processes > 0) & (correlations >= 0), (processes << 32) + correlations, 0)
     return pa.array(ids, mask=ids == 0)

@@ -166,8 +166,10 @@ MARKER_TABLES = (
     ),
 )
 #: Event classes of rows in these tables that are no calls: the profiler has started or finished to record CUDA, the
-#: system's libraries, cuDNN or cuBLAS. nsys stats leaves them out.
-NOTES = frozenset((10, 11, 31, 32, 33, 34, 35, 36))
+#: system's libraries, cuDNN or cuBLAS (nsys stats leaves them out), or 67, the call stack of a call with its own row.
+NOTES = frozenset((10, 11, 31, 32, 33, 34, 35, 36, 67))
+#: What CUPTI writes for an ID that a row doesn't have, such as the stream of a wait for all streams.
+NO_ID = {"deviceId": 0xFFFF_FFFF, "contextId": 0xFFFF_FFFF, "streamId": 0xFFFF_FFFF, "correlationId": 0}
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 SPAN_TABLES = (*(table.table for table in DEVICE_TABLES), *(table.table for table in CALL_TABLES))
@@ -208,6 +210,9 @@ LABELS = {
         8: "Device-to-Device",
         9: "Host-to-Host",
         10: "Peer-to-Peer",
+        11: "Unified Host-to-Device",
+        12: "Unified Device-to-Host",
+        13: "Unified Device-to-Device",
     },
     "ENUM_CUDA_DEV_MEM_EVENT_OPER": {
         0: "allocation",
