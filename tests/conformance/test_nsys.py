@@ -301,7 +301,10 @@ def test_values_of_wrong_types_lose_only_their_row(report: Path, tmp_path: Path)
 
 
 def test_kernels_of_graphs_have_the_range_that_captured_their_node(tmp_path: Path) -> None:
-    """As TensorRT-LLM's tools find it: the node of an executable graph is a copy of the one that was captured."""
+    """As TensorRT-LLM's tools find it: the node of an executable graph is a copy of the one that was captured.
+
+    A copy may have a row of its creation, without its original, before the one of the copy.
+    """
     path = tmp_path / "graphs.sqlite"
     thread = global_tid(100, 100)
     with new_report(path) as db:
@@ -316,6 +319,7 @@ def test_kernels_of_graphs_have_the_range_that_captured_their_node(tmp_path: Pat
         copies = {17: 7, 18: 8, 19: 99, 20: 21, 21: 20}
         created = [node(T0 + 125, 7), node(T0 + 165, 8)]
         copied = [node(T0 + 300, copy, original) for copy, original in copies.items()]
+        created += [node(T0 + 299, 17), node(T0 + 399, 27)]
         insert(db, "CUDA_GRAPH_NODE_EVENTS", [*created, *copied, node(T0 + 400, 27, 17)])
         nodes = {27: 0, 18: 10, 19: 20, 20: 30}
         kernels = [kernel(T0 + 2000 + at, T0 + 2005 + at, 1, 3, graphNodeId=node) for node, at in nodes.items()]

@@ -16,13 +16,15 @@
 -- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start time of the task." }
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration; NULL if its end is not in the source." }
 WITH RECURSIVE node AS MATERIALIZED (
-  -- IDs of nodes are unique in a process. The first row of a node is its creation.
+  -- IDs of nodes are unique in a process. A copy may have a row of its creation too, which has no original.
   SELECT a.run_id, k.process_id, a.id AS api_id, TRY_CAST(a.args ->> '$.graphNodeId' AS BIGINT) AS node_id,
          TRY_CAST(nullif(a.args ->> '$.originalGraphNodeId', '0') AS BIGINT) AS original_id
   FROM api AS a
   JOIN track AS k ON k.run_id = a.run_id AND k.track_id = a.track_id
   WHERE a.category = 'cuda_graph' AND a.args ->> '$.graphNodeId' IS NOT NULL
-  QUALIFY row_number() OVER (PARTITION BY a.run_id, k.process_id, node_id ORDER BY a.start_ns, a.id) = 1
+  QUALIFY row_number() OVER (
+    PARTITION BY a.run_id, k.process_id, node_id ORDER BY original_id IS NULL, a.start_ns, a.id
+  ) = 1
 ), ran AS MATERIALIZED (
   SELECT t.run_id, t.id, t.api_id, k.process_id, TRY_CAST(t.args ->> '$.graphNodeId' AS BIGINT) AS node_id
   FROM task AS t
