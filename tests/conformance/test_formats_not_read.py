@@ -66,6 +66,8 @@ from traceconv.pipeline.result import NothingUsable
         ("a.zip", b"PK\x03\x04" + bytes(50), "extract it first"),
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
+        ("NVTX_EVENTS.parquet", b"PAR1" + bytes(50), "nsys export --type sqlite"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(50), "nsys export --type sqlite"),
         ("torch.op_range", b"\x01\0\x02\0\0\0ab", "next to FRAMEWORK"),
         ("aicore.data.0.slice_0", b"\x01\x02\x03", "ingest the folder around it, PROF_"),
         ("a.tracy", b"tlZ\x04" + bytes(50), "tracy-csvexport -u"),

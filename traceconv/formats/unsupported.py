@@ -107,7 +107,11 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "is XML, such as a flame graph in SVG, which is not supported; ingest the recording from which it was made",
     ),
     (re.compile(rb"FLR\x00"), "is a recording of Java's Flight Recorder, which is not supported"),
-    (re.compile(rb"PAR1"), "is a Parquet file, which is not supported"),
+    (
+        re.compile(rb"PAR1|ARROW1|\x89HDF\r\n"),
+        "is a Parquet, Arrow or HDF5 file, which is not supported; export reports of Nsight Systems with nsys export "
+        "--type sqlite",
+    ),
     (re.compile(rb"PK\x03\x04"), "is a ZIP archive; extract it first"),
     (re.compile(rb"BZh[1-9]1AY&SY"), "is compressed with bzip2; decompress it first (gzip, zstd and xz are supported)"),
     (re.compile(rb".{257}ustar", re.DOTALL), "is a tar archive; extract it first"),
