@@ -358,7 +358,11 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
         db.executescript("""
             CREATE TABLE COMPOSITE_EVENTS (id INT, start INT, cpu INT, threadState INT, globalTid INT, cpuCycles INT);
             CREATE TABLE ENUM_SAMPLING_THREAD_STATE (id INT, name TEXT, label TEXT);
-            CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start INT, globalPid INT, address INT);
+            CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start INT, globalPid INT, address INT, CpuInstruction INT,
+                sourceLine INT);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH (start INT, end INT, nameId INT, globalTid INT, lineNo INT,
+                srcFile INT);
+            INSERT INTO StringIds VALUES (60, 'fill+0x10'), (61, 'a.c');
             CREATE TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT (timestamp INT, deviceId INT, streamId INT, globalPid INT);
             CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH (start INT, end INT, deviceId INT,
                 contextId INT, streamId INT, correlationId INT, globalPid INT);
@@ -382,7 +386,9 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
             {"start": T0 + 9, "cpu": 4, "isSchedIn": 1, "globalTid": thread, "threadState": None},
         ])  # fmt: skip
         db.execute("INSERT INTO COMPOSITE_EVENTS VALUES (1, ?, 3, 1, ?, 12345)", (T0 + 11, thread))
-        db.execute("INSERT INTO CUDA_UM_CPU_PAGE_FAULT_EVENTS VALUES (?, ?, 4096)", (T0 + 12, process))
+        db.execute("INSERT INTO CUDA_UM_CPU_PAGE_FAULT_EVENTS VALUES (?, ?, 4096, 60, 7)", (T0 + 12, process))
+        db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_OPENACC_LAUNCH VALUES (?, ?, 1, ?, 9, 61)",
+                   (T0 + 90, T0 + 91, thread))  # fmt: skip
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_CUDA_EVENT VALUES (0, 0, 7, ?), (?, 0, 7, ?)",
                    (process, T0 + 13, process))  # fmt: skip
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_HOST_NODE_AND_HOST_LAUNCH VALUES (?, ?, 0, 1, 7, 6, ?)",
@@ -404,7 +410,7 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
         (0, "scheduling", "scheduled out", "100", '{"cpu":3,"isSchedIn":0,"threadState":"Waiting"}'),
         (9, "scheduling", "scheduled in", "100", '{"cpu":4,"isSchedIn":1}'),
         (11, "cpu_sample", "CPU sample", "100", '{"id":1,"cpu":3,"threadState":"Running","cpuCycles":12345}'),
-        (12, "page_fault", "CPU page fault", "100", '{"address":4096}'),
+        (12, "page_fault", "CPU page fault", "100", '{"address":4096,"CpuInstruction":"fill+0x10","sourceLine":7}'),
         (13, "cuda_event", "CUDA event", "100", '{"deviceId":0,"streamId":7}'),
     ]
     assert run.accounts.by_record["CUPTI_ACTIVITY_KIND_CUDA_EVENT rows"].used == 1
@@ -412,6 +418,8 @@ def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp
         ("sync", "CUDA host function", 5)]  # fmt: skip
     assert store.execute("SELECT level, dur_ns FROM api WHERE name = 'ucp_worker_progress'").fetchall() == [
         ("communication", 1)]  # fmt: skip
+    assert store.execute("SELECT args::VARCHAR FROM range WHERE category = 'openacc'").fetchall() == [
+        ('{"lineNo":9,"srcFile":"a.c"}',)]  # fmt: skip
     metrics = store.execute(
         "SELECT p.pid_text, k.name, value FROM counter JOIN track AS k USING (track_id) "
         "JOIN process AS p USING (process_id) WHERE p.pid_text NOT LIKE 'GPU%' ORDER BY ALL"

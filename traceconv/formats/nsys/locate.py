@@ -11,10 +11,10 @@ from traceconv.formats.locate import Evidence, Wanted
 from traceconv.formats.nsys.export import sqlite_file
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.nvtx import NAMING
-from traceconv.formats.nsys.tables import EVENT_TABLES, MARKER_TABLES, NVTX, SPAN_TABLES
+from traceconv.formats.nsys.tables import EVENT_TABLES, MARKER_TABLES, NVTX, SPAN_TABLES, TEXT_IDS
 
 #: Columns that refer to StringIds.
-_TEXTS = ("demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId")
+_TEXTS = {*TEXT_IDS, "demangledName", "shortName", "mangledName", "nameId", "textId", "jsonTextId"}
 _MARKER_TABLES = {table.table: table for table in MARKER_TABLES}
 
 

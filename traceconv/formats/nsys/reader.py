@@ -42,6 +42,7 @@ from traceconv.formats.nsys.tables import (
     NOTES,
     NVTX,
     SPAN_TABLES,
+    TEXT_IDS,
     CallTable,
     DeviceTable,
     MarkerTable,
@@ -222,7 +223,7 @@ class NsysReader(SqliteReader):
         for count, by_column in self._rows(table.table, ["start", "end", "globalTid", named or "nameId", *columns]):
             processes = self._process_indices(by_column[2])
             keys = list(columns)
-            values = list(by_column[4:])
+            values = [self._shown(name, value) for name, value in zip(columns, by_column[4:], strict=True)]
             flows, phases = None, same("X", count)
             is_call = np.ones(count, np.bool_)
             if "eventClass" in columns:
@@ -314,7 +315,7 @@ class NsysReader(SqliteReader):
             else:
                 pids, tids = renamed(owners, self._names.process_label), same(None, count)
             shown = [
-                self._labelled(value, enums[name]) if name in enums else value
+                self._labelled(value, enums[name]) if name in enums else self._shown(name, value)
                 for name, value in zip(columns, values, strict=True)
             ]
             names = self._marker_names(table, dict(zip(columns, values, strict=True)), count)
@@ -332,6 +333,10 @@ class NsysReader(SqliteReader):
             coded(columns[field]),
             lambda value: table.title.format(labels[value]) if value in labels else table.category,
         )
+
+    def _shown(self, name: str, column: Values) -> Values:
+        """The texts of a column with IDs of texts, or else the column."""
+        return self._names.texts(column) if name in TEXT_IDS else column
 
     def _labelled(self, column: Values, enum: str) -> Coded:
         """The labels of numbers; those without one stay."""

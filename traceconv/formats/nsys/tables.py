@@ -170,6 +170,8 @@ MARKER_TABLES = (
 NOTES = frozenset((10, 11, 31, 32, 33, 34, 35, 36, 67))
 #: What CUPTI writes for an ID that a row doesn't have, such as the stream of a wait for all streams.
 NO_ID = {"deviceId": 0xFFFF_FFFF, "contextId": 0xFFFF_FFFF, "streamId": 0xFFFF_FFFF, "correlationId": 0}
+#: Columns of calls and moments, apart from their names, with IDs in StringIds.
+TEXT_IDS = frozenset(("CpuInstruction", "module", "sourceFile", "srcFile", "funcName", "varName", "kernelName"))
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 SPAN_TABLES = (*(table.table for table in DEVICE_TABLES), *(table.table for table in CALL_TABLES))
