@@ -208,6 +208,23 @@ def test_devices_are_gpus_if_processes_number_them_differently(tmp_path: Path) -
     assert names == [("GPU 0 NVIDIA H100",), ("GPU 3",)]
 
 
+def test_devices_of_an_unlisted_process(tmp_path: Path) -> None:
+    """They are those of the others if these agree; a device that is two GPUs is neither."""
+    path = tmp_path / "unlisted.sqlite"
+    db = new_report(path)
+    db.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT)")
+    rows = [(0, 0, 100), (3, 0, 200), (5, 1, 200), (5, 1, 400)]
+    db.executemany("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (?, ?, ?, '')", rows)
+    work = [kernel(device, 9, 1, 5, pid=300, deviceId=device) for device in (0, 1, 2)]
+    insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", work)
+    db.commit()
+    db.close()
+    _, store = taken_from(path, tmp_path)
+    found = store.execute("SELECT t.device_id, pid_text FROM task AS t JOIN track USING (track_id) "
+                          "JOIN process USING (process_id) ORDER BY start_ns").fetchall()  # fmt: skip
+    assert found == [(None, "GPU"), (5, "GPU 5"), (2, "GPU 2")]
+
+
 def test_devices_are_gpus_if_only_some_are_visible(tmp_path: Path) -> None:
     """With CUDA_VISIBLE_DEVICES=3, CUDA's device 0 is GPU 3; metrics are of all GPUs."""
     path = tmp_path / "one.sqlite"

@@ -46,11 +46,18 @@ class Names(SqliteNames):
         rows = self._all("PROCESSES", ("globalPid", "name"))
         return {row[0] >> 24: row[1] for row in rows if isinstance(row[0], int) and isinstance(row[1], str)}
 
-    def _read_cuda_devices(self) -> dict[tuple[Any, Any], int]:
-        """The GPUs by PID and CUDA's device number, if these differ (CUDA_VISIBLE_DEVICES)."""
+    def _read_cuda_devices(self) -> dict[tuple[Any, Any], int | None]:
+        """The GPUs by PID and CUDA's device number, if these differ (CUDA_VISIBLE_DEVICES).
+
+        Those of other processes have the PID None: the GPU of all processes, or None if they differ.
+        """
         rows = self._all("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
-        gpus = {row[:2]: row[2] for row in rows if isinstance(row[2], int)}
-        return gpus if any(cuda != gpu for (_, cuda), gpu in gpus.items()) else {}
+        found: dict[tuple[Any, Any], int | None] = {}
+        for pid, cuda, gpu in rows:
+            if isinstance(gpu, int):
+                found[None, cuda] = gpu if found.get((None, cuda), gpu) == gpu else None
+                found[pid, cuda] = gpu
+        return found if any(cuda != gpu for (_, cuda), gpu in found.items()) else {}
 
     def _read_about(self) -> dict[str, object]:
         about: dict[str, object] = {}
@@ -85,7 +92,11 @@ class Names(SqliteNames):
             return None
         keys = combined([coded(devices), coded(processes)])
         pids = [process >> 24 & 0xFFFFFF if isinstance(process, int) else None for _, process in keys.distinct]
-        known = [self._renumbered.get((pid, key[0]), key[0]) for pid, key in zip(pids, keys.distinct, strict=True)]
+        gpus = self._renumbered
+        known = [
+            gpus.get((pid, key[0]), gpus.get((None, key[0]), key[0]))
+            for pid, key in zip(pids, keys.distinct, strict=True)
+        ]
         return pa.array([one if isinstance(one, int) else None for one in known], pa.int64()).take(pa.array(keys.codes))
 
     def gpu(self, device: Any) -> str | None:

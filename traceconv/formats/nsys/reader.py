@@ -149,7 +149,8 @@ class NsysReader(SqliteReader):
                 values.append(_correlation(processes, correlations))
             devices = column("deviceId")
             gpus = self._names.gpu_numbers(devices, column("globalPid"))
-            if gpus is not None:
+            if gpus is not None and "deviceId" in keys:
+                keys[keys.index("deviceId")] = "cudaId"
                 keys.append("gpuId")
                 values.append(gpus)
                 devices = gpus
