@@ -48,7 +48,7 @@ def add_up(path: Path) -> Tally:
     for row in _rows(db, "SCHED_EVENTS"):
         tally.moment("scheduling", "scheduled in" if row["isSchedIn"] else "scheduled out", row["start"])
     for launch, start in launched:
-        if launch in calls:
+        if launch in calls and launch[1]:  # CUPTI's IDs begin with 1
             tally.arrow("launch", None, start - calls[launch])
     for row in _rows(db, "NVTX_EVENTS"):
         name = row["text"] if row["text"] is not None else texts.get(row["textId"])
