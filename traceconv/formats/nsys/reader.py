@@ -226,10 +226,9 @@ class NsysReader(SqliteReader):
             keys = list(columns)
             values = [self._shown(name, value) for name, value in zip(columns, by_column[4:], strict=True)]
             flows, phases = None, same("X", count)
-            is_call = np.ones(count, np.bool_)
             if "eventClass" in columns:
-                is_call = ~is_one_of(coded(values[columns.index("eventClass")]), NOTES)
-                phases = Coded(is_call.astype(np.int32), ["i", "X"])
+                classes = coded(values[columns.index("eventClass")])
+                phases = renamed(classes, lambda number: "i" if number in NOTES else "X")
             if launches and "correlationId" in columns:
                 at = columns.index("correlationId")
                 values[at] = without(values[at], NO_ID["correlationId"])
@@ -237,7 +236,7 @@ class NsysReader(SqliteReader):
                 if processes.any():
                     keys.append("correlation")
                     values.append(_correlation(processes, correlations))
-                launchers = np.flatnonzero(self._launches(processes, correlations) & is_call)
+                launchers = np.flatnonzero(self._launches(processes, correlations) & is_one_of(phases, ("X",)))
                 flows = self._flow_ends(launchers, processes, correlations, 0)
             threads = coded(by_column[2])
             pids, tids = as_columns(threads, [self._names.thread(one) for one in threads.distinct])
