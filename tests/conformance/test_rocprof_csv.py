@@ -203,3 +203,74 @@ def test_versions_before_rocprofv3(tmp_path: Path, command: Command) -> None:
     [number] = {number for (number,) in rows(db, "task", "id")}
     for run, cells in ((2, "1591372809872935"), (3, "140469300940000")):
         assert cells in command("why", "task", number, "--run", run, "--db", db).out.partition("its event")[2]
+
+
+def write(path: Path, header: str, *records: str) -> None:
+    path.write_text("\n".join((header, *records, "")))
+
+
+def test_tables_of_rocpd_of_several_processes(tmp_path: Path) -> None:
+    """Their processes have the same numbers for agents, calls and dispatches, and calls are in a table of their own."""
+    write(
+        tmp_path / "out_agent_info.csv",
+        '"Guid","Node_Id","Logical_Node_Id","Agent_Type","Product_Name"',
+        *(f'"{guid}",{node},{node},"{kind}","MI300X"'
+          for guid in "ab" for node, kind in enumerate(("CPU", "GPU", "GPU"))),
+    )  # fmt: skip
+    kernel = '"{0}","KERNEL_DISPATCH","Agent {1}",4,7,1,"k",5,{2},{3},{4}'
+    write(
+        tmp_path / "out_kernel_trace.csv",
+        '"Guid","Kind","Agent_Id","Queue_Id","Thread_Id","Dispatch_Id","Kernel_Name","Correlation_Id",'
+        '"Start_Timestamp","End_Timestamp","Duration"',
+        kernel.format("a", 1, 100, 150, 50), kernel.format("b", 2, 120, 180, 60), kernel.format("b", 1, 130, 190, 60),
+    )  # fmt: skip
+    call = '"{0}","HIP_RUNTIME_API","hipLaunchKernel",{1},7,5,{2},{3}'
+    write(
+        tmp_path / "out_regions_trace.csv",
+        '"Guid","Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp"',
+        call.format("a", 30, 90, 95), call.format("b", 31, 91, 96),
+    )  # fmt: skip
+    write(
+        tmp_path / "out_hip_event_trace.csv",
+        '"Guid","Kind","Operation","Agent_Id","Queue_Id","Stream_Id","Thread_Id","Event_Handle","Source_Queue_Id",'
+        '"Correlation_Id","Start_Timestamp","End_Timestamp","Duration"',
+        '"a","HIP_EVENT","HIP_EVENT_WAIT","Agent 1",4,1,7,9,3,5,160,170,10',
+    )
+    [run] = ingest([tmp_path], tmp_path / "s.duckdb")
+    assert not run.lossy
+    columns = "name, kind, device_id, stream_id, submit_ns, start_ns, dur_ns"
+    assert rows(tmp_path / "s.duckdb", "task", columns) == [
+        ("HIP_EVENT_WAIT", "sync", 0, 4, 90, 160, 10),
+        ("k", "compute", 0, 4, 90, 100, 50),
+        ("k", "compute", 0, 4, 91, 130, 60),
+        ("k", "compute", 1, 4, 91, 120, 60),
+    ]
+    assert rows(tmp_path / "s.duckdb", "track", "name, kind, device_id") == [
+        ("Queue 4 (process b)", "stream", 0), ("Queue 4 (process b)", "stream", 1), ("Queue 4 waits", "stream", 0),
+        ("Queue 4", "stream", 0), (None, "thread", None), (None, "thread", None)]  # fmt: skip
+
+
+def test_each_run_of_a_replayed_kernel_has_its_own_counters(tmp_path: Path) -> None:
+    """Kernel replay runs a dispatch once for each group of counters, and a counter may be in several groups."""
+    header = (
+        '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id","Kernel_Name","Counter_Name",'
+        '"Counter_Value","Start_Timestamp","End_Timestamp"'
+    )
+    record = '5,1,"Agent 2",4,30,7,"k","{}",{}.000000,{},{}'
+    write(
+        tmp_path / "30_counter_collection.csv", header,
+        record.format("SQ_WAVES", 512, 100, 150), record.format("VALU", 3, 100, 150),
+        record.format("SQ_WAVES", 512, 200, 260), record.format("SALU", 4, 200, 260),
+    )  # fmt: skip
+    # With --agent-index absolute, processors have the numbers of the machine, where this process sees one GPU.
+    write(
+        tmp_path / "30_agent_info.csv",
+        '"Node_Id","Logical_Node_Id","Agent_Type","Product_Name"',
+        '0,0,"CPU","EPYC"',
+        '2,1,"GPU","MI300X"',
+    )
+    assert not ingest([tmp_path], tmp_path / "s.duckdb")[0].lossy
+    assert rows(tmp_path / "s.duckdb", "task", "start_ns, dur_ns, device_id, args->>'$.counters'") == [
+        (100, 50, 0, '{"SQ_WAVES":512,"VALU":3}'),
+        (200, 60, 0, '{"SQ_WAVES":512,"SALU":4}'),
+    ]

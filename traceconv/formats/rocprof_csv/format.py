@@ -9,12 +9,13 @@ from pathlib import Path
 
 from traceconv.formats.format import Format
 
-#: Ends of the names of a process's tables, in the order in which they are read: counters have the dispatches that they
-#: were measured in.
+#: Ends of the names of a recording's tables, in the order in which they are read: counters have the dispatches that
+#: they were measured in. Those of rocpd's converter have the same columns, and one table for calls and markers.
 TABLES = (
-    "counter_collection", "kernel_trace", "memory_copy_trace", "hip_api_trace", "hsa_api_trace", "rccl_api_trace",
-    "rocshmem_api_trace", "marker_api_trace", "rocdecode_api_trace", "rocjpeg_api_trace", "memory_allocation_trace",
-    "scratch_memory_trace",
+    "counter_collection", "counter_collection_trace", "kernel_trace", "memory_copy_trace", "hip_event_trace",
+    "hip_api_trace", "hsa_api_trace", "rccl_api_trace", "rocshmem_api_trace", "marker_api_trace", "rocdecode_api_trace",
+    "rocjpeg_api_trace", "hipfile_api_trace", "region_trace", "regions_trace", "graph_launch_trace",
+    "memory_allocation_trace", "scratch_memory_trace",
 )  # fmt: skip
 AGENTS = "agent_info"
 _NAME = re.compile(rf"(?P<prefix>.*?)(?:{'|'.join((*TABLES, AGENTS))})(?P<end>\.csv(?:\.(?:gz|zst|xz))?)", re.DOTALL)

@@ -18,7 +18,7 @@ import numpy as np
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
 from traceconv.base.errors import InputError, printable
-from traceconv.events.trace import EventFlows, Label, MoreSource, NamedTrack, Segment, TraceBatch, TrackName
+from traceconv.events.trace import EventFlows, Label, MoreSource, NamedTrack, Segment, TraceBatch
 from traceconv.formats.common.columns import durations, integers, json_objects, slices
 from traceconv.formats.common.counter_sums import add_counter
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
@@ -32,6 +32,7 @@ _FLOWS = "launch"
 _LISTS = {"HIP": "hip_api", "HSA": "hsa_api", "RCCL": "rccl_api", "ROCSHMEM": "rocshmem_api",
           "MARKER": "marker_api", "ROCDECODE": "rocdecode_api", "ROCJPEG": "rocjpeg_api"}  # fmt: skip
 _START, _END, _CORRELATION = "Start_Timestamp", "End_Timestamp", "Correlation_Id"
+_CORRELATION_BITS = 48
 #: Columns of tables of kernels before rocprofv3, which have one column for each counter.
 _OLD = {"KernelName", "Dispatch_ID"}
 #: Columns besides these and those with another name in rocprofv3 are counters.
@@ -76,8 +77,9 @@ class RocprofCsvReader(FileReader):
         #: Bytes of the tables before the one that is read.
         self._base = 0
         self._pid: int | None = None
-        self._agents: dict[str, _Agent] = {}
-        self._named_tracks: set[object] = set()
+        #: By their number and the GUID of their process, which rocpd's converter writes.
+        self._agents: dict[tuple[str, str], _Agent] = {}
+        self._guids: dict[str, int] = {}
         self._header: Sequence[str] = ()
         #: Columns that are counters.
         self._counter_names: Sequence[str] = ()
@@ -151,15 +153,19 @@ class RocprofCsvReader(FileReader):
             found += [dict(zip(header, row, strict=True)) for row in batch.rows]
             if len(found) > _MAX_AGENTS:
                 raise InputError(f"{printable(path.name)} has more than {_MAX_AGENTS} processors")
-        counts: dict[str, int] = {}
+        counts: dict[tuple[str, str], int] = {}
+        absolute: dict[tuple[str, str], _Agent] = {}
         found.sort(key=lambda cells: _number(cells.get("Logical_Node_Id", "")) or 0)
         for cells in found:
-            kind = cells.get("Agent_Type", "")
-            number = counts[kind] = counts.get(kind, -1) + 1
+            guid, kind = cells.get("Guid", ""), cells.get("Agent_Type", "")
+            number = counts[guid, kind] = counts.get((guid, kind), -1) + 1
             agent = _Agent(kind, number, cells.get("Product_Name") or cells.get("Name") or "")
-            self._agents[cells.get("Logical_Node_Id", "")] = agent
-        gpus = [{"id": one.number, "name": one.title} for one in self._agents.values() if one.type == "GPU"]
-        self.keys["gpu_info"] = msgspec.json.encode(gpus)
+            self._agents[guid, cells.get("Logical_Node_Id", "")] = agent
+            absolute[guid, cells.get("Node_Id", "")] = agent
+        gpus = {one.number: one.title for one in self._agents.values() if one.type == "GPU"}
+        self.keys["gpu_info"] = msgspec.json.encode([{"id": one, "name": title} for one, title in gpus.items()])
+        # Written with --agent-index absolute if there is no such logical number.
+        self._agents = absolute | self._agents
         self._accounts["processors"].add(used=len(found), lost=account.lost)
         if account.lost:
             message = f"{printable(path.name)}: damaged records"
@@ -176,6 +182,8 @@ class RocprofCsvReader(FileReader):
             return self._calls
         if "Kernel_Name" in names:
             return self._counters if "Counter_Name" in names else self._kernels
+        if "Source_Queue_Id" in names:
+            return self._waits
         return self._copies if "Direction" in names else self._others
 
     def _cells(self, batch: RecordBatch) -> dict[str, Sequence[str]]:
@@ -205,13 +213,15 @@ class RocprofCsvReader(FileReader):
         done: list[_Dispatch] = []
         for row, offset in zip(batch.rows, batch.offsets, strict=True):
             cells = dict(zip(self._header, row, strict=True))
-            key = (cells.get("Guid", ""), cells.get("Dispatch_Id", ""), cells.get("Agent_Id", ""))
+            # With kernel replay, a dispatch runs several times, each with its own times and counters.
+            dispatch = cells.get("Guid", ""), cells.get("Dispatch_Id", "")
+            key = (*dispatch, cells.get("Agent_Id", ""), cells[_START])
             one = self._open_dispatch
             if one is None or one.key != key:
                 if one is not None:
                     done.append(one)
                 one = self._open_dispatch = _Dispatch(key, cells, offset)
-                self._dispatches.add(key[:2])
+                self._dispatches.add(dispatch)
             value = _value(cells.get("Counter_Value", ""))
             if isinstance(value, (int, float)):
                 add_counter(one.sums, cells["Counter_Name"], value)
@@ -235,26 +245,36 @@ class RocprofCsvReader(FileReader):
         self, cells: Cells, count: int, offset: int, size: int, counters: Sequence[bytes] | None
     ) -> TraceBatch:
         """Return kernels."""
-        names, queues = cells["Kernel_Name"], cells.get("Queue_Id", [""] * count)
-        devices = _each(self._device, cells.get("Agent_Id", [""] * count))
-        tracks = _each(lambda one: self._track(one[0], f"queue {one[1]}"), list(zip(devices, queues, strict=True)))
-        lead: dict[str, Sequence[Any]] = {
-            "device": devices,
-            "queue": _each(_number, queues),
-            "truncated_name": _each(_function, names),
-        }
+        names = cells["Kernel_Name"]
+        tracks, lead = self._on_queues(cells, count, "queue {}")
+        lead["truncated_name"] = _each(_function, names)
         return self._made(cells, names, ["kernel_dispatch"] * count, tracks, 2, lead, (offset, size), counters)
+
+    def _waits(self, batch: RecordBatch) -> Iterator[TraceBatch]:
+        """Barriers of queues, for events of HIP."""
+        cells, count = self._cells(batch), len(batch.rows)
+        names = cells.get("Operation", ["HIP_EVENT"] * count)
+        tracks, lead = self._on_queues(cells, count, "queue {} waits")
+        yield self._made(cells, names, ["hip_event"] * count, tracks, 2, lead, _place(batch))
+
+    def _on_queues(self, cells: Cells, count: int, line: str) -> tuple[list[Any], dict[str, Sequence[Any]]]:
+        """Return the tracks of what runs on queues, and its device and queue."""
+        guids, agents, queues = (cells.get(name, [""] * count) for name in ("Guid", "Agent_Id", "Queue_Id"))
+        devices = _each(self._device, list(zip(guids, agents, strict=True)))
+        keys = list(zip(guids, devices, queues, strict=True))
+        tracks = _each(lambda key: self._track(*key[:2], line.format(key[2])), keys)
+        return tracks, {"device": devices, "queue": _each(_number, queues)}
 
     def _copies(self, batch: RecordBatch) -> Iterator[TraceBatch]:
         cells, count = self._cells(batch), len(batch.rows)
         names = [name if name.startswith("MEMORY_COPY") else f"MEMORY_COPY_{name}" for name in cells["Direction"]]
-        sources = cells.get("Source_Agent_Id", [""] * count)
-        targets = cells.get("Destination_Agent_Id", [""] * count)
+        columns = ("Guid", "Source_Agent_Id", "Destination_Agent_Id")
+        guids, sources, targets = (cells.get(name, [""] * count) for name in columns)
         devices = [
-            self._device(source if name.endswith("DEVICE_TO_HOST") else target)
-            for name, source, target in zip(names, sources, targets, strict=True)
+            self._device((guid, source if name.endswith("DEVICE_TO_HOST") else target))
+            for name, guid, source, target in zip(names, guids, sources, targets, strict=True)
         ]
-        tracks = _each(lambda device: self._track(device, "copies"), devices)
+        tracks = _each(lambda key: self._track(*key, "copies"), list(zip(guids, devices, strict=True)))
         yield self._made(cells, names, ["memory_copy"] * count, tracks, 2, {"device": devices}, _place(batch))
 
     def _calls(self, batch: RecordBatch) -> Iterator[TraceBatch]:
@@ -289,16 +309,23 @@ class RocprofCsvReader(FileReader):
         """Return a batch. step: of flows from calls (0) to what they launched (2); None: there are none."""
         count = len(names)
         numbers = _numbers(cells.get(_CORRELATION, [""] * count))
-        usable = [at for at, number in enumerate(numbers) if number and step is not None]
+        keys: Sequence[int | None] = numbers
+        if "Guid" in cells:  # each process has correlation IDs of its own
+            bases = [self._process(guid) << _CORRELATION_BITS for guid in cells["Guid"]]
+            keys = [
+                base + number if number is not None and number < 1 << _CORRELATION_BITS else None
+                for base, number in zip(bases, numbers, strict=True)
+            ]
+        usable = [at for at, number in enumerate(numbers) if number and keys[at] is not None and step is not None]
         flows = EventFlows(
             np.array(usable, np.int64),
-            np.array([numbers[at] for at in usable], np.int64),
+            np.array([keys[at] for at in usable], np.int64),
             np.full(len(usable), step or 0, np.int32),
             _FLOWS,
             [str(numbers[at]) for at in usable],
         )
         starts, ends = integers(_numbers(cells[_START])), _numbers(cells[_END])
-        columns = dict(lead) | {"correlation": numbers}
+        columns = dict(lead) | {"correlation": keys}
         columns |= {name: _each(_value, cells[name]) for name in cells if name not in (_START, _END)}
         args = json_objects(list(columns), list(columns.values()), count).to_pylist()
         if counters is not None:
@@ -310,24 +337,26 @@ class RocprofCsvReader(FileReader):
         offset, size = self._base + place[0], place[1]
         return self._next_batch(events, offset, size, segments=(Segment(offset, b"", count),))
 
-    # -- devices --
+    # -- processes and devices --
 
-    def _device(self, agent: str) -> int | None:
+    def _process(self, guid: str) -> int:
+        return self._guids.setdefault(guid, len(self._guids))
+
+    def _device(self, agent: tuple[str, str]) -> int | None:
         """The number of a GPU: of `GPU 1`, of `Agent 3` or 3 by the table of processors; without one, that number."""
-        kind, _, number = agent.rpartition(" ")
-        known = self._agents.get(number)
+        guid, name = agent
+        kind, _, number = name.rpartition(" ")
+        known = self._agents.get((guid, number))
         if kind == "CPU" or (known is not None and known.type != "GPU" and kind != "GPU"):
             return None
         return known.number if known is not None and kind != "GPU" else _number(number)
 
-    def _track(self, device: int | None, line: str) -> tuple[Label, Label | NamedTrack]:
+    def _track(self, guid: str, device: int | None, line: str) -> tuple[Label, Label | NamedTrack]:
         pid = "CPU" if device is None else f"GPU {device}"
-        track = (pid, NamedTrack("stream", f"{self._pid}/{line}"))
-        if track not in self._named_tracks:
-            self._named_tracks.add(track)
-            title = next((one.title for one in self._agents.values() if (one.type, one.number) == ("GPU", device)), "")
-            self._track_names += [TrackName(pid, None, f"{pid} {title}".strip()), TrackName(*track, line.capitalize())]
-        return track
+        whose, of_process = (guid, f" (process {guid})") if self._process(guid) else (self._pid, "")
+        title = next((one.title for one in self._agents.values() if (one.type, one.number) == ("GPU", device)), "")
+        tid = NamedTrack("stream", f"{whose}/{line}")
+        return self._named_track(pid, f"{pid} {title}".strip(), tid, line.capitalize() + of_process)
 
 
 def _place(batch: RecordBatch) -> tuple[int, int]:
