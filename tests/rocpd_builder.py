@@ -36,12 +36,16 @@ _EVENTS = {
     "sample": "track_id INTEGER NOT NULL, timestamp BIGINT NOT NULL, event_id INTEGER",
     "kernel_dispatch": f"{_OWNER}, agent_id INTEGER NOT NULL, kernel_id INTEGER NOT NULL, dispatch_id INTEGER, "
     f"queue_id INTEGER, stream_id INTEGER, {_TIMES}, private_segment_size INTEGER, group_segment_size INTEGER, "
-    f"{_SIZES}, region_name_id INTEGER, event_id INTEGER",
+    f"{_SIZES}, region_name_id INTEGER, event_id INTEGER, graph_exec_id INTEGER, graph_node_id INTEGER",
+    "hip_event": f"{_OWNER}, agent_id INTEGER, queue_id INTEGER, stream_id INTEGER, {_TIMES}, name_id INTEGER, "
+    "hip_event_handle INTEGER, source_queue_id INTEGER, event_id INTEGER",
+    "graph_launch": f"{_OWNER}, agent_id INTEGER, queue_id INTEGER, {_TIMES}, graph_exec_id INTEGER, "
+    "kernel_dispatch_count INTEGER, event_id INTEGER",
     "memory_copy": f"{_OWNER}, {_TIMES}, name_id INTEGER NOT NULL, dst_agent_id INTEGER, dst_address INTEGER, "
     "src_agent_id INTEGER, src_address INTEGER, size INTEGER NOT NULL, queue_id INTEGER, stream_id INTEGER, "
     "event_id INTEGER",
     "memory_allocate": f"{_OWNER}, agent_id INTEGER, type TEXT, level TEXT, {_TIMES}, address INTEGER, "
-    "size INTEGER NOT NULL, queue_id INTEGER, stream_id INTEGER, event_id INTEGER",
+    "size INTEGER NOT NULL, queue_id INTEGER, stream_id INTEGER, event_id INTEGER, extdata JSONB DEFAULT '{}'",
 }
 _VIEW = "CREATE VIEW rocpd_{0} AS SELECT * FROM rocpd_{0}_{1}"
 
@@ -165,15 +169,20 @@ def _write_process(database: Rocpd, tool: Mapping[str, Any]) -> None:
     threads: set[int] = set()
     events: dict[int, int] = {}
     for what, record in _records(tool):
-        thread, call = record["thread_id"], record["correlation_id"]["internal"]
+        record = record.get("record", {}).get("data", record)
+        thread = record.get("thread_id", record.get("pid"))
+        call = record.get("correlation_id", {"internal": 0})["internal"]
         if thread not in threads:
             threads.add(thread)
             database.add("info_thread", id=thread, pid=pid, tid=thread)
-        times = {"start": record["start_timestamp"], "end": record["end_timestamp"]}
+        start, end = (record.get(f"{one}_timestamp", record.get("timestamp")) for one in ("start", "end"))
+        times = {"start": start, "end": end}
         owner = {"nid": 7, "pid": pid, "tid": thread, **times}
         kind = kinds[record["kind"]] if record["kind"] < len(kinds) else {"kind": what.upper(), "operations": [what]}
         name = database.string(kind["operations"][record["operation"]]) if kind["operations"] else 0
         extdata = json.dumps({"message": messages[call]}) if what == "marker_api" and call in messages else "{}"
+        if what == "kfd":
+            extdata = json.dumps({"kfd": {name: str(value) for name, value in record.items()}})
         event = database.event(kind["kind"] if what != "kernel_dispatch" else "KERNEL_DISPATCH", call, extdata=extdata)
         if what == "kernel_dispatch":
             info = record["dispatch_info"]
@@ -190,6 +199,20 @@ def _write_process(database: Rocpd, tool: Mapping[str, Any]) -> None:
             database.add(
                 what, name_id=name, dst_agent_id=record["dst_agent_id"]["handle"], size=record["bytes"],
                 src_agent_id=record["src_agent_id"]["handle"], stream_id=0, event_id=event, **owner)  # fmt: skip
+        elif what == "hip_event":
+            database.add(
+                what, name_id=name, agent_id=record["agent_id"]["handle"], queue_id=record["queue_id"]["handle"],
+                hip_event_handle=record["hip_event_handle"], event_id=event, **owner)  # fmt: skip
+        elif what == "hip_graph":
+            graph = record["graph_exec_id"]["handle"]
+            database.add("graph_launch", graph_exec_id=graph, kernel_dispatch_count=2, event_id=event, **owner)
+        elif what in ("memory_allocation", "scratch_memory"):
+            more = {"extdata": json.dumps({"flags": str(record["flags"])})} if "flags" in record else {}
+            database.add(
+                "memory_allocate", type="ALLOC", level="SCRATCH" if more else "REAL", size=record["allocation_size"],
+                agent_id=record["agent_id"]["handle"], event_id=event, **more, **owner)  # fmt: skip
+        elif what == "kfd":
+            database.add("region", name_id=name, event_id=event, **owner)
         elif what.endswith("_api"):
             database.add("region", id=call, name_id=name, event_id=event, **owner)
             for position, argument in enumerate(record.get("args", ())):
@@ -201,8 +224,11 @@ def _write_process(database: Rocpd, tool: Mapping[str, Any]) -> None:
 
 
 def _records(tool: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The records in the order in which they are written: calls, kernels, copies."""
+    """The records in the order in which they are written: calls, kernels, copies, others."""
     lists = tool["buffer_records"]
-    for what in (*(name for name in lists if name.endswith("_api")), "kernel_dispatch", "memory_copy"):
+    calls, others = [], []
+    for name in lists:
+        (calls if name.endswith("_api") else others).append(name)
+    for what in dict.fromkeys((*calls, "kernel_dispatch", "memory_copy", *others)):
         for record in lists.get(what, ()):
             yield what, record

@@ -57,3 +57,38 @@ def results() -> dict[str, Any]:
             "pc_sample_host_trap": [{"record": {"timestamp": 5}}],
         },
     }]}  # fmt: skip
+
+
+def newer_results() -> dict[str, Any]:
+    """The records that versions since ROCm 7 write: of the driver, events of HIP, graphs, allocations."""
+    document = results()
+    [tool] = document["rocprofiler-sdk-tool"]
+    tool["buffer_records"].pop("pc_sample_host_trap")
+    tool["strings"]["buffer_records"] += [
+        {"kind": "KFD_EVENT_PAGE_FAULT", "operations": ["NONE", "KFD_EVENT_PAGE_FAULT_START"]},
+        {"kind": "KFD_QUEUE", "operations": ["NONE", "KFD_QUEUE_EVICT"]},
+        {"kind": "HIP_EVENT", "operations": ["HIP_EVENT_RECORD", "HIP_EVENT_WAIT"]},
+        {"kind": "KERNEL_DISPATCH", "operations": ["NONE"]},
+        {"kind": "HIP_GRAPH", "operations": ["NONE", "HIP_GRAPH_OPERATION_EXEC_LAUNCH"]},
+        {"kind": "MEMORY_ALLOCATION", "operations": ["NONE", "MEMORY_ALLOCATION_ALLOCATE"]},
+        {"kind": "SCRATCH_MEMORY", "operations": ["NONE", "SCRATCH_MEMORY_ALLOC"]},
+    ]
+    on_host = {"thread_id": 11, "correlation_id": {"internal": 5, "external": 0}}
+    on_gpu = {"agent_id": {"handle": 71}, "queue_id": {"handle": 3}}
+    fault = {"kind": 4, "operation": 1, "timestamp": 2100, "pid": 10, "agent_id": {"handle": 71},
+             "address": {"handle": 4096}}  # fmt: skip
+    evicted = {"kind": 5, "operation": 1, "start_timestamp": 2200, "end_timestamp": 2300, "pid": 10}
+    launch = {"kind": 1, "operation": 1, "start_timestamp": 2380, "end_timestamp": 2399}
+    tool["buffer_records"]["hip_api"].append({**launch, **on_host, "correlation_id": {"internal": 12, "external": 0}})
+    tool["buffer_records"] |= {
+        "kfd": [{"record": {"index": 1, "data": fault}}, evicted],  # the two forms in which versions write them
+        "hip_event": [{"kind": 6, "operation": 1, "start_timestamp": 2400, "end_timestamp": 2450, **on_host, **on_gpu,
+                       "correlation_id": {"internal": 12, "external": 0}, "hip_event_handle": 8}],
+        "hip_graph": [{"kind": 8, "operation": 1, "start_timestamp": 1510, "end_timestamp": 1800, **on_host,
+                       "graph_exec_id": {"handle": 1}, "kernel_dispatch_count": 2}],
+        "memory_allocation": [{"kind": 9, "operation": 1, "start_timestamp": 1520, "end_timestamp": 1530, **on_host,
+                               "agent_id": {"handle": 71}, "allocation_size": 64}],
+        "scratch_memory": [{"kind": 10, "operation": 1, "start_timestamp": 1540, "end_timestamp": 1550, **on_host,
+                            **on_gpu, "flags": 2, "allocation_size": 0}],
+    }  # fmt: skip
+    return document

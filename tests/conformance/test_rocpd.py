@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from ingest_checks import taken_from
 from rocpd_builder import Rocpd, database_of_rocprof_sys, write_results
-from rocprofv3_builder import results
+from rocprofv3_builder import newer_results, results
 from shared_data import ROCPROFV3
 
 from traceconv.base.diagnostics import Code
@@ -24,7 +24,8 @@ _SAME = (
     "SELECT kind, name, task_type, core_type, start_ns, dur_ns, device_id, stream_id, correlation_id, submit_ns, "
     "size_bytes, step_id FROM task ORDER BY ALL",
     "SELECT name, level, start_ns, dur_ns, correlation_id, step_id FROM api ORDER BY ALL",
-    "SELECT name, kind, start_ns, dur_ns, depth, self_ns FROM range ORDER BY ALL",
+    "SELECT name, category, kind, start_ns, dur_ns, depth, self_ns FROM range ORDER BY ALL",
+    "SELECT name, category, ts_ns FROM marker ORDER BY ALL",
     "SELECT kind, external_id, src_ns, dst_ns FROM flow WHERE dst_id IS NOT NULL ORDER BY ALL",
     "SELECT iteration, start_ns, end_ns FROM step ORDER BY ALL",
     "SELECT name, op_type FROM op ORDER BY ALL",
@@ -60,6 +61,22 @@ def test_every_record_type(tmp_path: Path) -> None:
     ]
 
 
+def test_records_of_newer_versions(tmp_path: Path) -> None:
+    store = assert_same_rows(newer_results(), tmp_path)
+    tasks = "SELECT kind, name, start_ns, dur_ns, device_id, stream_id, submit_ns FROM task WHERE start_ns > 2000"
+    assert store.execute(tasks).fetchall() == [("sync", "HIP_EVENT_WAIT", 2400, 50, 0, 3, 2380)]
+    assert store.execute("SELECT name, ts_ns, args->>'$.kfd.pid' FROM marker").fetchall() == [
+        ("KFD_EVENT_PAGE_FAULT_START", 2100, "10")
+    ]
+    ranges = "SELECT name, start_ns, dur_ns, args->>'$.flags' FROM range WHERE category <> 'marker_api' ORDER BY 2"
+    assert store.execute(ranges).fetchall() == [
+        ("HIP_GRAPH_OPERATION_EXEC_LAUNCH", 1510, 290, None),
+        ("MEMORY_ALLOCATION_ALLOCATE", 1520, 10, None),
+        ("SCRATCH_MEMORY_ALLOC", 1540, 10, "2"),
+        ("KFD_QUEUE_EVICT", 2200, 100, None),
+    ]
+
+
 @pytest.mark.skipif(not ROCPROFV3.exists(), reason="no shared/conformance here; set TRACECONV_SHARED")
 def test_a_real_file(tmp_path: Path) -> None:
     assert_same_rows(json.loads(gzip.decompress(ROCPROFV3.read_bytes())), tmp_path)
@@ -78,6 +95,24 @@ def test_processes_with_the_same_ids(tmp_path: Path) -> None:
     store = assert_same_rows(document, tmp_path)
     launches = store.execute("SELECT submit_ns FROM task WHERE kind = 'copy' ORDER BY 1").fetchall()
     assert launches == [(1493,), (1500,)]
+
+
+def test_gpus_of_several_nodes_are_different_devices(tmp_path: Path) -> None:
+    """Nodes have the same numbers; a process in a container may number some of its node's GPUs from 0, too."""
+    path = tmp_path / "rocpd.db"
+    database = Rocpd(path)
+    for number, (node, gpus) in enumerate(((7, (2, 3)), (9, (2, 3)), (7, (3,)))):
+        database.add_process(number)
+        database.add("info_process", id=1, nid=node, pid=50 + number)
+        for place, gpu in enumerate(gpus):
+            database.add("info_agent", id=gpu, nid=node, type="GPU", type_index=place, absolute_index=gpu, name="gfx")
+            times = {"start": 100 * number, "end": 100 * number + 10 + place}
+            event = database.event("KERNEL_DISPATCH", 1)
+            database.add("kernel_dispatch", pid=1, agent_id=gpu, queue_id=1, kernel_id=1, event_id=event, **times)
+    database.close()
+    _, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT device_id, sum(dur_ns)::BIGINT FROM task GROUP BY 1 ORDER BY 1").fetchall() == [
+        (0, 10), (1, 11 + 10), (2, 10), (3, 11)]  # fmt: skip
 
 
 def test_databases_of_rocprof_sys(tmp_path: Path) -> None:

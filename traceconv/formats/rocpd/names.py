@@ -26,10 +26,15 @@ _GPU = "GPU"
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A processor. `device`: the number of a GPU among the GPUs; None for a CPU."""
+    """A processor.
+
+    device  the number of a GPU among those of its process; None for other processors
+    place   its node, and its number there
+    """
 
     device: int | None
     name: str
+    place: tuple[object, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +150,11 @@ def read_names(db: Database, process: Process, log: ImportLog) -> None:
             process.threads[number] = tid
         if isinstance(name, str):
             process.thread_names[number] = name
-    for number, kind, device, *names in rows("info_agent", "id", "type", "type_index", "product_name", "name"):
+    agents = rows("info_agent", "id", "type", "type_index", "nid", "absolute_index", "product_name", "name")
+    for number, kind, device, node, index, *names in agents:
         name = next((one for one in names if isinstance(one, str) and one), "")
-        process.agents[number] = Agent(device if kind == _GPU and isinstance(device, int) else None, name)
+        place = node, index if index is not None else number
+        process.agents[number] = Agent(device if kind == _GPU and isinstance(device, int) else None, name, place)
     for number, *names, more in rows("info_kernel_symbol", "id", "display_name", "kernel_name", "extdata"):
         name = next((one for one in names if isinstance(one, str) and one), None)
         short = json_object(more.encode()).get("truncated_kernel_name") if isinstance(more, str) else None

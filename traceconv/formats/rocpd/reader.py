@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,15 +28,17 @@ from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.rocpd.names import Process, call_arguments, counter_sums, processes_of, read_names
 
-_KERNELS, _COPIES, _ALLOCATIONS, _REGIONS, _SAMPLES = (
+_KERNELS, _COPIES, _WAITS, _ALLOCATIONS, _REGIONS, _GRAPHS, _SAMPLES = (
     "kernel_dispatch",
     "memory_copy",
+    "hip_event",
     "memory_allocate",
     "region",
+    "graph_launch",
     "sample",
 )
 #: In the order in which they are read.
-_EVENT_TABLES = (_KERNELS, _COPIES, _REGIONS, _ALLOCATIONS, _SAMPLES)
+_EVENT_TABLES = (_KERNELS, _COPIES, _WAITS, _REGIONS, _GRAPHS, _ALLOCATIONS, _SAMPLES)
 _DESCRIBING = frozenset(("metadata", "string", "track", "event", "arg", "pmc_event"))
 #: Categories of rocprofv3 (HIP_RUNTIME_API) and rocprof-sys (rocm_hip_api) → those of rocprofv3's JSON.
 _CALLS = re.compile(r"(?:rocm_)?(?P<what>hip|hsa|marker|rccl|rocshmem|rocdecode|rocjpeg)_?\w*", re.IGNORECASE)
@@ -45,8 +47,10 @@ _CORRELATION_BITS = 48
 #: Rows of other tables that belong to a batch; an event has some arguments and counters.
 _MOST_JOINED = 2_000_000
 _EVENT = ("category_id", "stack_id", "call_stack", "line_info", "extdata")
+_DRIVER = "kfd"
 #: Columns that are not read: the same in all rows, or empty.
-_UNUSED = ("guid", "nid", "extdata")
+_UNUSED = ("guid", "nid")
+_GRAPH_IDS = ("graph_exec_id", "graph_node_id")
 _NOTHING = ("", "{}")
 
 
@@ -96,6 +100,7 @@ class _Shown:
     args     key → values
     details  a further key of the args, and its values as JSON by rowid
     step     of the launch flow: 0 its start, 2 its end; None: the events have none
+    phases   None: complete events
     """
 
     categories: Coded
@@ -104,7 +109,7 @@ class _Shown:
     args: Mapping[str, Sequence[Any]]
     details: tuple[bytes, Mapping[int, bytes]] = (b"", {})
     step: int | None = None
-    phase: str = "X"
+    phases: Coded | None = None
 
 
 class RocpdReader(SqliteReader):
@@ -115,6 +120,8 @@ class RocpdReader(SqliteReader):
         self._pids: dict[tuple[int, object], Label] = {}
         self._used_pids: set[Label] = set()
         self._last_event: object = None
+        #: The number of each GPU, by its place.
+        self._devices: dict[tuple[object, object], int] = {}
 
     def _batches(self) -> Iterator[TraceBatch]:
         processes, others = processes_of(self._db)
@@ -126,6 +133,7 @@ class RocpdReader(SqliteReader):
         for process in processes:
             self._check_version(process)
             read_names(self._db, process, self._log)
+            self._number_devices(process)
             self._last_event = None
             self.keys["rocpd" if not process.index else f"rocpd {process.index}"] = msgspec.json.encode(
                 {**process.about, "command": next(iter(process.commands.values()), None)}
@@ -133,7 +141,9 @@ class RocpdReader(SqliteReader):
             readers: Mapping[str, Callable[[Process, str], Iterator[TraceBatch]]] = {
                 _KERNELS: self._kernels,
                 _COPIES: self._copies,
+                _WAITS: self._waits,
                 _REGIONS: self._regions,
+                _GRAPHS: self._graphs,
                 _ALLOCATIONS: self._allocations,
                 _SAMPLES: self._samples,
             }
@@ -157,11 +167,21 @@ class RocpdReader(SqliteReader):
                     "record with --output-format json"
                 )
 
+    def _number_devices(self, process: Process) -> None:
+        """Number GPUs of other nodes, and those that only other processes of a node see, after the ones before."""
+        for number, agent in process.agents.items():
+            if agent.device is not None:
+                taken = self._devices.values()
+                free = agent.device if agent.device not in taken else max(taken) + 1
+                device = self._devices.setdefault(agent.place, free)
+                process.agents[number] = replace(agent, device=device)
+
     # -- rows --
 
     def _rows(self, process: Process, table: str) -> Iterator[_Rows]:
         """Yield the rows of a table, with those of the table of events."""
-        names = [name for name in self._db.columns(table) if name not in _UNUSED]
+        unused = _UNUSED if table == process.tables.get(_ALLOCATIONS) else (*_UNUSED, "extdata")
+        names = [name for name in self._db.columns(table) if name not in unused]
         events = process.tables.get("event", "")
         unknown = (None,) * len(_EVENT)
         for rows in self._db.scan(table, names, self._report, numbered=True):
@@ -219,7 +239,7 @@ class RocpdReader(SqliteReader):
             args = {
                 "truncated_name": renamed(kernels, process.short_kernel_name),
                 "queue": rows["queue_id"],
-                **rows.args("dispatch_id", "stream_id", "private_segment_size", "group_segment_size"),
+                **rows.args("dispatch_id", "stream_id", "private_segment_size", "group_segment_size", *_GRAPH_IDS),
                 **rows.args(*(f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz")),
             }
             lines = renamed(coded(rows["queue_id"]), lambda number: f"queue {number}")
@@ -240,10 +260,19 @@ class RocpdReader(SqliteReader):
             both = combined([coded(rows["dst_agent_id"]), coded(rows["src_agent_id"])])
             args = {
                 "bytes": rows["size"],
-                **rows.args("stream_id", "src_agent_id", "dst_agent_id", "src_address", "dst_address"),
+                **rows.args("stream_id", "src_agent_id", "dst_agent_id", "src_address", "dst_address", *_GRAPH_IDS),
             }
             shown = self._on_device(rows, "memory_copy", renamed(both, of_copy), same("copies", len(rows)), args)
             shown.names = process.texts(rows["name_id"], _COPIES)
+            yield self._finished(rows, shown)
+
+    def _waits(self, process: Process, table: str) -> Iterator[TraceBatch]:
+        """Barriers of queues, for events of HIP."""
+        for rows in self._rows(process, table):
+            lines = renamed(coded(rows["queue_id"]), lambda number: f"queue {number} waits")
+            more = rows.args("stream_id", "hip_event_handle", "source_queue_id")
+            shown = self._on_device(rows, _WAITS, rows["agent_id"], lines, {"queue": rows["queue_id"], **more})
+            shown.names = process.texts(rows["name_id"], _WAITS)
             yield self._finished(rows, shown)
 
     def _on_device(
@@ -269,15 +298,29 @@ class RocpdReader(SqliteReader):
         for rows in self._rows(process, table):
             names = _with_messages(rows, process.texts(rows["name_id"], _REGIONS))
             track = self._threads(process, rows["pid"], rows["tid"])
-            shown = _Shown(rows.categories, names, track, rows.args("call_stack", "line_info"), step=0)
+            args = rows.args("call_stack", "line_info")
+            shown = _Shown(rows.categories, names, track, args, step=0)
+            if _DRIVER in rows.categories.distinct:
+                shown.args = {**args, _DRIVER: _member(rows["event.extdata"], _DRIVER)}
+                times = zip(rows.categories, rows["start"], rows["end"], strict=True)
+                shown.phases = coded(["i" if one == _DRIVER and start == end else "X" for one, start, end in times])
             shown.details = (b"args", call_arguments(self._details(rows, "arg", "name", "value")))
             yield self._finished(rows, shown)
+
+    def _graphs(self, process: Process, table: str) -> Iterator[TraceBatch]:
+        for rows in self._rows(process, table):
+            count = len(rows)
+            args = rows.args("agent_id", "graph_exec_id", "kernel_dispatch_count")
+            track = self._threads(process, rows["pid"], rows["tid"])
+            names = same("HIP_GRAPH_OPERATION_EXEC_LAUNCH", count)
+            yield self._finished(rows, _Shown(same("hip_graph", count), names, track, args))
 
     def _allocations(self, process: Process, table: str) -> Iterator[TraceBatch]:
         for rows in self._rows(process, table):
             kinds = combined([coded(rows["level"]), coded(rows["type"])])
             categories = renamed(kinds, lambda kind: "scratch_memory" if kind[0] == "SCRATCH" else "memory_allocation")
             args = {"bytes": rows["size"], **rows.args("agent_id", "address", "queue_id", "stream_id")}
+            args["flags"] = _member(rows["extdata"], "flags")
             track = self._threads(process, rows["pid"], rows["tid"])
             yield self._finished(rows, _Shown(categories, renamed(kinds, _allocation_name), track, args))
 
@@ -298,7 +341,10 @@ class RocpdReader(SqliteReader):
             owners = [next(iter(process.pids), None)] * len(marks)
             track = self._threads(process, owners, [thread for thread, _ in tracks])
             args = marks.args("call_stack", "line_info")
-            yield self._finished(marks, _Shown(marks.categories, names, track, args, phase="i"))
+            details = (b"args", call_arguments(self._details(marks, "arg", "name", "value")))
+            yield self._finished(
+                marks, _Shown(marks.categories, names, track, args, details, phases=same("i", len(marks)))
+            )
 
     def _values(self, rows: _Rows, values: Sequence[tuple[int, Any, Any]]) -> Iterator[TraceBatch]:
         """Yield the values of counters, those of an event once."""
@@ -367,7 +413,7 @@ class RocpdReader(SqliteReader):
         flows = launch_flows(places, correlations[places], calls[places], shown.step or 0)
         self.place = (rows.table, rows.rowids)
         starts, ends = rows["start"], rows["end"]
-        events = Events(same(shown.phase, count), shown.names, *shown.track, starts, ends, texts)
+        events = Events(shown.phases or same("X", count), shown.names, *shown.track, starts, ends, texts)
         return self._batch(shown.categories, events, flows)
 
 
@@ -377,6 +423,8 @@ locate = partial(locate_row, open_reader=RocpdReader)
 
 def _category(text: str | None) -> str:
     found = _CALLS.fullmatch(text or "")
+    if (text or "").startswith("KFD_"):
+        return _DRIVER
     return f"{found['what'].lower()}_api" if found else (text or "other").lower()
 
 
@@ -395,6 +443,13 @@ def _allocation_name(kind: tuple[Any, Any]) -> str:
     if level == "SCRATCH":
         return f"SCRATCH_MEMORY_{'ASYNC_RECLAIM' if what == 'RECLAIM' else what}"
     return f"MEMORY_ALLOCATION_{'VMEM_' if level == 'VIRTUAL' else ''}{'ALLOCATE' if what == 'ALLOC' else what}"
+
+
+def _member(objects: Sequence[Any], key: str) -> Coded:
+    """A member of each JSON object, as JSON."""
+    texts = coded(objects)
+    found = [json_object(text.encode()).get(key) if isinstance(text, str) else None for text in texts.distinct]
+    return Coded(texts.codes, [None if value is None else msgspec.Raw(msgspec.json.encode(value)) for value in found])
 
 
 def _with_messages(rows: _Rows, names: Coded) -> Sequence[Any]:

@@ -11,8 +11,16 @@ import numpy as np
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.errors import InputError
-from traceconv.events.trace import EventFlows, Label, NamedTrack, TraceBatch, TrackName
-from traceconv.formats.common.columns import durations, integers, slices
+from traceconv.events.trace import (
+    EventColumns,
+    EventFlows,
+    Label,
+    NamedTrack,
+    TraceBatch,
+    TrackName,
+    binary_column,
+)
+from traceconv.formats.common.columns import durations, integers
 from traceconv.formats.common.counter_sums import add_counter
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
@@ -169,6 +177,8 @@ class Rocprofv3Reader(FileReader):
 
     def _row(self, process: _Process, where: str, what: str, record: Record, text: Any) -> _Row | None:
         """The row of a record; None if it has no times, or repeats a launch."""
+        if record.record is not None and record.record.data is not None:
+            record = record.record.data
         start, end, correlation = record.start_timestamp, record.end_timestamp, record.correlation_id
         dispatch, category = record.dispatch_info, what
         lead: dict[str, object] = {}
@@ -181,30 +191,34 @@ class Rocprofv3Reader(FileReader):
             lead["counters"] = _sums(process, record)
         elif dispatch is not None and dispatch.dispatch_id in process.dispatches:
             return None
+        phase = "X"
+        if start is None:
+            start, phase = record.timestamp, "i"
         if start is None:
             return None
         number = correlation.internal if correlation is not None else None
         name = self._operation(process, where, what, record)
-        track: tuple[Label, Label | NamedTrack] = (process.pid, record.thread_id)
+        track: tuple[Label, Label | NamedTrack] = (
+            process.pid,
+            record.thread_id if record.thread_id is not None else record.pid,
+        )
         step = 0
         if dispatch is not None:
             symbol = process.kernels.get(dispatch.kernel_id)
             name = _name_of(symbol) or f"kernel {dispatch.kernel_id}"
             lead["truncated_name"] = symbol.truncated_kernel_name or None if symbol is not None else None
-            queue = dispatch.queue_id.handle if dispatch.queue_id is not None else None
-            track = self._device_track(process, dispatch.agent_id, f"queue {queue}", lead)
-            lead["queue"] = queue
-            step = 2
+            track, step = self._queue_track(process, dispatch.agent_id, dispatch.queue_id, "", lead), 2
+        elif what == "hip_event":
+            track, step = self._queue_track(process, record.agent_id, record.queue_id, " waits", lead), 2
         elif what == "memory_copy":
             agents = (record.dst_agent_id, record.src_agent_id)
             agent = next((one for one in agents if _is_gpu(process, one)), agents[0])
-            track = self._device_track(process, agent, "copies", lead)
-            step = 2
+            track, step = self._device_track(process, agent, "copies", lead), 2
         elif what == "marker_api":
             name = process.messages.get(number or 0, name)
         if number is not None:
             lead["correlation"] = (process.index << 48) + number
-        return _Row(name, category, track, start, end, number, step, _args(lead, text))
+        return _Row(name, category, phase, track, start, end, number, step, _args(lead, text))
 
     def _operation(self, process: _Process, where: str, what: str, record: Record) -> str:
         kinds = process.operations.get(where, [])
@@ -214,6 +228,14 @@ class Rocprofv3Reader(FileReader):
         if record.operation is not None and 0 <= record.operation < len(operations):
             return operations[record.operation]
         return kind
+
+    def _queue_track(
+        self, process: _Process, agent: Handle | None, queue: Handle | None, suffix: str, lead: dict[str, object]
+    ) -> tuple[Label, Label | NamedTrack]:
+        number = queue.handle if queue is not None else None
+        track = self._device_track(process, agent, f"queue {number}{suffix}", lead)
+        lead["queue"] = number
+        return track
 
     def _device_track(
         self, process: _Process, agent: Handle | None, line: str, lead: dict[str, object]
@@ -230,7 +252,7 @@ class Rocprofv3Reader(FileReader):
 
     def _batch(self, process: _Process, what: str, rows: Sequence[_Row], item: Elements) -> TraceBatch:
         starts = integers([row.start for row in rows])
-        tied = what.endswith("_api") or what in ("kernel_dispatch", "memory_copy", "counter_collection")
+        tied = what.endswith("_api") or what in ("kernel_dispatch", "memory_copy", "hip_event", "counter_collection")
         usable = [(place, row.correlation) for place, row in enumerate(rows) if tied and row.correlation]
         keys = integers([(process.index << 48) + number if number < 1 << 48 else None for _, number in usable])
         flows = EventFlows(
@@ -240,16 +262,16 @@ class Rocprofv3Reader(FileReader):
             _FLOWS,
             [str(number) for _, number in usable],
         )
-        columns = slices(
-            [row.name for row in rows],
-            [row.category for row in rows],
-            [row.track[0] for row in rows],
-            [row.track[1] for row in rows],
-            starts,
-            durations(starts, [row.end for row in rows]),
-            [row.args for row in rows],
-            flows if usable else None,
-        )
+        labels: dict[str, Sequence[Any]] = {
+            "name": [row.name for row in rows],
+            "ph": [row.phase for row in rows],
+            "cat": [row.category for row in rows],
+            "pid": [row.track[0] for row in rows],
+            "tid": [row.track[1] for row in rows],
+        }
+        args = binary_column([row.args for row in rows])
+        raw = {"ts": starts, "dur": durations(starts, [row.end for row in rows]), "args": args}
+        columns = EventColumns(len(rows), labels, raw, None, flows if usable else None)
         return self._next_batch(columns, item.byte_offset, item.byte_count)
 
 
@@ -257,6 +279,7 @@ class Rocprofv3Reader(FileReader):
 class _Row:
     name: str
     category: str
+    phase: str
     track: tuple[Label, Label | NamedTrack]
     start: int
     end: int | None

@@ -43,21 +43,31 @@ class CounterValue(msgspec.Struct, gc=False):
     value: Raw = Raw(b"")
 
 
+class Variant(msgspec.Struct, gc=False):
+    """A record that some versions of rocprofv3 wrap."""
+
+    data: Record | None = None
+
+
 class Record(msgspec.Struct, gc=False):
-    """A record of any kind; missing fields are None."""
+    """A record of any kind; missing fields are None. `timestamp`: of an instant; `pid`: of a driver's record."""
 
     kind: int | None = None
     operation: int | None = None
     thread_id: int | None = None
+    pid: int | None = None
     correlation_id: Correlation | None = None
     start_timestamp: int | None = None
     end_timestamp: int | None = None
+    timestamp: int | None = None
     dispatch_info: Dispatch | None = None
     agent_id: Handle | None = None
+    queue_id: Handle | None = None
     src_agent_id: Handle | None = None
     dst_agent_id: Handle | None = None
     dispatch_data: DispatchData | None = None
     records: list[CounterValue] | None = None
+    record: Variant | None = None
 
 
 class Agent(msgspec.Struct, gc=False):
