@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -46,6 +46,8 @@ _RECORD_LISTS = ("buffer_records", "callback_records")
 _DESCRIPTIONS = frozenset(("metadata", "agents", "strings", "kernel_symbols"))
 _STREAMED = ("agents", "counters", "kernel_symbols", "code_objects", "host_functions", "summary")
 _MAX_NAMES = 4_000_000
+#: name, category, phase, pid, tid, start, end, correlation ID, step of its flow, args
+_Row: TypeAlias = "tuple[str, str, str, Label, Label | NamedTrack, int, int | None, int | None, int, bytes]"
 _UNORDERED = "names and devices come after the records, which standard input can't read twice; specify the file's path"
 
 
@@ -61,6 +63,9 @@ class _Process:
     operations: dict[str, list[tuple[str, list[str]]]] = field(default_factory=dict)
     messages: dict[int, str] = field(default_factory=dict)
     dispatches: set[int] = field(default_factory=set)
+    #: Tracks of devices, and the names of kernels, each with members of args.
+    tracks: dict[tuple[int | None, str], tuple[Label, NamedTrack, bytes]] = field(default_factory=dict)
+    names: dict[int, tuple[str, bytes]] = field(default_factory=dict)
 
 
 class Rocprofv3Reader(FileReader):
@@ -181,14 +186,14 @@ class Rocprofv3Reader(FileReader):
             record = record.record.data
         start, end, correlation = record.start_timestamp, record.end_timestamp, record.correlation_id
         dispatch, category = record.dispatch_info, what
-        lead: dict[str, object] = {}
+        lead = b""
         if record.dispatch_data is not None:
             data = record.dispatch_data
             start, end, correlation = data.start_timestamp, data.end_timestamp, data.correlation_id
             dispatch, category = data.dispatch_info, "kernel_dispatch"
             if dispatch is not None:
                 process.dispatches.add(dispatch.dispatch_id)
-            lead["counters"] = _sums(process, record)
+            lead = _members(counters=_sums(process, record))
         elif dispatch is not None and dispatch.dispatch_id in process.dispatches:
             return None
         phase = "X"
@@ -197,28 +202,29 @@ class Rocprofv3Reader(FileReader):
         if start is None:
             return None
         number = correlation.internal if correlation is not None else None
-        name = self._operation(process, where, what, record)
-        track: tuple[Label, Label | NamedTrack] = (
-            process.pid,
-            record.thread_id if record.thread_id is not None else record.pid,
-        )
-        step = 0
+        pid: Label = process.pid
+        tid: Label | NamedTrack = record.thread_id if record.thread_id is not None else record.pid
+        step, of_track = 2, b""
         if dispatch is not None:
-            symbol = process.kernels.get(dispatch.kernel_id)
-            name = _name_of(symbol) or f"kernel {dispatch.kernel_id}"
-            lead["truncated_name"] = symbol.truncated_kernel_name or None if symbol is not None else None
-            track, step = self._queue_track(process, dispatch.agent_id, dispatch.queue_id, "", lead), 2
+            name, of_name = process.names.get(dispatch.kernel_id) or _kernel_name(process, dispatch.kernel_id)
+            lead += of_name
+            pid, tid, of_track = self._device_track(process, dispatch.agent_id, dispatch.queue_id)
         elif what == "hip_event":
-            track, step = self._queue_track(process, record.agent_id, record.queue_id, " waits", lead), 2
+            name = self._operation(process, where, what, record)
+            pid, tid, of_track = self._device_track(process, record.agent_id, record.queue_id, " waits")
         elif what == "memory_copy":
+            name = self._operation(process, where, what, record)
             agents = (record.dst_agent_id, record.src_agent_id)
             agent = next((one for one in agents if _is_gpu(process, one)), agents[0])
-            track, step = self._device_track(process, agent, "copies", lead), 2
-        elif what == "marker_api":
-            name = process.messages.get(number or 0, name)
+            pid, tid, of_track = self._device_track(process, agent, None, "copies")
+        else:
+            name, step = self._operation(process, where, what, record), 0
+            if what == "marker_api":
+                name = process.messages.get(number or 0, name)
+        lead += of_track
         if number is not None:
-            lead["correlation"] = (process.index << 48) + number
-        return _Row(name, category, phase, track, start, end, number, step, _args(lead, text))
+            lead += b'"correlation":%d,' % ((process.index << 48) + number)
+        return name, category, phase, pid, tid, start, end, number, step, _args(lead, text)
 
     def _operation(self, process: _Process, where: str, what: str, record: Record) -> str:
         kinds = process.operations.get(where, [])
@@ -229,63 +235,42 @@ class Rocprofv3Reader(FileReader):
             return operations[record.operation]
         return kind
 
-    def _queue_track(
-        self, process: _Process, agent: Handle | None, queue: Handle | None, suffix: str, lead: dict[str, object]
-    ) -> tuple[Label, Label | NamedTrack]:
-        number = queue.handle if queue is not None else None
-        track = self._device_track(process, agent, f"queue {number}{suffix}", lead)
-        lead["queue"] = number
-        return track
-
     def _device_track(
-        self, process: _Process, agent: Handle | None, line: str, lead: dict[str, object]
-    ) -> tuple[Label, Label | NamedTrack]:
-        known = process.agents.get(agent.handle) if agent is not None else None
-        device = known.logical_node_type_id if known is not None and known.type == _GPU else None
-        lead["device"] = device
-        kind = "GPU" if device is not None else "CPU"
-        pid = f"{kind} {device if device is not None else agent.handle if agent is not None else ''}".strip()
-        title = (known.product_name or known.name) if known is not None else ""
-        of_process = f" (process {process.pid})" if process.index else ""
-        tid = NamedTrack("stream", f"{process.pid}/{line}")
-        return self._named_track(pid, f"{pid} {title}".strip(), tid, line.capitalize() + of_process)
+        self, process: _Process, agent: Handle | None, queue: Handle | None, suffix: str = ""
+    ) -> tuple[Label, NamedTrack, bytes]:
+        """Return the track of a queue, or of copies, and members of args. `suffix`: of the queue's name."""
+        handle, number = agent.handle if agent is not None else None, queue.handle if queue is not None else None
+        line = suffix if suffix == "copies" else f"queue {number}{suffix}"
+        found = process.tracks.get((handle, line))
+        if found is None:
+            known = process.agents.get(handle) if handle is not None else None
+            device = known.logical_node_type_id if known is not None and known.type == _GPU else None
+            pid = f"GPU {device}" if device is not None else f"CPU {'' if handle is None else handle}".strip()
+            title = (known.product_name or known.name) if known is not None else ""
+            of_process = f" (process {process.pid})" if process.index else ""
+            tid = NamedTrack("stream", f"{process.pid}/{line}")
+            self._named_track(pid, f"{pid} {title}".strip(), tid, line.capitalize() + of_process)
+            found = process.tracks[handle, line] = (pid, tid, _members(device=device, queue=number))
+        return found
 
     def _batch(self, process: _Process, what: str, rows: Sequence[_Row], item: Elements) -> TraceBatch:
-        starts = integers([row.start for row in rows])
+        names, categories, phases, pids, tids, times, ends, numbers, steps, args = zip(*rows, strict=True)
+        starts = integers(times)
         tied = what.endswith("_api") or what in ("kernel_dispatch", "memory_copy", "hip_event", "counter_collection")
-        usable = [(place, row.correlation) for place, row in enumerate(rows) if tied and row.correlation]
-        keys = integers([(process.index << 48) + number if number < 1 << 48 else None for _, number in usable])
+        usable = [place for place, number in enumerate(numbers) if number] if tied else []
+        known = [numbers[place] for place in usable]
+        keys = integers([(process.index << 48) + number if number < 1 << 48 else None for number in known])
         flows = EventFlows(
-            np.array([place for place, _ in usable], np.int64),
+            np.array(usable, np.int64),
             keys.fill_null(0).to_numpy(),
-            np.array([rows[place].step for place, _ in usable], np.int32),
+            np.array([steps[place] for place in usable], np.int32),
             _FLOWS,
-            [str(number) for _, number in usable],
+            list(map(str, known)),
         )
-        labels: dict[str, Sequence[Any]] = {
-            "name": [row.name for row in rows],
-            "ph": [row.phase for row in rows],
-            "cat": [row.category for row in rows],
-            "pid": [row.track[0] for row in rows],
-            "tid": [row.track[1] for row in rows],
-        }
-        args = binary_column([row.args for row in rows])
-        raw = {"ts": starts, "dur": durations(starts, [row.end for row in rows]), "args": args}
+        labels = {"name": names, "ph": phases, "cat": categories, "pid": pids, "tid": tids}
+        raw = {"ts": starts, "dur": durations(starts, ends), "args": binary_column(args)}
         columns = EventColumns(len(rows), labels, raw, None, flows if usable else None)
         return self._next_batch(columns, item.byte_offset, item.byte_count)
-
-
-@dataclass(slots=True)
-class _Row:
-    name: str
-    category: str
-    phase: str
-    track: tuple[Label, Label | NamedTrack]
-    start: int
-    end: int | None
-    correlation: int | None
-    step: int
-    args: bytes
 
 
 def _shape(path: JsonPath) -> str:
@@ -297,18 +282,27 @@ def _shape(path: JsonPath) -> str:
     return STREAM if path[2] in _STREAMED else KEEP
 
 
-def _args(lead: dict[str, object], text: Any) -> bytes:
+def _members(**values: object) -> bytes:
+    """Members of a JSON object that are not None, each with a comma."""
+    text = msgspec.json.encode({key: value for key, value in values.items() if value is not None})
+    return text[1:-1] + b"," if len(text) > 2 else b""
+
+
+def _args(lead: bytes, text: Any) -> bytes:
     """The text of the record, with what rules need as its first members."""
-    first = msgspec.json.encode({key: value for key, value in lead.items() if value is not None})
     body = bytes(text).strip()
-    rest = body[1:].lstrip()
-    if len(first) <= 2:
+    if not lead:
         return body
-    return first[:-1] + (b"," if not rest.startswith(b"}") else b"") + rest
+    rest = body[1:].lstrip()
+    return b"{" + (lead[:-1] if rest.startswith(b"}") else lead) + rest
 
 
-def _name_of(symbol: KernelSymbol | None) -> str | None:
-    return symbol.formatted_kernel_name or symbol.kernel_name or None if symbol is not None else None
+def _kernel_name(process: _Process, number: int) -> tuple[str, bytes]:
+    symbol = process.kernels.get(number)
+    name = symbol.formatted_kernel_name or symbol.kernel_name if symbol is not None else None
+    short = symbol.truncated_kernel_name or None if symbol is not None else None
+    found = process.names[number] = (name or f"kernel {number}", _members(truncated_name=short))
+    return found
 
 
 def _is_gpu(process: _Process, handle: Handle | None) -> bool:
