@@ -109,7 +109,7 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
     database.close()
 
 
-def database_of_rocprof_sys(path: Path, *, indexed: bool = True) -> None:
+def database_of_rocprof_sys(path: Path) -> None:
     """What only rocprof-sys writes: its own categories, call stacks, samples, counters of devices."""
     database = Rocpd(path)
     database.add_process()
@@ -139,11 +139,7 @@ def database_of_rocprof_sys(path: Path, *, indexed: bool = True) -> None:
     track = database.add("track", nid=1, pid=1, tid=1, name_id=database.string("MARKER_CORE_API"))
     mark = database.event("MARKER_CORE_API", 6, extdata='{"message":"here"}')
     database.add("sample", track_id=track, timestamp=500, event_id=mark)
-    if indexed:
-        database.close()
-    else:
-        database.connection.commit()
-        database.connection.close()
+    database.close()
 
 
 def _write_process(database: Rocpd, tool: Mapping[str, Any]) -> None:

@@ -96,6 +96,24 @@ def test_changed_tables(tmp_path: Path, change: str) -> None:
     assert found == expected
 
 
+def test_columns_between_rowids(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.sqlite", 3000, page_bytes=512, rare=(1 << 40, 0.5))
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM t WHERE rowid % 7 = 3 OR rowid BETWEEN 1000 AND 1200")
+    connection.close()
+    db = Database(path)
+    db.columns("t")
+    rng = random.Random(7)
+    for after, until in [(0, 3000), (2999, 3000), *(sorted(rng.sample(range(3001), 2)) for _ in range(200))]:
+        expected = db.rows_between("t", COLUMNS, after, until)
+        last = db.rows_between("t", ("rowid",), after, until)
+        found = db.columns_between("t", COLUMNS, (after, last[-1][0] if last else until), len(expected))
+        values = [one.to_pylist() if isinstance(one, pa.Array) else list(one) for one in found or ()]
+        assert list(zip(*values, strict=True)) == expected
+    assert db.columns_between("t", COLUMNS, (0, 3000), 5) is None
+    db.close()
+
+
 def test_one_text_that_is_not_utf_8_is_replaced(tmp_path: Path) -> None:
     path = written(tmp_path / "t.sqlite", 2 * ROWS)
     with sqlite3.connect(path) as connection:

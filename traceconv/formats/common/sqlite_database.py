@@ -162,6 +162,25 @@ class Database:
         for rows in self.scan(table, columns, on_damage, after=(last, done)):
             yield len(rows), list(zip(*rows, strict=True))
 
+    def columns_between(
+        self, table: str, columns: Sequence[str], bounds: tuple[int, int], count: int
+    ) -> list[Values] | None:
+        """Return columns of the rows with rowids after one up to another.
+
+        None if they can't be read, or if their number is another one.
+        """
+        after, until = bounds
+        if self._pages is not None and table in self._places:
+            # A key may be another name of the rowid.
+            places = [self._places[table][column] for column in columns]
+            wanted = list(dict.fromkeys(places))
+            pages = self._pages.rows(self._roots[table], wanted, count, after)
+            found, last, values = next(pages, (0, after, None))
+            if values is not None and (found, last) == (count, until):
+                return [values[wanted.index(place)] for place in places]
+        rows = self.rows_between(table, columns, after, until)
+        return list(zip(*rows, strict=True)) if len(rows) == count else None
+
     def rows_between(self, table: str, columns: Sequence[str], after: int | None, until: int) -> list[Row]:
         """Return the rows with rowids after one up to another; none if they can't be read."""
         wanted = ", ".join(map(_quoted, columns))

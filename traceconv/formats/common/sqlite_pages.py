@@ -7,7 +7,9 @@ SQLite. The format: https://www.sqlite.org/fileformat2.html
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
@@ -57,7 +59,7 @@ class Pages:
         self._file.close()
 
     def rows(
-        self, root: int, wanted: Sequence[tuple[int, bool]], most: int
+        self, root: int, wanted: Sequence[tuple[int, bool]], most: int, after: int = -(2**63)
     ) -> Iterator[tuple[int, int, list[Values] | None]]:
         """Yield the rows of a table in the order of their rowids: their count, the last rowid, and the columns.
 
@@ -66,6 +68,7 @@ class Pages:
         root    the page with which the table begins
         wanted  the columns to read: their place among the stored ones, or ROWIDS, and whether they have floats
         most    rows at once; only the last batch has fewer
+        after   the rowid after which the rows begin
         """
         stored = [place for place, _ in wanted]
         rowids = stored.index(ROWIDS) if ROWIDS in stored else -1
@@ -74,9 +77,9 @@ class Pages:
             if place != ROWIDS:
                 places[place] = number
         size = self._page_bytes
-        leaves = self._leaves(root)
+        leaves = self._leaves(root, after)
         # `first`: the number of cells of the first page that were yielded. `ends`: of cells up to each page.
-        pages, ends, first, last = bytearray(), np.zeros(0, np.int64), 0, -(2**63)
+        pages, ends, first, last = bytearray(), np.zeros(0, np.int64), 0, after
         complete = False
         while True:
             while not complete and (not len(ends) or ends[-1] - first < most):
@@ -86,7 +89,11 @@ class Pages:
                     yield 0, last, None
                     return
                 pages += block
+                is_first = not len(ends)
                 ends = np.cumsum(np.frombuffer(pages, np.uint8).reshape(-1, size)[:, 3:5] @ np.array([256, 1]))
+                if is_first and after > -(2**63):
+                    page = bytes(pages[:size])
+                    first = bisect_right(range(int(ends[0])), after, key=partial(self._rowid, page))
             until = min(int(ends[-1]), first + most) if len(ends) else 0
             count = until - first
             if not count:
@@ -122,8 +129,11 @@ class Pages:
         rowid, more = _varint(page[at + size : at + size + 9])
         return rowid if size and more else -(2**63)
 
-    def _leaves(self, root: int) -> Iterator[bytes | None]:
-        """Yield consecutive leaf pages below a page, in order. None, at last, for a page that can't be read here."""
+    def _leaves(self, root: int, after: int) -> Iterator[bytes | None]:
+        """Yield consecutive leaf pages below a page, in order, from the one with the rowid after another on.
+
+        None, at last, for a page that can't be read here.
+        """
         size = self._page_bytes
         runs = [(root, 1, _MOST_LEVELS)]
         while runs:
@@ -138,7 +148,7 @@ class Pages:
                 continue
             if leaves + 1 < count:
                 runs.append((number + leaves + 1, count - leaves - 1, levels))
-            children = self._children(block[leaves * size : (leaves + 1) * size]) if levels else None
+            children = self._children(block[leaves * size : (leaves + 1) * size], after) if levels else None
             if children is None:
                 yield None
                 return
@@ -148,14 +158,19 @@ class Pages:
                 for place in reversed(range(start, stop, _PAGES_AT_ONCE)):
                     runs.append((int(children[place]), min(_PAGES_AT_ONCE, stop - place), levels - 1))
 
-    def _children(self, page: bytes) -> Int64 | None:
-        """Return the numbers of the pages below an interior page, in order; None if it is not a sound one."""
+    def _children(self, page: bytes, after: int) -> Int64 | None:
+        """Return the numbers of the pages below an interior page, in order, without those that end up to a rowid.
+
+        None if it is not a sound one.
+        """
         if len(page) < self._page_bytes or page[0] != _INTERIOR:
             return None
         ends = _INTERIOR_HEADER + 2 * int.from_bytes(page[3:5], "big")
         if ends > self._usable_bytes:
             return None
         places = np.frombuffer(page[_INTERIOR_HEADER:ends], ">u2").astype(np.int64)
+        if after > -(2**63):
+            places = places[bisect_right(places, after, key=lambda place: _varint(page[place + 4 : place + 13])[0]) :]
         # The last child is in the header.
         places = np.append(places, _LAST_CHILD_AT)
         if places.max() > len(page) - 4:

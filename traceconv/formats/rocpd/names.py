@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from traceconv.base.diagnostics import Code, ImportLog
+from traceconv.base.int64 import Int64
 from traceconv.events.trace import Coded, coded
 from traceconv.formats.common.counter_sums import add_counter
 from traceconv.formats.common.elements import json_object
@@ -96,6 +100,10 @@ class Process:
         device = self.device(self.counters.get(number, ("", None))[1])
         return f"GPU {device}" if device is not None else "CPU"
 
+    def track_name(self, number: Any, unknown: str) -> str:
+        """Return the name of a track."""
+        return self.strings.get(self.tracks.get(number, (None, None))[1] or 0, unknown)
+
     def thread(self, number: object) -> object:
         """Return the thread ID of the system."""
         return self.threads.get(number, number) if isinstance(number, int) else None
@@ -165,17 +173,31 @@ def read_names(db: Database, process: Process, log: ImportLog) -> None:
         process.tracks[number] = thread, name
 
 
-def counter_sums(process: Process, rows: Sequence[tuple[int, Any, Any]]) -> dict[int, bytes]:
-    """Return, by rowid, a JSON object with each counter's sum over the parts of the device."""
+def counter_sums(process: Process, rows: Sequence[tuple[Any, ...]]) -> dict[int, msgspec.Raw]:
+    """Return, by event, a JSON object with each counter's sum over the parts of the device."""
     sums: dict[int, dict[str, int | float]] = {}
-    for rowid, counter, value in rows:
-        add_counter(sums.setdefault(rowid, {}), process.counter_name(counter), value)
-    return {rowid: _ENCODER.encode(found) for rowid, found in sums.items() if found}
+    for event, counter, value in rows:
+        add_counter(sums.setdefault(event, {}), process.counter_name(counter), value)
+    return {event: msgspec.Raw(_ENCODER.encode(found)) for event, found in sums.items() if found}
 
 
-def call_arguments(rows: Sequence[tuple[int, Any, Any]]) -> dict[int, bytes]:
-    """Return, by rowid, a JSON object with the arguments of a call in their order."""
-    found: dict[int, dict[str, Any]] = {}
-    for rowid, name, value in rows:
-        found.setdefault(rowid, {})[str(name)] = value
-    return {rowid: _ENCODER.encode(values) for rowid, values in found.items()}
+def call_arguments(events: Int64, names: Coded, values: Coded) -> dict[int, msgspec.Raw]:
+    """Return, by event, a JSON object with the arguments of a call in their order."""
+    order = np.argsort(events, kind="stable")
+    numbers, starts = np.unique(events[order], return_index=True)
+    of_event = np.searchsorted(numbers, events[order])
+    keys = [str(name) for name in names.distinct]
+    if not np.diff(np.sort(of_event * len(keys) + names.codes[order])).all():  # a name twice: its last value counts
+        found: dict[int, dict[str, Any]] = {}
+        for event, name, value in zip(events[order].tolist(), names.take(order), values.take(order), strict=True):
+            found.setdefault(event, {})[str(name)] = value
+        return {event: msgspec.Raw(_ENCODER.encode(members)) for event, members in found.items()}
+    leads, texts = (_ENCODER.encode_lines(words).decode().split("\n")[:-1] for words in (keys, values.distinct))
+    members = pc.binary_join_element_wise(
+        pa.array(leads, pa.string()).take(pa.array(names.codes[order])),
+        pa.array(texts, pa.string()).take(pa.array(values.codes[order])),
+        ":",
+    )
+    lists = pa.ListArray.from_arrays(pa.array([*starts, len(order)], pa.int32()), members)
+    objects = pc.binary_join_element_wise("{", pc.binary_join(lists, ","), "}", "").to_pylist()
+    return {event: msgspec.Raw(text.encode()) for event, text in zip(numbers.tolist(), objects, strict=True)}

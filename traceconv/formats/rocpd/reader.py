@@ -10,20 +10,33 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
-from traceconv.base.int64 import Mask
+from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, TrackName, coded, combined
 from traceconv.formats.common.columns import integer_array, integers, json_objects
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID
-from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, launch_flows, renamed, same
+from traceconv.formats.common.sqlite_database import ROWID
+from traceconv.formats.common.sqlite_lookup import Lookup, matched
+from traceconv.formats.common.sqlite_pages import Values
+from traceconv.formats.common.sqlite_reader import (
+    Events,
+    SqliteReader,
+    as_columns,
+    launch_flows,
+    renamed,
+    same,
+    taken,
+)
 from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.rocpd.names import Process, call_arguments, counter_sums, processes_of, read_names
@@ -59,35 +72,34 @@ class _Rows:
     """Rows of a table of a process, with what the table of events has about them.
 
     columns  name → values
-    calls    correlation ID of the call, or of the call that launched the work; 0 and None: unknown
+    events   IDs of their events; -1: unknown
+    calls    correlation ID of the call, or of the call that launched the work; 0 and NULL: unknown
     """
 
     process: Process
     table: str
-    rowids: list[int]
-    columns: dict[str, Sequence[Any]]
+    rowids: Int64
+    columns: dict[str, Values]
+    events: Int64
     categories: Coded
-    calls: Sequence[Any]
+    calls: Values
 
     def __len__(self) -> int:
         return len(self.rowids)
 
-    def __getitem__(self, name: str) -> Sequence[Any]:
+    def __getitem__(self, name: str) -> Values:
         """Return a column; NULLs if the table doesn't have it."""
-        return self.columns.get(name) or [None] * len(self)
+        return self.columns[name] if name in self.columns else [None] * len(self)
 
-    def take(self, places: list[int]) -> _Rows:
+    def take(self, places: NDArray[np.intp]) -> _Rows:
         """Return some of the rows."""
+        columns = {name: taken(column, places) for name, column in self.columns.items()}
+        categories, calls = taken(self.categories, places), taken(self.calls, places)
         return _Rows(
-            self.process,
-            self.table,
-            [self.rowids[place] for place in places],
-            {name: [column[place] for place in places] for name, column in self.columns.items()},
-            self.categories.take(np.array(places, np.intp)),
-            [self.calls[place] for place in places],
+            self.process, self.table, self.rowids[places], columns, self.events[places], coded(categories), calls
         )
 
-    def args(self, *names: str) -> dict[str, Sequence[Any]]:
+    def args(self, *names: str) -> dict[str, Values]:
         """Return some of the columns, as far as the table has them."""
         return {name: self.columns[name] for name in names if name in self.columns}
 
@@ -98,7 +110,7 @@ class _Shown:
 
     track    process and thread of each event
     args     key → values
-    details  a further key of the args, and its values as JSON by rowid
+    details  the last key of the args, and its values
     step     of the launch flow: 0 its start, 2 its end; None: the events have none
     phases   None: complete events
     """
@@ -107,7 +119,7 @@ class _Shown:
     names: Sequence[Any]
     track: tuple[Coded, Coded]
     args: Mapping[str, Sequence[Any]]
-    details: tuple[bytes, Mapping[int, bytes]] = (b"", {})
+    details: tuple[str, Coded] | None = None
     step: int | None = None
     phases: Coded | None = None
 
@@ -120,6 +132,7 @@ class RocpdReader(SqliteReader):
         self._pids: dict[tuple[int, object], Label] = {}
         self._used_pids: set[Label] = set()
         self._last_event: object = None
+        self._lookups: dict[str, Lookup] = {}
         #: The number of each GPU, by its place.
         self._devices: dict[tuple[object, object], int] = {}
 
@@ -183,49 +196,63 @@ class RocpdReader(SqliteReader):
         unused = _UNUSED if table == process.tables.get(_ALLOCATIONS) else (*_UNUSED, "extdata")
         names = [name for name in self._db.columns(table) if name not in unused]
         events = process.tables.get("event", "")
-        unknown = (None,) * len(_EVENT)
-        for rows in self._db.scan(table, names, self._report, numbered=True):
-            rowids, *values = (list(column) for column in zip(*rows, strict=True))
-            found = self._joined(table, rowids, events, "id", _EVENT)
+        for count, (rowids, *values) in self._db.columns_of(table, (ROWID, *names), self._report):
+            columns = dict(zip(names, values, strict=True))
+            ids = integer_array(columns.get("event_id", [None] * count))
+            found = self._found(events, "id", ids, _EVENT)
             if found is None:
-                self._lost_details(events, table, len(rowids))
-            by_row = {row[0]: row[1:] for row in found or ()}
-            details = zip(*(by_row.get(rowid, unknown) for rowid in rowids), strict=True)
-            event = {f"event.{name}": column for name, column in zip(_EVENT, details, strict=True)}
-            columns = {**dict(zip(names, values, strict=True)), **event}
+                self._lost_details(events, table, count)
+                found = np.zeros(0, np.int64), [[] for _ in _EVENT]
+            event = dict(zip(_EVENT, matched(ids, *found), strict=True))
+            columns["event.extdata"] = event["extdata"]
             for name in ("call_stack", "line_info"):
-                columns[name] = [None if text in _NOTHING else text for text in columns[f"event.{name}"]]
-            kinds = coded(columns["event.category_id"])
+                columns[name] = renamed(coded(event[name]), lambda text: None if text in _NOTHING else text)
+            kinds = coded(event["category_id"])
             categories = renamed(kinds, lambda number: _category(process.strings.get(number)))
-            yield _Rows(process, table, rowids, columns, categories, columns["event.stack_id"])
+            yield _Rows(process, table, integer_array(rowids), columns, ids, categories, event["stack_id"])
 
-    def _joined(
-        self, table: str, rowids: Sequence[int], other: str, key: str, columns: Sequence[str]
-    ) -> list[tuple[Any, ...]] | None:
-        bounds = range(min(rowids), max(rowids) + 1)
-        return self._db.joined((table, "event_id"), (other, key), columns, bounds, _MOST_JOINED)
+    def _found(self, table: str, key: str, events: Int64, columns: Sequence[str]) -> tuple[Int64, list[Values]] | None:
+        """Return the events of rows that belong to some events, and columns; there may be other rows among them."""
+        if key not in self._db.columns(table):
+            return None
+        if table not in self._lookups:
+            self._lookups[table] = Lookup(self._db, table, key, self._report)
+        return self._lookups[table].columns(np.unique(events[events >= 0]), columns, _MOST_JOINED)
 
-    def _details(self, rows: _Rows, what: str, *columns: str) -> list[Any]:
-        """Return rows of a table of details, each after the rowid of what it belongs to."""
+    def _details(self, rows: _Rows, what: str, *columns: str) -> tuple[Int64, list[Coded]]:
+        """Return the events of rows of a table of details that belong to these rows, and columns."""
         table = rows.process.tables.get(what)
+        nothing = np.zeros(0, np.int64), [coded([]) for _ in columns]
         if table is None or not self._db.row_count(table):
-            return []
-        found = self._joined(rows.table, rows.rowids, table, "event_id", columns)
-        if found is None:
-            self._lost_details(table, rows.table, len(rows))
-        return found or []
+            return nothing
+        found = self._found(table, "event_id", rows.events, columns)
+        if found is not None:
+            events, values = found
+            mine = np.isin(events, rows.events)
+            numbers, counts = np.unique(rows.events, return_counts=True)
+            # Rows may refer to the same event.
+            if counts[np.searchsorted(numbers, events[mine])].sum() <= _MOST_JOINED:
+                return events[mine], [coded(column).take(np.flatnonzero(mine)) for column in values]
+        self._lost_details(table, rows.table, len(rows))
+        return nothing
 
-    def _counters(self, rows: _Rows) -> tuple[list[Any], int]:
-        """Return the values of counters, each after the rowid, and how many are samples of streaming counters instead.
+    def _arguments(self, rows: _Rows) -> Coded:
+        events, (names, values) = self._details(rows, "arg", "name", "value")
+        return _by_event(rows, call_arguments(events, names, values))
+
+    def _counters(self, rows: _Rows) -> tuple[list[tuple[int, Any, Any]], int]:
+        """Return the values of counters, each after its event, and how many are samples of streaming counters instead.
 
         Since version 3.0.3 of the schema, those samples belong to the event of a kernel, too, but the kernel's own
         values don't include them.
         """
         if "sample_id" not in self._db.columns(rows.process.tables.get("pmc_event", "")):
-            return self._details(rows, "pmc_event", "pmc_id", "value"), 0
-        found = self._details(rows, "pmc_event", "pmc_id", "value", "sample_id")
+            events, (counters, numbers) = self._details(rows, "pmc_event", "pmc_id", "value")
+            return list(zip(events.tolist(), counters, numbers, strict=True)), 0
+        events, (counters, numbers, samples) = self._details(rows, "pmc_event", "pmc_id", "value", "sample_id")
+        found = zip(events.tolist(), counters, numbers, samples, strict=True)
         values = [row[:3] for row in found if row[3] is None]
-        return values, len(found) - len(values)
+        return values, len(events) - len(values)
 
     def _lost_details(self, table: str, of: str, count: int) -> None:
         message = f"{printable(table)}: what belongs to rows of {printable(of)} can't be read"
@@ -246,7 +273,7 @@ class RocpdReader(SqliteReader):
             shown = self._on_device(rows, "kernel_dispatch", rows["agent_id"], lines, args)
             shown.names = renamed(kernels, process.kernel_name)
             values, streamed = self._counters(rows)
-            shown.details = (b"counters", counter_sums(process, values))
+            shown.details = ("counters", _by_event(rows, counter_sums(process, values)))
             if streamed:
                 message = f"{process.tables['pmc_event']}: samples of streaming counters (SPM) are not read"
                 self._log.count(Code.UNKNOWN_RECORD, message, streamed, SOURCE_ID)
@@ -302,9 +329,10 @@ class RocpdReader(SqliteReader):
             shown = _Shown(rows.categories, names, track, args, step=0)
             if _DRIVER in rows.categories.distinct:
                 shown.args = {**args, _DRIVER: _member(rows["event.extdata"], _DRIVER)}
-                times = zip(rows.categories, rows["start"], rows["end"], strict=True)
+                starts, ends = (integer_array(rows[name]).tolist() for name in ("start", "end"))
+                times = zip(rows.categories, starts, ends, strict=True)
                 shown.phases = coded(["i" if one == _DRIVER and start == end else "X" for one, start, end in times])
-            shown.details = (b"args", call_arguments(self._details(rows, "arg", "name", "value")))
+            shown.details = ("args", self._arguments(rows))
             yield self._finished(rows, shown)
 
     def _graphs(self, process: Process, table: str) -> Iterator[TraceBatch]:
@@ -329,44 +357,42 @@ class RocpdReader(SqliteReader):
         for rows in self._rows(process, table):
             values, _ = self._counters(rows)
             yield from self._values(rows, values)
-            counted = {row[0] for row in values}
-            marks = rows.take([place for place, rowid in enumerate(rows.rowids) if rowid not in counted])
-            if counted:
-                self._accounts[f"{table} rows"].add(used=len(counted))
+            counted = np.isin(rows.events, [row[0] for row in values])
+            marks = rows.take(np.flatnonzero(~counted)) if counted.any() else rows
+            if counted.any():
+                self._accounts[f"{table} rows"].add(used=int(counted.sum()))
             if not len(marks):
                 continue
             marks.columns["start"] = marks["timestamp"]
-            tracks = [process.tracks.get(number, (None, None)) for number in marks["track_id"]]
-            names = _with_messages(marks, process.texts([name for _, name in tracks], _SAMPLES))
+            tracks = coded(marks["track_id"])
+            names = _with_messages(marks, renamed(tracks, lambda number: process.track_name(number, _SAMPLES)))
+            threads = renamed(tracks, lambda number: process.tracks.get(number, (None, None))[0])
             owners = [next(iter(process.pids), None)] * len(marks)
-            track = self._threads(process, owners, [thread for thread, _ in tracks])
+            track = self._threads(process, owners, threads)
             args = marks.args("call_stack", "line_info")
-            details = (b"args", call_arguments(self._details(marks, "arg", "name", "value")))
-            yield self._finished(
-                marks, _Shown(marks.categories, names, track, args, details, phases=same("i", len(marks)))
-            )
+            shown = _Shown(marks.categories, names, track, args, ("args", self._arguments(marks)))
+            shown.phases = same("i", len(marks))
+            yield self._finished(marks, shown)
 
-    def _values(self, rows: _Rows, values: Sequence[tuple[int, Any, Any]]) -> Iterator[TraceBatch]:
+    def _values(self, rows: _Rows, values: Sequence[tuple[Any, ...]]) -> Iterator[TraceBatch]:
         """Yield the values of counters, those of an event once."""
-        places = {rowid: place for place, rowid in enumerate(rows.rowids)}
-        events = rows["event_id"]
-        first_of: dict[Any, int] = {}
-        once = []
-        for rowid, counter, value in values:
-            event = events[places[rowid]]
-            if event != self._last_event and first_of.setdefault(event, rowid) == rowid:
-                once.append((rowid, counter, value))
-        if first_of:
-            self._last_event = next(reversed(first_of))
+        counted = {event for event, _, _ in values}
+        places = reversed(list(enumerate(rows.events.tolist())))
+        first_of = {event: place for place, event in places if event in counted}
+        last = max(first_of, key=first_of.__getitem__, default=None)
+        once = [(first_of[event], *value) for event, *value in values if event != self._last_event]
+        self._last_event = last if last is not None else self._last_event
         if not once:
             return
-        rowids, counters, numbers = (list(column) for column in zip(*once, strict=True))
+        once.sort(key=itemgetter(0))
+        first, counters, numbers = (list(column) for column in zip(*once, strict=True))
+        kept = np.array(first, np.intp)
         kinds = coded(counters)
         pids = renamed(kinds, rows.process.counter_owner)
-        starts = [rows["timestamp"][places[rowid]] for rowid in rowids]
+        starts = taken(rows["timestamp"], kept)
         count, names = len(once), renamed(kinds, rows.process.counter_name)
         args, none = json_objects(("value",), [numbers], count), pa.nulls(count, pa.int64())
-        self.place = (rows.table, rowids)
+        self.place = (rows.table, rows.rowids[kept].tolist())
         yield self._batch("counters", Events(same("C", count), names, pids, same(None, count), starts, none, args))
 
     def _threads(self, process: Process, pids: Sequence[Any], tids: Sequence[Any]) -> tuple[Coded, Coded]:
@@ -405,13 +431,12 @@ class RocpdReader(SqliteReader):
         known = (calls > 0) & (calls < 1 << _CORRELATION_BITS)
         correlations = (rows.process.index << _CORRELATION_BITS) + calls
         args = {**shown.args, "correlation": pa.array(correlations, mask=~known)}
+        if shown.details is not None:
+            args[shown.details[0]] = shown.details[1]
         texts = json_objects(list(args), list(args.values()), count)
-        key, details = shown.details
-        if details:
-            texts = pa.array(_with_member(texts.to_pylist(), rows.rowids, key, details), pa.binary())
         places = np.flatnonzero(known & _has_flow(shown))
         flows = launch_flows(places, correlations[places], calls[places], shown.step or 0)
-        self.place = (rows.table, rows.rowids)
+        self.place = (rows.table, rows.rowids.tolist())
         starts, ends = rows["start"], rows["end"]
         events = Events(shown.phases or same("X", count), shown.names, *shown.track, starts, ends, texts)
         return self._batch(shown.categories, events, flows)
@@ -464,13 +489,8 @@ def _with_messages(rows: _Rows, names: Coded) -> Sequence[Any]:
     ]
 
 
-def _with_member(
-    objects: Sequence[bytes], rowids: Sequence[int], key: bytes, values: Mapping[int, bytes]
-) -> list[bytes]:
-    """Add a member to the JSON objects of some rows."""
-    return [
-        text
-        if (value := values.get(rowid)) is None
-        else text[:-1] + (b'"' if len(text) == 2 else b',"') + key + b'":' + value + b"}"
-        for text, rowid in zip(objects, rowids, strict=True)
-    ]
+def _by_event(rows: _Rows, values: Mapping[int, Any]) -> Coded:
+    """The value of each row's event."""
+    places = dict(zip(values, range(len(values)), strict=True))
+    codes = [places.get(event, len(values)) for event in rows.events.tolist()]
+    return Coded(np.array(codes, np.int32), [*values.values(), None])
