@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -368,6 +369,74 @@ def test_kernels_of_graphs_have_the_range_that_captured_their_node(tmp_path: Pat
     assert findings == [("unmatched_replays", 3)]
 
 
+def test_sizes_of_collectives_are_in_the_payloads_of_nccl_calls(tmp_path: Path) -> None:
+    """As NCCL declares them. Calls of a group are launched when it ends; the fifth payload is truncated."""
+    path = tmp_path / "nccl.sqlite"
+    comm, reduction = 0xF000_0000_0000_0007, 1 << 24 | 11
+    members = {
+        1: [("NCCL communicator ID", 18, None), ("No. of ranks", 5, 8), ("Rank", 5, 12), ("CUDA device", 5, 16)],
+        2: [
+            ("NCCL communicator ID", 18, None),
+            ("Message size [bytes]", 22, 8),
+            ("Reduction operation", reduction, 16),
+        ],
+    }
+
+    def payload(schema: int, *values: int, cut: int = 0) -> bytes:
+        content = struct.pack("<Qiiii" if schema == 1 else "<QQii", *values)
+        return (struct.pack("<QQQQ", 3, schema, 24, 32) + content)[: 56 - cut]
+
+    calls = [
+        ("ncclCommInitRank", payload(1, comm, 8, 2, 0, 0)),
+        ("ncclAllReduce", payload(2, comm, 4096, 0, 0)),
+        ("ncclAllGather", payload(2, comm, 1000, 0, 0)),
+        ("ncclAllReduce", payload(2, comm, 64, 0, 0)),
+        ("ncclAllReduce", payload(2, comm, 128, 0, 0, cut=4)),
+    ]
+    launches = [(110, 3), (210, 50), (390, 3), (410, 3)]  # after T0, and the name of the kernel
+    with new_report(path) as db:
+        db.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN binaryData BLOB")
+        db.execute("CREATE TABLE NVTX_PAYLOAD_SCHEMAS (domainId, schemaId, name, payloadSize)")
+        db.execute("CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId, schemaId, idx, flags, type, name, offset)")
+        db.executemany("INSERT INTO NVTX_PAYLOAD_SCHEMAS VALUES (3, ?, NULL, 24)", [(one,) for one in (1, 2, 1, 2)])
+        db.executemany(
+            "INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES (3, ?, ?, NULL, ?, ?, ?)",
+            [(key, at, kind, name, offset) for key in (1, 2) for at, (name, kind, offset) in enumerate(members[key])],
+        )
+        db.execute("INSERT INTO StringIds VALUES (50, 'k'), (51, 'ncclDevKernel_AllGather_RING_LL(args)')")
+        nvtx = {"eventType": 59, "domainId": 3, "globalTid": global_tid(100, 100)}
+        insert(db, "NVTX_EVENTS", [
+            {**nvtx, "start": T0 + 100 * at, "end": T0 + 100 * at + 50, "text": name, "binaryData": data}
+            for at, (name, data) in enumerate(calls)
+        ])  # fmt: skip
+        insert(db, "CUPTI_ACTIVITY_KIND_RUNTIME", [
+            call(T0 + at, T0 + at + 5, 10, number) for number, (at, _) in enumerate(launches, 1)
+        ])  # fmt: skip
+        insert(db, "CUPTI_ACTIVITY_KIND_KERNEL", [
+            kernel(T0 + 9000 * number, T0 + 9000 * number + 1000, name, number)
+            for number, (_, name) in enumerate(launches, 1)
+        ])  # fmt: skip
+    db.close()
+    run, store = taken_from(path, tmp_path)
+    assert not run.lossy
+    columns = "collective, comm_group, group_size, message_bytes"
+    assert store.execute(f"SELECT {columns} FROM collective ORDER BY start_ns").fetchall() == [
+        ("all_reduce", str(comm), 8, 4096),
+        ("all_gather", str(comm), 8, 8000),
+        ("all_reduce", None, None, None),
+        ("all_reduce", None, None, None),
+    ]
+    rates = "SELECT message_bytes, algorithm_bytes_per_s, bus_bytes_per_s FROM collectives WHERE message_bytes > 0"
+    assert store.execute(f"{rates} ORDER BY 1").fetchall() == [
+        (4096, 4_096_000_000, 7_168_000_000),
+        (8000, 8_000_000_000, 7_000_000_000),
+    ]
+    args = store.execute("SELECT args -> '$.payload' FROM range WHERE name = 'ncclCommInitRank'").fetchall()
+    assert json.loads(args[0][0]) == {
+        "NCCL communicator ID": comm, "No. of ranks": 8, "Rank": 2, "CUDA device": 0
+    }  # fmt: skip
+
+
 def test_scheduling_samples_faults_and_host_functions_are_read(report: Path, tmp_path: Path) -> None:
     """Outside of containers, nsys records scheduling and samples without being asked to."""
     thread, process = global_tid(100, 100), global_tid(100, 0)
@@ -545,15 +614,18 @@ def test_metadata_of_the_report_is_kept(report: Path, tmp_path: Path) -> None:
     assert about["session_start"]["utcEpochNs"] == 1720000000123456789
 
 
-#: Its reports are SQLite files after 8 bytes. Others hang, or fail, or export nothing.
+#: Its reports are SQLite files after 8 bytes. Others hang, or fail, or export nothing, or need an older version.
 _NSYS = r"""#!/bin/sh
 echo "$*" >> "$LOG"
-case "$6" in
+all="$*"
+shift $(($# - 2))
+case "$2" in
+*old*) case "$all" in *--include-blobs*) echo "unrecognised option" >&2; exit 1 ;; esac ;;
 *hang*) echo $$ >> "$PIDS"; sleep 60 & echo $! >> "$PIDS"; wait ;;
 *fail*) printf 'progress\nunknown\033[1m version\n\n' >&2; exit 3 ;;
-*full*) : > "$5"; exit 0 ;;
+*full*) : > "$1"; exit 0 ;;
 esac
-tail -c +9 "$6" > "$5"
+tail -c +9 "$2" > "$1"
 """
 
 
@@ -597,15 +669,15 @@ def test_reports_in_their_own_format_are_exported(
     assert (tmp_path / "log").read_text().count(f" {tmp_path}/all/-r.nsys-rep\n") >= 3
 
     # The other file of the recording is skipped; two processes read the rest.
-    in_own_format(report, tmp_path / "all/b.qdrep")
-    for name in ("-r", "b"):
+    in_own_format(report, tmp_path / "all/old.qdrep")
+    for name in ("-r", "old"):
         shutil.copy(report, tmp_path / f"all/{name}.sqlite")
-    os.utime(tmp_path / "all/b.sqlite", ns=(1, 1))
+    os.utime(tmp_path / "all/old.sqlite", ns=(1, 1))
     runs = ingest([tmp_path / "all"], tmp_path / "two.duckdb", jobs=2)
-    assert sorted(Path(run.source_path).name for run in runs) == ["-r.sqlite", "b.qdrep"]
+    assert sorted(Path(run.source_path).name for run in runs) == ["-r.sqlite", "old.qdrep"]
     assert sorted((one.path.name, one.message) for one in runs.others) == [
         ("-r.nsys-rep", "is the same recording as -r.sqlite, which is read instead"),
-        ("b.sqlite", "is the same recording as b.qdrep, which is read instead"),
+        ("old.sqlite", "is the same recording as old.qdrep, which is read instead"),
     ]
     assert not list((tmp_path / "temporary").iterdir())
 

@@ -61,15 +61,17 @@ def fill_collectives(connection: duckdb.DuckDBPyConnection, runs: Iterable[int])
     tasks = f"SELECT 1 FROM task WHERE run_id IN ({chosen}) AND kind = 'collective' LIMIT 1"  # noqa: S608 - numbers
     if not chosen:
         return
-    with_gloo = ", ".join(f"{run_id:d}" for (run_id,) in connection.execute(_sql("with_gloo", runs=chosen)).fetchall())
+    with_gloo = _numbers(connection, "with_gloo", chosen)
     if not with_gloo and not connection.execute(tasks).fetchall():
         return
+    with_payloads = _numbers(connection, "with_payloads", chosen)
     cases = " ".join(f"WHEN regexp_matches(word, '{pattern}') THEN '{name}'" for name, pattern in _COLLECTIVES.items())
     connection.execute(
         _sql(
             "rows",
             runs=chosen,
             gloo=_sql("gloo", with_gloo=with_gloo) if with_gloo else "",
+            payload=_sql("payload", with_payloads=with_payloads) if with_payloads else _sql("no_payload"),
             named=f"CASE {cases} END",
             paths=", ".join(
                 [f"""'$."{key}"'""" for key in _KEYS]
@@ -88,6 +90,11 @@ def fill_collectives(connection: duckdb.DuckDBPyConnection, runs: Iterable[int])
             most_ranks=_MOST_RANKS,
         )
     )
+
+
+def _numbers(connection: duckdb.DuckDBPyConnection, name: str, runs: str) -> str:
+    """Return the runs that a query finds among some, as SQL."""
+    return ", ".join(f"{run_id:d}" for (run_id,) in connection.execute(_sql(name, runs=runs)).fetchall())
 
 
 def element_widths() -> str:

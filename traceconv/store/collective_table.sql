@@ -5,6 +5,36 @@ WHERE run_id IN ({runs})
   AND CASE WHEN contains(options, 'gloo')
            THEN contains(TRY(json_extract_string(options, '$.distributedInfo')), 'gloo') END
 
+--- with_payloads
+SELECT run_id FROM run WHERE run_id IN ({runs}) AND source_format = 'nsys'
+
+--- no_payload
+SELECT NULL::BIGINT AS run_id, NULL::BIGINT AS id, NULL AS comm, NULL::BIGINT AS bytes, NULL::BIGINT AS ranks
+WHERE false
+
+--- payload
+-- NCCL's calls are NVTX ranges, with the bytes of one message. What is launched in one is of it; a group of calls is
+-- launched when the group ends, in no call. A communicator has the same ID on all ranks.
+SELECT t.run_id, t.id, m.comm, m.bytes, c.ranks
+FROM task AS t
+JOIN api AS a ON a.run_id = t.run_id AND a.id = t.api_id
+ASOF JOIN (
+  SELECT run_id, track_id, start_ns, TRY(start_ns + dur_ns) AS end_ns,
+         args ->> '$.payload."NCCL communicator ID"' AS comm,
+         TRY_CAST(args ->> '$.payload."Message size [bytes]"' AS BIGINT) AS bytes
+  FROM range
+  WHERE run_id IN ({with_payloads}) AND contains(args, '"Message size [bytes]"')
+) AS m ON m.run_id = a.run_id AND m.track_id = a.track_id AND a.start_ns >= m.start_ns
+LEFT JOIN (
+  SELECT run_id, comm, CASE WHEN min(ranks) = max(ranks) THEN min(ranks) END AS ranks
+  FROM (SELECT run_id, args ->> '$.payload."NCCL communicator ID"' AS comm,
+               TRY_CAST(args ->> '$.payload."No. of ranks"' AS BIGINT) AS ranks
+        FROM range
+        WHERE run_id IN ({with_payloads}) AND contains(args, '"No. of ranks"'))
+  GROUP BY run_id, comm
+) AS c ON c.run_id = m.run_id AND c.comm = m.comm
+WHERE t.run_id IN ({with_payloads}) AND t.kind = 'collective' AND a.start_ns < m.end_ns
+
 --- gloo
 -- Gloo's collectives are ranges of the threads of a process group, which they don't name: it is known in runs of which
 -- one group uses Gloo. Sizes are those of the range's inputs.
@@ -14,7 +44,7 @@ SELECT r.run_id, r.id, NULL, r.step_id, CASE WHEN g.is_known THEN 'gloo:' || g.n
        [NULL, CASE WHEN len(list_distinct(r.types)) = 1 THEN r.types[1] END,
         CASE WHEN r.name <> 'gloo:scatter' THEN r.elements::VARCHAR END,
         CASE WHEN r.name = 'gloo:scatter' AND len(r.types) > 1 THEN (r.elements // len(r.types))::VARCHAR END,
-        g.size, g.ranks, NULL, NULL, NULL, NULL, NULL, NULL, NULL], false, NOT g.is_known
+        g.size, g.ranks, NULL, NULL, NULL, NULL, NULL, NULL, NULL], false, NOT g.is_known, NULL, NULL
 FROM (
   SELECT run_id, id, step_id, name, start_ns, dur_ns, TRY_CAST(TRY(args -> '$."Input type"') AS VARCHAR[]) AS types,
          TRY(list_sum([list_reduce(one, lambda a, b: a * b, 1::HUGEINT)
@@ -40,12 +70,15 @@ JOIN (
 
 --- rows
 INSERT INTO collective BY NAME
-WITH found AS (
-  SELECT t.run_id, t.id, t.device_id, t.step_id, t.comm_group, t.name, t.submit_ns, t.start_ns, t.dur_ns, t.size_bytes,
-         TRY(json_extract_string(t.args, [{paths}])) AS arg, r.source_format = 'npulog' AS is_ours,
-         false AS is_ambiguous
+WITH payload AS (
+  {payload}
+), found AS (
+  SELECT t.run_id, t.id, t.device_id, t.step_id, coalesce(t.comm_group, p.comm) AS comm_group, t.name, t.submit_ns,
+         t.start_ns, t.dur_ns, t.size_bytes, TRY(json_extract_string(t.args, [{paths}])) AS arg,
+         r.source_format = 'npulog' AS is_ours, false AS is_ambiguous, p.bytes, p.ranks
   FROM task AS t
   LEFT JOIN run AS r ON r.run_id = t.run_id
+  LEFT JOIN payload AS p ON p.run_id = t.run_id AND p.id = t.id
   WHERE t.run_id IN ({runs}) AND t.kind = 'collective'
   {gloo}
 ), name AS (
@@ -68,8 +101,9 @@ WITH found AS (
 ), iteration AS (
   SELECT run_id, step_id, any_value(iteration) AS iteration FROM step WHERE run_id IN ({runs}) GROUP BY run_id, step_id
 ), counted AS (
-  SELECT *, [TRY_CAST(arg[3] AS BIGINT), TRY_CAST(arg[4] AS BIGINT), TRY_CAST(coalesce(arg[5], arg[10]) AS BIGINT),
-             TRY_CAST(arg[7] AS BIGINT), TRY_CAST(arg[9] AS BIGINT)] AS number
+  SELECT *, [TRY_CAST(arg[3] AS BIGINT), TRY_CAST(arg[4] AS BIGINT),
+             coalesce(ranks, TRY_CAST(coalesce(arg[5], arg[10]) AS BIGINT)), TRY_CAST(arg[7] AS BIGINT),
+             coalesce(bytes, TRY_CAST(arg[9] AS BIGINT))] AS number
   FROM found
 ), known AS (
   SELECT f.run_id, f.id, f.device_id, f.step_id, i.iteration, coalesce(w.collective, n.collective) AS collective,
@@ -80,7 +114,8 @@ WITH found AS (
          f.size_bytes, {vendor},
          CASE WHEN f.number[1] BETWEEN 0 AND {most} THEN f.number[1]::HUGEINT END AS ins,
          CASE WHEN f.number[2] BETWEEN 0 AND {most} THEN f.number[2]::HUGEINT END AS outs,
-         CASE WHEN f.number[5] BETWEEN 0 AND {most} THEN f.number[5]::HUGEINT END AS counted, e.width,
+         CASE WHEN f.number[5] BETWEEN 0 AND {most} THEN f.number[5]::HUGEINT END AS counted,
+         CASE WHEN f.bytes IS NULL THEN e.width ELSE 1 END AS width,
          NOT f.is_ambiguous AND f.start_ns BETWEEN {first} AND {last} AND f.dur_ns BETWEEN 0 AND {longest} AS is_placed
   FROM counted AS f
   LEFT JOIN name AS n ON n.name = f.name

@@ -88,7 +88,8 @@ class Names(SqliteNames):
         found: dict[str, object] = {}
         for table, columns in _ABOUT.items():
             rows = [
-                tuple(None if isinstance(cell, bytes) else cell for cell in row) for row in self._all(table, columns)
+                tuple(None if isinstance(cell, bytes) else cell for cell in row)
+                for row in self.all_rows(table, columns)
             ]
             if rows and table == "META_DATA":
                 found[table] = {str(name): _decoded(value) for name, value in rows}
@@ -158,7 +159,7 @@ class Names(SqliteNames):
     def enum(self, table: str, number: Any) -> str | None:
         """The name of a value of an enum; None for unknown ones."""
         if table not in self._enums:
-            rows = self._all(table, ("id", "name"))
+            rows = self.all_rows(table, ("id", "name"))
             own = {row[0]: row[1] for row in rows if isinstance(row[1], str)}
             self._enums[table] = {**ENUMS.get(table, {}), **own}
         name = self._enums[table].get(number)

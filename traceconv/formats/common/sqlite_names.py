@@ -45,8 +45,8 @@ class SqliteNames:
         accounts[f"{table} rows"].add(used=kept, lost=count - kept)
         log.count(Code.TOO_MUCH_TEXT, f"{table}: more text than is kept", count - kept, SOURCE_ID)
 
-    def _all(self, table: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
-        """All rows of a table that is small in every valid file; at most about a million."""
+    def all_rows(self, table: str, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+        """Return all rows of a table that is small in every valid file; at most about a million."""
         found: list[tuple[Any, ...]] = []
         if table not in self._db.tables:
             return found

@@ -28,6 +28,8 @@ NOT_INSTALLED = (
     "is a report of Nsight Systems in its own format; ingest the output of nsys export --type sqlite, or install nsys "
     f"on PATH or set {PROGRAM_VARIABLE} to its path: traceconv then runs it itself"
 )
+#: With NVTX payloads, which have the sizes of collectives; without, for versions that don't know the option.
+_OPTIONS = (("--include-blobs=true",), ())
 _LINE_BYTES = 4096
 
 
@@ -73,13 +75,26 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _run(path: Path, export: Path) -> None:
-    import subprocess  # most files are exports already
-
     shown, nsys = printable(str(path)), program()
     if nsys is None:
         raise InputError(f"{shown} {NOT_INSTALLED}")
-    # An absolute path is no option, whatever the name begins with.
-    command = [nsys, "export", "--type", "sqlite", "--output", str(export), str(path.absolute())]
+    for options in _OPTIONS:
+        # An absolute path is no option, whatever the name begins with.
+        command = [nsys, "export", *options, "--type", "sqlite", "--output", str(export), str(path.absolute())]
+        code, last = _ended(command, shown)
+        if code == 0 and export.is_file() and _is_sqlite(export):
+            return
+        export.unlink(missing_ok=True)
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    reason = printable(last.decode("utf-8", "replace"), 300) or "it gave no reason"
+    hint = f"{PROGRAM_VARIABLE} selects another version, TMPDIR the folder for its output"
+    raise InputError(f"can't export {shown}: {printable(nsys)} {how}: {reason}; {hint}")
+
+
+def _ended(command: list[str], shown: str) -> tuple[int, bytes]:
+    """Run a command until it ends; return its code and the last line of its errors."""
+    import subprocess  # most files are exports already
+
     is_own_group, last = not are_held(), b""
     with ExitStack() as stack:
         try:
@@ -94,18 +109,14 @@ def _run(path: Path, export: Path) -> None:
                 stack.callback(_end, process)  # before an interrupt can be raised
         except OSError as error:
             message = (
-                f"can't run {printable(nsys)} to export {shown}: {reason_of(error)}; {PROGRAM_VARIABLE} is its path"
+                f"can't run {printable(command[0])} to export {shown}: {reason_of(error)}; {PROGRAM_VARIABLE} is its "
+                "path"
             )
             raise InputError(message) from error
         assert process.stderr is not None
         while line := process.stderr.readline(_LINE_BYTES):
             last = line.strip() or last
-        code = process.wait()
-    if code or not (export.is_file() and _is_sqlite(export)):
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        reason = printable(last.decode("utf-8", "replace"), 300) or "it gave no reason"
-        hint = f"{PROGRAM_VARIABLE} selects another version, TMPDIR the folder for its output"
-        raise InputError(f"can't export {shown}: {printable(nsys)} {how}: {reason}; {hint}")
+        return process.wait(), last
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

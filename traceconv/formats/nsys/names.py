@@ -30,10 +30,14 @@ class Names(SqliteNames):
         self._track_names: list[TrackName] = []
         self._labels: dict[str, dict[Any, str]] = {}
         self._process_names = self._read_processes()
-        self._gpus = {row[0]: row[1] for row in self._all("TARGET_INFO_GPU", ("id", "name")) if isinstance(row[1], str)}
+        self._gpus = {
+            row[0]: row[1] for row in self.all_rows("TARGET_INFO_GPU", ("id", "name")) if isinstance(row[1], str)
+        }
         self._renumbered = self._read_cuda_devices()
         self._thread_names = {
-            row[0]: self.text(row[1]) for row in self._all("ThreadNames", ("globalTid", "nameId")) if row[0] is not None
+            row[0]: self.text(row[1])
+            for row in self.all_rows("ThreadNames", ("globalTid", "nameId"))
+            if row[0] is not None
         }
         self.about = self._read_about()
         self._report_warnings()
@@ -43,7 +47,7 @@ class Names(SqliteNames):
         return len(self._processes) > 1
 
     def _read_processes(self) -> dict[int, str]:
-        rows = self._all("PROCESSES", ("globalPid", "name"))
+        rows = self.all_rows("PROCESSES", ("globalPid", "name"))
         return {row[0] >> 24: row[1] for row in rows if isinstance(row[0], int) and isinstance(row[1], str)}
 
     def _read_cuda_devices(self) -> dict[tuple[Any, Any], int | None]:
@@ -51,7 +55,7 @@ class Names(SqliteNames):
 
         Those of other processes have the PID None: the GPU of all processes, or None if they differ.
         """
-        rows = self._all("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
+        rows = self.all_rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
         found: dict[tuple[Any, Any], int | None] = {}
         for pid, cuda, gpu in rows:
             if isinstance(gpu, int):
@@ -62,24 +66,24 @@ class Names(SqliteNames):
     def _read_about(self) -> dict[str, object]:
         about: dict[str, object] = {}
         for table in _ABOUT:
-            rows = self._all(table, ("name", "value"))
+            rows = self.all_rows(table, ("name", "value"))
             values = {row[0]: row[1] for row in rows if isinstance(row[0], str) and isinstance(row[1], (str, int))}
             if values:
                 about[table] = values
-        for row in self._all("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs", "utcTime"))[:1]:
+        for row in self.all_rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs", "utcTime"))[:1]:
             about["session_start"] = {"utcEpochNs": row[0], "utcTime": row[1] if isinstance(row[1], str) else None}
-        rows = self._all("MPI_COMMUNICATORS", ("commHandle", "size"))
+        rows = self.all_rows("MPI_COMMUNICATORS", ("commHandle", "size"))
         sizes = {str(row[0]): row[1] for row in rows if isinstance(row[0], int) and isinstance(row[1], int)}
         if sizes:
             about["mpi_communicators"] = dict(islice(sizes.items(), _MOST_COMMUNICATORS))
-        ranks = {row[0] for row in self._all("MPI_RANKS", ("rank",)) if isinstance(row[0], int)}
+        ranks = {row[0] for row in self.all_rows("MPI_RANKS", ("rank",)) if isinstance(row[0], int)}
         if len(ranks) == 1:
             about["mpi_rank"] = ranks.pop()
         return about
 
     def _report_warnings(self) -> None:
         levels = self.labels("ENUM_DIAGNOSTIC_SEVERITY_LEVEL")
-        for severity, text in self._all("DIAGNOSTIC_EVENT", ("severity", "text")):
+        for severity, text in self.all_rows("DIAGNOSTIC_EVENT", ("severity", "text")):
             level = levels.get(severity, "").lower()
             if level in ("warning", "error") and isinstance(text, str):
                 self._log.add(Code.PROFILER_WARNING, f"{level} of the profiler: {printable(text)}", source_id=1)
@@ -106,22 +110,22 @@ class Names(SqliteNames):
     def labels(self, table: str) -> dict[Any, str]:
         """The labels of an enum: those of the report, or known ones."""
         if table not in self._labels:
-            rows = self._all(table, ("id", "label", "name"))
+            rows = self.all_rows(table, ("id", "label", "name"))
             found = {row[0]: row[1] or row[2] for row in rows if isinstance(row[1] or row[2], str)}
             self._labels[table] = {**LABELS.get(table, {}), **found}
         return self._labels[table]
 
     def metric_names(self, table: MetricTable) -> dict[tuple[Any, Any], str]:
         """The names of the metrics in a table, by its columns `kind`."""
-        rows = self._all(table.names, (*table.kind, table.name))
+        rows = self.all_rows(table.names, (*table.kind, table.name))
         return {(row[0], row[1]): row[2] for row in rows if isinstance(row[2], str)}
 
     def network_cards(self) -> dict[Any, str]:
         """The names of network cards, by the global ids of their metrics."""
-        names = {row[0]: row[1] for row in self._all("TARGET_INFO_NIC_INFO", ("nicId", "name"))}
+        names = {row[0]: row[1] for row in self.all_rows("TARGET_INFO_NIC_INFO", ("nicId", "name"))}
         return {
             row[1]: names[row[0]]
-            for row in self._all("NIC_ID_MAP", ("nicId", "globalId"))
+            for row in self.all_rows("NIC_ID_MAP", ("nicId", "globalId"))
             if isinstance(names.get(row[0]), str)
         }
 

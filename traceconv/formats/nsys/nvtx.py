@@ -16,6 +16,7 @@ from traceconv.formats.common.sqlite_database import Database
 from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.common.sqlite_reader import Events, is_one_of, renamed, taken
 from traceconv.formats.nsys.names import Names
+from traceconv.formats.nsys.payloads import Payloads
 from traceconv.formats.nsys.tables import NVTX
 
 CATEGORY, MARK, THREAD, PUSH_POP, START_END, DOMAIN, END_DOMAIN = 33, 34, 39, 59, 60, 75, 76
@@ -23,6 +24,7 @@ _TORCH_PUSH_POP, _TORCH_START_END = 70, 71
 _RANGES = (PUSH_POP, START_END, _TORCH_PUSH_POP, _TORCH_START_END)
 #: Rows that name something and are not events.
 NAMING = (CATEGORY, DOMAIN, END_DOMAIN, THREAD)
+_PAYLOAD = "binaryData"
 _FIRST = ("start", "end", "eventType", "globalTid", "text", "textId", "domainId", "category")
 
 
@@ -33,6 +35,7 @@ class NvtxRanges:
         self._names = names
         self._others = [name for name in db.columns(NVTX) if name not in _FIRST]
         self.columns = (*_FIRST, *self._others)
+        self._payloads = Payloads(names) if _PAYLOAD in self._others else None
         self._domains: dict[tuple[int, Any], str] = {}
         self._categories: dict[tuple[int, Any, Any], str] = {}
         for _, columns in db.columns_of(NVTX, _FIRST):  # damage is reported when the events are read
@@ -83,8 +86,12 @@ class NvtxRanges:
             self._names.texts(column) if name == "jsonTextId" else column
             for name, column in zip(self._others, columns[len(_FIRST) :], strict=True)
         ]
-        keys = ("eventType", "domainId", "domain", "category", *self._others)
-        args = json_objects(keys, [columns[2], columns[6], domains, categories, *others], len(kinds))
+        keys = ["eventType", "domainId", "domain", "category", *self._others]
+        values = [columns[2], columns[6], domains, categories, *others]
+        if self._payloads is not None:
+            keys.append("payload")
+            values.append(self._payloads.decoded(coded(others[self._others.index(_PAYLOAD)])))
+        args = json_objects(keys, values, len(kinds))
         return Events(phases, names, pids, tracks, starts, _where(ends, is_range), args)
 
 
