@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
 import pytest
 from commands import Command
-from processes import TRACECONV
+from processes import TRACECONV, heed_interrupts, wait_until
 from store_builder import build_store
 
 
@@ -114,3 +117,17 @@ def test_a_statement_in_a_file(command: Command, store: Path, tmp_path: Path) ->
         (["-f", str(tmp_path / "none.sql")], 1, "No such file"),
     ):
         assert message in command("query", *arguments, "--db", store, code=code).err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_ctrl_c_ends_in_one_line(store: Path) -> None:
+    def seconds() -> float:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    endless = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b"
+    command = [*TRACECONV, "query", endless, "--db", str(store)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+    wait_until(process, lambda: seconds() > 2)  # it starts in a fraction of that
+    process.send_signal(signal.SIGINT)
+    assert (process.communicate()[1], process.returncode) == ("traceconv: interrupted\n", 130)

@@ -17,6 +17,7 @@ import typer.main
 from traceconv import native
 from traceconv._version import __version__
 from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
+from traceconv.base.interrupts import is_interrupt
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.base.plugins import PluginWarning
 from traceconv.base.quick_imports import make_imports_quick
@@ -208,6 +209,8 @@ def run(arguments: list[str]) -> int:
     except ReaderLeft:  # not an error
         return 0
     except Exception as error:  # each library reports lack of memory in its own way
+        if is_interrupt(error):
+            return _fail("interrupted", 130)
         if "--debug" in arguments or not is_starved(error):
             raise
         return _fail("out of memory; raise the memory limit, or process fewer files at a time", 1)

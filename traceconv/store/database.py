@@ -19,6 +19,7 @@ import duckdb
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError, option, printable, reason_of
+from traceconv.base.interrupts import is_interrupt
 from traceconv.base.workers import Workers
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
@@ -197,7 +198,7 @@ def lock_down(
 
 def raise_interrupt(error: BaseException) -> None:
     """Raise KeyboardInterrupt if `error` is DuckDB's error for Ctrl-C."""
-    if isinstance(error, RuntimeError) and "interrupted" in str(error):
+    if is_interrupt(error):
         raise KeyboardInterrupt from None
 
 
