@@ -19,6 +19,7 @@ import traceconv
 from traceconv.analysis import comparison, step_times
 from traceconv.analysis.bootstrap import resample
 from traceconv.analysis.comparison import parse_limit
+from traceconv.analysis.comparison_text import op_labels
 from traceconv.analysis.pairing import pair_ops
 from traceconv.analysis.step_times import Op, measure_steps
 from traceconv.cli.app import run as run_command
@@ -514,6 +515,27 @@ def test_output_is_the_same_each_time_and_that_of_python(
     assert len(outputs[4].splitlines()) == 1 + len(found.ops)
     # A run of a file: the store itself, if it has one run.
     assert "has 2 runs; ingest it and compare two runs of the store" in command("compare", store, "2", code=2).err
+
+
+def test_ops_of_one_name_are_told_apart_by_what_calls_them() -> None:
+    def labels(*ops: tuple[str, str | None]) -> list[str]:
+        same = {"status": "matched", "paired_by": "operator", "op_type": None, "kind": "compute", "scope": None,
+                "base_kernels": (), "new_kernels": (), "base_count": 1, "new_count": 1, "base_total_ns": 1,
+                "new_total_ns": 1, "base_p50_ns": 1, "time": comparison.Change(1, 2, None, None)}  # fmt: skip
+        return op_labels(
+            [
+                comparison.OpChange(
+                    name=path.split(" > ")[-1], path=path, base_shapes=shape, new_shapes=shape, new_p50_ns=1, **same
+                )
+                for path, shape in ops
+            ]
+        )
+
+    assert labels(("a > x > mul", None), ("b > x > mul", None), ("mul", None), ("add", None)) == [
+        "mul in a", "mul in b", "mul", "add",
+    ]  # fmt: skip
+    assert labels(("a > mul", "4"), ("b > mul", "8")) == ["mul 4", "mul 8"]
+    assert labels(("a > mul", None), ("a > mul", None)) == ["mul", "mul"]
 
 
 def test_the_page_shows_how_the_changes_add_up(make_store: MakeStore, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from traceconv.analysis.comparison import VERSION, Change, Comparison, OpChange, RunSummary
 from traceconv.base.errors import printable
@@ -173,13 +174,26 @@ def _ops(comparison: Comparison, top: int) -> tuple[dict[str, bool], list[list[s
 
 
 def op_labels(ops: Sequence[OpChange]) -> list[str]:
-    """Return short names of ops with their first input shapes, which differ where these do."""
+    """Return short names of ops with their first input shapes; where these are equal, with what they are called in."""
     names = [printable(op.name, LONGEST_NAME) for op in ops]
     different = distinct(names, _NAME_WIDTH, shortened)
     shapes = [printable((op.new_shapes or op.base_shapes or "").split(";")[0], 100) for op in ops]
     labels = [f"{different[name]} {shape}".rstrip() for name, shape in zip(names, shapes, strict=True)]
+    groups: dict[str, list[int]] = {}
+    for place, label in enumerate(labels):
+        groups.setdefault(label, []).append(place)
+    for label, places in groups.items():
+        for place, around in zip(places, _callers([ops[place] for place in places]), strict=True):
+            labels[place] = f"{label} in {printable(around, 100)}" if around else label
     short = distinct(labels, _OP_WIDTH, shortened)
     return [short[label] for label in labels]
+
+
+def _callers(ops: Sequence[OpChange]) -> Sequence[str]:
+    """Return the innermost operators or modules around ops that differ, "" if none do."""
+    around = [[*(op.scope or "").split(" > "), *(op.path or "").split(" > ")[:-1]][::-1] for op in ops]
+    columns = [column for column in zip_longest(*around, fillvalue="") if len(set(column)) > 1]
+    return max(columns, key=lambda column: len(set(column)), default=[""] * len(ops))
 
 
 def _mark(op: OpChange) -> str:
