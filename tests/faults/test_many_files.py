@@ -559,6 +559,15 @@ def unsearchable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return top
 
 
+def test_a_file_without_read_permission_is_no_usage_error(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parser of the command line would end with 2, and read no other file; the tests may run as root."""
+    write_trace(tmp_path / "locked.json")
+    monkeypatch.setattr(os, "access", lambda path, *_: "locked" not in os.fsdecode(path))
+    command("ingest", tmp_path / "locked.json", "--db", tmp_path / "s.duckdb")
+
+
 def test_files_in_a_folder_without_search_permission_are_named(unsearchable: Path, tmp_path: Path) -> None:
     runs = ingest([unsearchable], tmp_path / "s.duckdb")
     assert [one.label for one in runs] == ["open.json"]

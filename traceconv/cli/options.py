@@ -138,6 +138,8 @@ class Command(typer.core.TyperCommand):
             kind = parameter.type.name
             if parameter.metavar is None and kind.startswith(("int", "float", "str")):
                 parameter.metavar = "N" if kind.startswith("int") else "VALUE"
+            if hasattr(parameter.type, "readable"):  # whoever opens a file reports it: one of many doesn't stop others
+                parameter.type.readable = False
         return super().get_params(ctx)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # its base has no public name
