@@ -289,6 +289,17 @@ def test_a_full_disk_is_a_one_line_error_and_the_store_is_unchanged(tmp_path: Pa
         nothing_left(tmp_path)
 
 
+def test_a_disk_that_is_full_at_the_commit_is_the_reason(tmp_path: Path) -> None:
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
+
+    store = tmp_path / "s.duckdb"
+    process = start(capture(tmp_path / "PROF_1"), "--db", store, preexec_fn=limited)
+    reason = f'Could not write file "{store}.partial": File too large'
+    assert process.communicate()[1] == f"traceconv: can't write {store}: {reason}; the store is as it was before\n"
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MB, where one can be mounted."""
