@@ -86,8 +86,8 @@ def explained(sql: str = "") -> Iterator[None]:
         ) from error
     except duckdb.Error as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
-        kept = lines[:1] + [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
-        raise UsageError(printable(" ".join(kept), 500) + _hint(sql)) from error
+        kept = lines[:1] + [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate", "\t"))]
+        raise UsageError(printable(" ".join(map(str.strip, kept)), 500) + _hint(sql)) from error
 
 
 def _hint(sql: str) -> str:
