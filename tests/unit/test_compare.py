@@ -517,7 +517,7 @@ def test_output_is_the_same_each_time_and_that_of_python(
     assert "has 2 runs; ingest it and compare two runs of the store" in command("compare", store, "2", code=2).err
 
 
-def test_ops_of_one_name_are_told_apart_by_what_calls_them() -> None:
+def test_ops_of_one_name_are_distinguished_by_what_calls_them() -> None:
     def labels(*ops: tuple[str, str | None]) -> list[str]:
         same = {"status": "matched", "paired_by": "operator", "op_type": None, "kind": "compute", "scope": None,
                 "base_kernels": (), "new_kernels": (), "base_count": 1, "new_count": 1, "base_total_ns": 1,
@@ -569,6 +569,8 @@ def test_the_first_step_of_three_is_left_out_and_steps_can_be_selected(make_stor
     assert traceconv.compare(1, 2, db=store, steps="-2").base.mean_ns == 100
     with pytest.raises(traceconv.UsageError, match="warmup 4 leaves none"):
         traceconv.compare(1, 2, db=store, warmup=4)
+    with pytest.raises(traceconv.UsageError, match="run 1 has steps 0 to 3; steps selects none"):
+        traceconv.compare(1, 2, db=store, steps="7-8")
     with pytest.raises(traceconv.UsageError, match="no tasks of device 7"):
         traceconv.compare(1, 2, db=store, device=7)
 

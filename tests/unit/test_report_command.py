@@ -347,6 +347,8 @@ def test_report_without_rows_explains_what_to_record(command: Command, store: Pa
     assert "run 4 has no rows in api. Record a model" in done.err
     done = command("report", "task-time", "--db", store, "--run", 4, "--device", 9)
     assert "no row of run 4 matches the filters. Devices: 0, 3\n" in done.err
+    done = command("report", "task-time", "--db", store, "--run", 4, "--steps", "900-")
+    assert "no row of run 4 matches the filters. Steps: 1 to 2\n" in done.err
     assert "has no rows in step" in command("report", "step-trace", "--db", store, "--run", "base").err
 
 

@@ -361,7 +361,10 @@ def _windows(
     found = connection.execute(_STEPS.format(run=f"{run_id:d}", first=bounds[0], last=bounds[1])).fetchall()
     if not found:
         if first is not None or last is not None:
-            raise UsageError(f"run {run_id} has no steps in this range; omit {option('--steps')}")
+            sql = "SELECT min(step_id), max(step_id) FROM step WHERE run_id = ?"
+            ((lowest, highest),) = connection.execute(sql, [run_id]).fetchall()
+            has = "no steps" if lowest is None else f"steps {lowest} to {highest}"
+            raise UsageError(f"run {run_id} has {has}; {option('--steps')} selects none")
         whole = connection.execute(
             "SELECT device_index, s, e, 0, TRY(e - s) FROM compare_device, "
             "(SELECT min(start_ns) AS s, max(end_ns) AS e FROM compare_device) ORDER BY device_index"

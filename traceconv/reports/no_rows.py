@@ -53,7 +53,9 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
             reason = question.report.when_empty if has is None else " ".join(filter(None, (IN_TRACES.get(table), has)))
             return f"{name}: {of} has no rows in {table}. {reason}"
     if question.filters or set(question.parameters) - {"run"} or len(question.runs) > 1:
-        return f"{name}: no row of {of} matches the filters{_devices(connection, question)}"
+        return (
+            f"{name}: no row of {of} matches the filters{_devices(connection, question)}{_steps(connection, question)}"
+        )
     why = _excluded(connection, run_id, question.report.name) or question.report.when_empty
     if question.report.name in _OF_STARTS and not _has_starts(connection, run_id):
         why = "Its tasks have durations, but no start times."
@@ -72,6 +74,15 @@ def _devices(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
     sql = "SELECT DISTINCT device_id FROM device WHERE $run IS NULL OR run_id = $run ORDER BY device_id LIMIT 20"
     found = connection.execute(sql, {"run": question.parameters.get("run")}).fetchall()
     return f". Devices: {', '.join(str(device) for (device,) in found) or 'none'}"
+
+
+def _steps(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
+    """The steps that a question could select, if it selects some."""
+    if not {"step", "first_step", "last_step"} & set(question.parameters):
+        return ""
+    sql = "SELECT min(step_id), max(step_id) FROM step WHERE $run IS NULL OR run_id = $run"
+    ((first, last),) = connection.execute(sql, {"run": question.parameters.get("run")}).fetchall()
+    return ". Steps: " + ("none" if first is None else f"{first}" if first == last else f"{first} to {last}")
 
 
 def _excluded(connection: duckdb.DuckDBPyConnection, run_id: int | None, table: str) -> str | None:
