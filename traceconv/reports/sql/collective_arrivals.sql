@@ -1,7 +1,7 @@
 -- title = "Arrival of ranks at each collective"
 -- doc = "When did each rank arrive at each collective, and for whom did it wait? One row per collective and rank (run and device). The same collective of several ranks is found by its group and sequence number, else (a heuristic) by its place among the collectives of its kind and group in the iteration, if all ranks have as many. The clocks of one host are taken as equal. Other clocks are aligned by the ends of all-reduces, all-gathers, reduce-scatters and barriers, which are nearly simultaneous (a heuristic); these must also overlap. collectives has the sums."
 -- needs = ["collective"]
--- when_empty = "The runs have no collectives (tasks of kind collective, or ranges of Gloo)."
+-- when_empty = "Collectives are tasks of kind collective, or ranges of Gloo."
 -- order = ["run_id", "device_id", "start_ns", "id"]
 -- measure = "wait_ns"
 -- shown = ["rank", "device_id", "iteration", "collective", "comm_group", "message_bytes", "start_ns", "dur_ns", "wait_ns", "transfer_ns", "launch_skew_ns", "is_last", "match"]

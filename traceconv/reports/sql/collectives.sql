@@ -1,7 +1,7 @@
 -- title = "Time, bandwidth and waits of collectives"
 -- doc = "Which collectives take the time, how fast are they, and do they transfer or wait? One row per device, group, kind, data type and size. Bandwidths are those of nccl-tests: algorithm bandwidth is size / time, bus bandwidth is that times 2 (n − 1) / n for all_reduce and (n − 1) / n for all_gather, reduce_scatter, all_to_all, gather and scatter, with n ranks. Over whole durations they are lower bounds, because kernels also wait for late ranks; transfer_bus_bytes_per_s is without the waits. Waits need the traces of several ranks in one store; collective-arrivals has the rules, and each collective."
 -- needs = ["collective"]
--- when_empty = "The runs have no collectives (tasks of kind collective, or ranges of Gloo)."
+-- when_empty = "Collectives are tasks of kind collective, or ranges of Gloo."
 -- order = ["run_id", "total_ns DESC", "device_id", "comm_group", "group_ranks", "collective", "dtype", "message_bytes"]
 -- measure = "total_ns"
 -- shown = ["rank", "device_id", "comm_group", "collective", "message_bytes", "count", "total_ns", "wait_ns", "transfer_ns", "conclusion", "bus_bytes_per_s", "transfer_bus_bytes_per_s", "last_count", "late_ns"]

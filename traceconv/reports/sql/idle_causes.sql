@@ -1,7 +1,7 @@
 -- title = "Idle time of devices by cause"
 -- doc = "What keeps a device idle? The rows of idle-gaps, summed by cause; idle-gaps has the rules. The rest of a device's idle time (breakdown) is in gaps below 10 µs."
 -- needs = ["task"]
--- when_empty = "No device was idle for 10 µs or more between its tasks."
+-- when_empty = "Gaps are idle times of 10 µs or more between the tasks of a device."
 -- order = ["run_id", "device_id", "idle_ns DESC", "cause"]
 -- measure = "idle_ns"
 -- shown = ["device_id", "cause", "gap_count", "idle_ns", "percent", "max_gap_ns", "host_wait_ns"]

@@ -1,7 +1,7 @@
 -- title = "Idle gaps of devices and their causes"
 -- doc = "Why does a device run nothing? One row per gap of 10 µs or more between its tasks, with its cause by these rules, of which the first that applies is taken. The next task is the one that ends the gap. dependency: it was launched before the gap, and the task before it on its stream is not the one after which the gap began, so it waited for another stream, an event or another device; where streams wait in tasks of type EVENT_WAIT, as on an NPU, something was on its stream for at least half of the gap, too. launch: it was launched before the gap, or most of the gap passed between its launch and its start. The other causes are what the thread that launched it did from the start of the gap to the launch. data_loading: at least half of that time, it was inside a data loader; or, in a gap of 1 ms or more, it did nothing and another thread that calls the runtime was. synchronisation: at the start or at least half of that time, it was inside a synchronising call. host: it did anything else (host_name). Ranges and calls shorter than 2.5 µs are ignored, and those around a time beyond the 512 innermost. A heuristic: causes are unknown if the launch is."
 -- needs = ["task"]
--- when_empty = "No device was idle for 10 µs or more between its tasks."
+-- when_empty = "Gaps are idle times of 10 µs or more between the tasks of a device."
 -- order = ["run_id", "device_id", "start_ns"]
 -- measure = "gap_ns"
 -- shown = ["device_id", "start_ns", "gap_ns", "cause", "host_wait_ns", "launch_delay_ns", "host_name", "task_name"]

@@ -1,7 +1,7 @@
 -- title = "What the profiler lost or distorted"
 -- doc = "How far can the numbers of other reports be off? One row per finding; none if nothing was found. Rows of place start, middle and end are parts of the run in which launches or tasks are missing: before the first complete one, after the last, and between."
 -- needs = ["task"]
--- when_empty = "Nothing was found: no launches or tasks are missing, and no times contradict each other."
+-- when_empty = "Without findings, no launches or tasks are missing, and no times contradict each other."
 -- order = ["run_id", "finding", "place"]
 -- measure = "count"
 -- shown = ["finding", "place", "count", "total_count", "affected_ns", "affected_percent", "reports"]
