@@ -1,10 +1,13 @@
-"""Hold Ctrl-C while something starts that has to be ended, and recognise DuckDB's error for it."""
+"""Ctrl-C: hold it while something starts that has to be ended, and let it end what DuckDB computes."""
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
@@ -25,3 +28,41 @@ def are_held() -> bool:
 def is_interrupt(error: BaseException) -> bool:
     """Whether `error` is DuckDB's error for Ctrl-C, which has no class of its own."""
     return isinstance(error, RuntimeError) and "interrupted" in str(error)
+
+
+#: What ends what libraries compute; called on Ctrl-C, maybe from another thread.
+at_interrupt: list[Callable[[], None]] = []
+_SOON_S = 0.3
+
+
+def watch_interrupts() -> None:
+    """Call `at_interrupt` on Ctrl-C for the rest of this process; for its main thread.
+
+    DuckDB 2.0 doesn't always look for signals while it computes. If it does, it waits for its other threads, which only
+    end if the connection is interrupted.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it is ignored
+        return
+    noticed = threading.Event()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def end() -> None:
+        for call in at_interrupt:
+            call()
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        noticed.set()
+        end()
+        signal.default_int_handler(number, frame)
+
+    def watch() -> None:
+        while number := os.read(reading, 1):
+            if number[0] == signal.SIGINT:
+                while not noticed.wait(_SOON_S):
+                    end()
+                noticed.clear()
+
+    signal.signal(signal.SIGINT, notice)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=watch, name="traceconv-interrupts", daemon=True).start()

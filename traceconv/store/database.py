@@ -14,12 +14,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from weakref import WeakSet
 
 import duckdb
 
 from traceconv._version import __version__
 from traceconv.base.errors import StoreError, option, printable, reason_of
-from traceconv.base.interrupts import is_interrupt
+from traceconv.base.interrupts import at_interrupt, is_interrupt
 from traceconv.base.workers import Workers
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.schema.model import SCHEMA_VERSION
@@ -44,6 +45,8 @@ MEMORY_LIMIT = "1GB"
 #: Position and value of the magic bytes of a DuckDB file.
 _MAGIC = slice(8, 12)
 _MAGIC_BYTES = b"DUCK"
+#: Connections that Ctrl-C interrupts.
+_CONNECTIONS: WeakSet[duckdb.DuckDBPyConnection] = WeakSet()
 #: A connection that `connect_ahead` creates.
 _AHEAD: list[Future[duckdb.DuckDBPyConnection]] = []
 #: Raised by DuckDB 2 and later while another thread uses the same connection.
@@ -154,6 +157,7 @@ def open_own_file(path: Path) -> duckdb.DuckDBPyConnection:
 def new_cursor(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Return another connection to an open store, for a second query while rows are read."""
     cursor = connection.cursor()
+    _CONNECTIONS.add(cursor)
     # Cursors don't inherit the settings of a connection.
     cursor.execute(f"USE {_ALIAS}")
     cursor.execute("SET python_enable_replacements = false")
@@ -231,7 +235,7 @@ def connect_ahead() -> None:
 
 
 def _new_connection() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(
+    connection = duckdb.connect(
         ":memory:",
         config={
             "autoinstall_known_extensions": "false",
@@ -239,6 +243,18 @@ def _new_connection() -> duckdb.DuckDBPyConnection:
             "allow_community_extensions": "false",
         },
     )
+    _CONNECTIONS.add(connection)
+    return connection
+
+
+def _interrupt() -> None:
+    """Interrupt what all connections compute; those that compute nothing are not affected."""
+    for connection in list(_CONNECTIONS):
+        with contextlib.suppress(duckdb.Error):  # it is closed
+            connection.interrupt()
+
+
+at_interrupt.append(_interrupt)
 
 
 def connect_memory(spill_folder: str) -> duckdb.DuckDBPyConnection:
