@@ -12,12 +12,21 @@ from types import FrameType
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Start processes with Ctrl-C blocked: it is for this process, which ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Start processes with Ctrl-C blocked: it is for this process, which ends them. It is raised afterwards."""
+    before, handler = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), signal.getsignal(signal.SIGINT)
+    held: list[tuple[int, FrameType | None]] = []
+    # Another thread, in which it isn't blocked, may get it: Python handles it in the main thread all the same.
+    is_handled = callable(handler) and threading.current_thread() is threading.main_thread()
+    if is_handled:
+        signal.signal(signal.SIGINT, lambda *interrupt: held.append(interrupt))
     try:
         yield
     finally:
+        if is_handled:
+            signal.signal(signal.SIGINT, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if held and callable(handler):
+            handler(*held[0])
 
 
 def are_held() -> bool:
