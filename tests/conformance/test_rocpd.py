@@ -142,7 +142,7 @@ def test_databases_of_rocprof_sys(tmp_path: Path) -> None:
 
 
 def test_arguments_and_counters_need_no_index(tmp_path: Path) -> None:
-    """ROCm 7.0 writes none, later versions write them last; counters may be in another order than kernels."""
+    """The first schema has none, later ones write them last; counters may be in another order than kernels."""
     path = tmp_path / "rocpd.db"
     database = Rocpd(path)
     database.add_process()
