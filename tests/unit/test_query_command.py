@@ -130,7 +130,7 @@ def test_ctrl_c_ends_in_one_line(command: Command, store: Path, monkeypatch: pyt
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_ctrl_c_ends_a_query_that_computes(store: Path) -> None:
-    """DuckDB alone notices it in less than half of the cases."""
+    """DuckDB alone waits for its threads, which did not end in more than half of the cases."""
     for _ in range(3):
         process = subprocess.Popen(
             [*TRACECONV, "query", "SELECT count(*) FROM range(1000000000000) AS t(n) WHERE hash(n) = 7", "--db", store],

@@ -126,13 +126,8 @@ def printable(text: str, limit: int = 200) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return why something failed, in a line: the system's words for an OSError, else the first line of the text.
-
-    DuckDB's words for a failed commit precede the cause, which is what counts.
-    """
-    text = (isinstance(error, OSError) and error.strerror) or re.sub(
-        r"^.*(?:Failed to commit|Original error): ", "", str(error)
-    )
+    """Return why something failed, in a line: the system's words for an OSError, else the first line of the text."""
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
     return printable(next(iter(text.splitlines()), "unknown error"), 300)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -39,39 +38,21 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "interrupted" in str(error)
 
 
-#: What ends what libraries compute; called on Ctrl-C, maybe from another thread.
+#: Called on Ctrl-C, before Python raises KeyboardInterrupt.
 at_interrupt: list[Callable[[], None]] = []
-_SOON_S = 0.3
 
 
-def watch_interrupts() -> None:
-    """Call `at_interrupt` on Ctrl-C for the rest of this process; for its main thread.
+def heed_at_interrupt() -> None:
+    """Let Ctrl-C call `at_interrupt`, for the rest of this process. Call it in the main thread.
 
-    DuckDB 2.0 doesn't always look for signals while it computes. If it does, it waits for its other threads, which only
-    end if the connection is interrupted.
+    DuckDB 2.0 notices Ctrl-C, but then waits for its threads, which end only if the connection is interrupted.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # it is ignored
         return
-    noticed = threading.Event()
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
 
-    def end() -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         for call in at_interrupt:
             call()
-
-    def notice(number: int, frame: FrameType | None) -> None:
-        noticed.set()
-        end()
         signal.default_int_handler(number, frame)
 
-    def watch() -> None:
-        while number := os.read(reading, 1):
-            if number[0] == signal.SIGINT:
-                while not noticed.wait(_SOON_S):
-                    end()
-                noticed.clear()
-
-    signal.signal(signal.SIGINT, notice)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    threading.Thread(target=watch, name="traceconv-interrupts", daemon=True).start()
+    signal.signal(signal.SIGINT, end)

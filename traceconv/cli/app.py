@@ -17,7 +17,7 @@ import typer.main
 from traceconv import native
 from traceconv._version import __version__
 from traceconv.base.errors import StoreMigrated, TraceconvError, command_line
-from traceconv.base.interrupts import is_interrupt, watch_interrupts
+from traceconv.base.interrupts import heed_at_interrupt, is_interrupt
 from traceconv.base.malloc_tuning import is_starved
 from traceconv.base.plugins import PluginWarning
 from traceconv.base.quick_imports import make_imports_quick
@@ -169,7 +169,7 @@ def program() -> int:
     gc.set_threshold(150_000)
     make_imports_quick()
     guard_streams()
-    watch_interrupts()
+    heed_at_interrupt()
     return finish(run(sys.argv[1:]))
 
 

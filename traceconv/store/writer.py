@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ from traceconv.store.valid_files import remember_valid
 _COMMITTED_ROWS = 200_000
 #: The same for temporary tables of runs: some 200 per MB, of which a part can't be spilled.
 _MOST_HELD_BYTES = 32_000_000
+#: DuckDB's words for a failed commit, which precede the cause.
+_BEFORE_CAUSE = re.compile(r"^.*(?:Failed to commit|Original error): ")
 
 
 class StoreWriter:
@@ -533,7 +536,8 @@ class StoreWriter:
 
     def _refused(self, error: duckdb.Error) -> StoreError:
         shown = printable(str(self._path))
-        return StoreError(f"can't write {shown}: {reason_of(error)}; the store is as it was before")
+        cause = StoreError(_BEFORE_CAUSE.sub("", str(error)))
+        return StoreError(f"can't write {shown}: {reason_of(cause)}; the store is as it was before")
 
 
 @contextlib.contextmanager

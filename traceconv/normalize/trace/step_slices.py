@@ -20,7 +20,7 @@ from traceconv.normalize.trace.column_builder import Numbers
 from traceconv.normalize.trace.end_events import durations, with_ends
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.step_ends import EndedSteps
-from traceconv.normalize.trace.steps import MARK, NO_STEP, RANGE, Steps, number_or_none
+from traceconv.normalize.trace.steps import MARK, NO_STEP, RANGE, Steps, none_as_no_step
 from traceconv.normalize.trace.times import exact_ns
 from traceconv.schema.dtypes import RecordArray, join
 
@@ -107,10 +107,10 @@ class StepFinder:
         found["high_ns"] = found["low_ns"] + dur_ns
         tracks, of_track = np.unique(found["track_id"], return_inverse=True)
         processes = map(self._tracks.process_id_of, tracks.tolist())
-        found["process_id"] = np.array([*map(number_or_none, processes)], np.int64)[of_track]
+        found["process_id"] = np.array([*map(none_as_no_step, processes)], np.int64)[of_track]
         if rule.times:
             named = (rule.named(*self._tracks.names_of(track)) or {} for track in tracks.tolist())
-            models = [number_or_none(parse_int64(one.get("model_id"))) for one in named]
+            models = [none_as_no_step(parse_int64(one.get("model_id"))) for one in named]
             found["model_id"] = np.array(models, np.int64)[of_track]
             _read_times(found, with_ends(self._first, slices, nested).column("args"), rule, self._first.time_places)
         return found[~unknown]

@@ -71,7 +71,7 @@ class Steps:
         values, null = steps.values.astype(np.int64), steps.mask.copy()
         only = next(iter(self._of_process.values())) if tasks and len(self._of_process) == 1 else None
         for track in np.unique(tracks).tolist():
-            process = number_or_none(process_of(track))
+            process = none_as_no_step(process_of(track))
             device_steps = self._of_track.get(track) or self._of_process.get(process) or only
             current = device_steps or self._of_program.get(process)
             if current is not None:
@@ -122,9 +122,9 @@ class StepsOverTime:
             ids = np.stack([steps["step_id"], np.full(len(steps), NO_STEP)], axis=1).ravel()
         else:
             points, ids = _changes(steps)
-        last = np.append(points[1:] != points[:-1], np.ones(min(1, len(points)), np.bool_))
-        self.from_ns = np.concatenate([np.array([NO_STEP]), points[last]])
-        self.step_ids = np.concatenate([np.array([NO_STEP]), ids[last]])
+        points, ids = np.insert(points, 0, NO_STEP), np.insert(ids, 0, NO_STEP)
+        last = np.append(points[1:] != points[:-1], True)
+        self.from_ns, self.step_ids = points[last], ids[last]
 
     def at(self, ns: Int64) -> Nullable:
         """Return the step of each timestamp."""
@@ -149,8 +149,8 @@ def _nullable(values: Int64) -> Nullable:
     return Nullable(np.where(null, 0, values), null)
 
 
-def number_or_none(number: int | None) -> int:
-    """Return the number of a process or model as it is in arrays of steps."""
+def none_as_no_step(number: int | None) -> int:
+    """Return the number of a process or model as arrays of steps have it."""
     return NO_STEP if number is None else number
 
 

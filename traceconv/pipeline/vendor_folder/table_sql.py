@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from traceconv.normalize.rows import rows_from_tuples
-from traceconv.normalize.trace.steps import NO_STEP, SPAN, StepsOverTime, number_or_none
+from traceconv.normalize.trace.steps import NO_STEP, SPAN, StepsOverTime, none_as_no_step
 from traceconv.pipeline.run_sql import RunSql
 from traceconv.store.sections import section
 
@@ -130,7 +130,7 @@ def settle_device_steps(target: RunSql) -> None:
     _run(target, "devices_of_steps")
     steps: dict[int, list[tuple[int, ...]]] = {}
     for device_id, step_id, model_id, low_ns, high_ns in target.fetch(section(__name__, "marked_steps")):
-        steps.setdefault(device_id, []).append((step_id, low_ns, high_ns, device_id, number_or_none(model_id)))
+        steps.setdefault(device_id, []).append((step_id, low_ns, high_ns, device_id, none_as_no_step(model_id)))
     current = ((device_id, StepsOverTime(np.array(spans, SPAN))) for device_id, spans in steps.items())
     batches = (
         pa.record_batch(
