@@ -6,7 +6,6 @@ process has tables of its own. Categories and names are those of rocprofv3's JSO
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,17 +16,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, printable
-from traceconv.base.int64 import Int64, Mask
+from traceconv.base.int64 import Mask
 from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, TrackName, coded, combined
 from traceconv.formats.common.columns import integer_array, integers, json_objects
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID
-from traceconv.formats.common.sqlite_database import ROWID
-from traceconv.formats.common.sqlite_lookup import Lookup, matched
-from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.common.sqlite_reader import (
     Events,
     SqliteReader,
@@ -39,69 +34,23 @@ from traceconv.formats.common.sqlite_reader import (
 )
 from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
-from traceconv.formats.rocpd.names import Process, call_arguments, counter_sums, processes_of, read_names
+from traceconv.formats.rocpd.names import Process, counter_sums, processes_of, read_names
+from traceconv.formats.rocpd.rows import ALLOCATIONS, DRIVER, Rows, Tables, by_event
 
-_KERNELS, _COPIES, _WAITS, _ALLOCATIONS, _REGIONS, _GRAPHS, _SAMPLES = (
+_KERNELS, _COPIES, _WAITS, _REGIONS, _GRAPHS, _SAMPLES = (
     "kernel_dispatch",
     "memory_copy",
     "hip_event",
-    "memory_allocate",
     "region",
     "graph_launch",
     "sample",
 )
 #: In the order in which they are read.
-_EVENT_TABLES = (_KERNELS, _COPIES, _WAITS, _REGIONS, _GRAPHS, _ALLOCATIONS, _SAMPLES)
+_EVENT_TABLES = (_KERNELS, _COPIES, _WAITS, _REGIONS, _GRAPHS, ALLOCATIONS, _SAMPLES)
 _DESCRIBING = frozenset(("metadata", "string", "track", "event", "arg", "pmc_event"))
-#: Categories of rocprofv3 (HIP_RUNTIME_API) and rocprof-sys (rocm_hip_api) → those of rocprofv3's JSON.
-_CALLS = re.compile(r"(?:rocm_)?(?P<what>hip|hsa|marker|rccl|rocshmem|rocdecode|rocjpeg)_?\w*", re.IGNORECASE)
 _MARKERS = "marker_api"
 _CORRELATION_BITS = 48
-#: Rows of other tables that belong to a batch; an event has some arguments and counters.
-_MOST_JOINED = 2_000_000
-_EVENT = ("category_id", "stack_id", "call_stack", "line_info", "extdata")
-_DRIVER = "kfd"
-#: Columns that are not read: the same in all rows, or empty.
-_UNUSED = ("guid", "nid")
 _GRAPH_IDS = ("graph_exec_id", "graph_node_id")
-_NOTHING = ("", "{}")
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows of a table of a process, with what the table of events has about them.
-
-    columns  name → values
-    events   IDs of their events; -1: unknown
-    calls    correlation ID of the call, or of the call that launched the work; 0 and NULL: unknown
-    """
-
-    process: Process
-    table: str
-    rowids: Int64
-    columns: dict[str, Values]
-    events: Int64
-    categories: Coded
-    calls: Values
-
-    def __len__(self) -> int:
-        return len(self.rowids)
-
-    def __getitem__(self, name: str) -> Values:
-        """Return a column; NULLs if the table doesn't have it."""
-        return self.columns[name] if name in self.columns else [None] * len(self)
-
-    def take(self, places: NDArray[np.intp]) -> _Rows:
-        """Return some of the rows."""
-        columns = {name: taken(column, places) for name, column in self.columns.items()}
-        categories, calls = taken(self.categories, places), taken(self.calls, places)
-        return _Rows(
-            self.process, self.table, self.rowids[places], columns, self.events[places], coded(categories), calls
-        )
-
-    def args(self, *names: str) -> dict[str, Values]:
-        """Return some of the columns, as far as the table has them."""
-        return {name: self.columns[name] for name in names if name in self.columns}
 
 
 @dataclass(slots=True)
@@ -132,11 +81,11 @@ class RocpdReader(SqliteReader):
         self._pids: dict[tuple[int, object], Label] = {}
         self._used_pids: set[Label] = set()
         self._last_event: object = None
-        self._lookups: dict[str, Lookup] = {}
         #: The number of each GPU, by its place.
         self._devices: dict[tuple[object, object], int] = {}
 
     def _batches(self) -> Iterator[TraceBatch]:
+        self._tables = Tables(self._db, self._log, self._report)
         processes, others = processes_of(self._db)
         if not processes:
             shown = printable(str(self._path))
@@ -157,7 +106,7 @@ class RocpdReader(SqliteReader):
                 _WAITS: self._waits,
                 _REGIONS: self._regions,
                 _GRAPHS: self._graphs,
-                _ALLOCATIONS: self._allocations,
+                ALLOCATIONS: self._allocations,
                 _SAMPLES: self._samples,
             }
             for what, read in readers.items():
@@ -189,79 +138,10 @@ class RocpdReader(SqliteReader):
                 device = self._devices.setdefault(agent.place, free)
                 process.agents[number] = replace(agent, device=device)
 
-    # -- rows --
-
-    def _rows(self, process: Process, table: str) -> Iterator[_Rows]:
-        """Yield the rows of a table, with those of the table of events."""
-        unused = _UNUSED if table == process.tables.get(_ALLOCATIONS) else (*_UNUSED, "extdata")
-        names = [name for name in self._db.columns(table) if name not in unused]
-        events = process.tables.get("event", "")
-        for count, (rowids, *values) in self._db.columns_of(table, (ROWID, *names), self._report):
-            columns = dict(zip(names, values, strict=True))
-            ids = integer_array(columns.get("event_id", [None] * count))
-            found = self._found(events, "id", ids, _EVENT)
-            if found is None:
-                self._lost_details(events, table, count)
-                found = np.zeros(0, np.int64), [[] for _ in _EVENT]
-            event = dict(zip(_EVENT, matched(ids, *found), strict=True))
-            columns["event.extdata"] = event["extdata"]
-            for name in ("call_stack", "line_info"):
-                columns[name] = renamed(coded(event[name]), lambda text: None if text in _NOTHING else text)
-            kinds = coded(event["category_id"])
-            categories = renamed(kinds, lambda number: _category(process.strings.get(number)))
-            yield _Rows(process, table, integer_array(rowids), columns, ids, categories, event["stack_id"])
-
-    def _found(self, table: str, key: str, events: Int64, columns: Sequence[str]) -> tuple[Int64, list[Values]] | None:
-        """Return the events of rows that belong to some events, and columns; there may be other rows among them."""
-        if key not in self._db.columns(table):
-            return None
-        if table not in self._lookups:
-            self._lookups[table] = Lookup(self._db, table, key, self._report)
-        return self._lookups[table].columns(np.unique(events[events >= 0]), columns, _MOST_JOINED)
-
-    def _details(self, rows: _Rows, what: str, *columns: str) -> tuple[Int64, list[Coded]]:
-        """Return the events of rows of a table of details that belong to these rows, and columns."""
-        table = rows.process.tables.get(what)
-        nothing = np.zeros(0, np.int64), [coded([]) for _ in columns]
-        if table is None or not self._db.row_count(table):
-            return nothing
-        found = self._found(table, "event_id", rows.events, columns)
-        if found is not None:
-            events, values = found
-            mine = np.isin(events, rows.events)
-            numbers, counts = np.unique(rows.events, return_counts=True)
-            # Rows may refer to the same event.
-            if counts[np.searchsorted(numbers, events[mine])].sum() <= _MOST_JOINED:
-                return events[mine], [coded(column).take(np.flatnonzero(mine)) for column in values]
-        self._lost_details(table, rows.table, len(rows))
-        return nothing
-
-    def _arguments(self, rows: _Rows) -> Coded:
-        events, (names, values) = self._details(rows, "arg", "name", "value")
-        return _by_event(rows, call_arguments(events, names, values))
-
-    def _counters(self, rows: _Rows) -> tuple[list[tuple[int, Any, Any]], int]:
-        """Return the values of counters, each after its event, and how many are samples of streaming counters instead.
-
-        Since version 3.0.3 of the schema, those samples belong to the event of a kernel, too, but the kernel's own
-        values don't include them.
-        """
-        if "sample_id" not in self._db.columns(rows.process.tables.get("pmc_event", "")):
-            events, (counters, numbers) = self._details(rows, "pmc_event", "pmc_id", "value")
-            return list(zip(events.tolist(), counters, numbers, strict=True)), 0
-        events, (counters, numbers, samples) = self._details(rows, "pmc_event", "pmc_id", "value", "sample_id")
-        found = zip(events.tolist(), counters, numbers, samples, strict=True)
-        values = [row[:3] for row in found if row[3] is None]
-        return values, len(events) - len(values)
-
-    def _lost_details(self, table: str, of: str, count: int) -> None:
-        message = f"{printable(table)}: what belongs to rows of {printable(of)} can't be read"
-        self._log.count(Code.DAMAGED_BLOCK, message, count, SOURCE_ID)
-
     # -- work of devices --
 
     def _kernels(self, process: Process, table: str) -> Iterator[TraceBatch]:
-        for rows in self._rows(process, table):
+        for rows in self._tables.rows(process, table):
             kernels = coded(rows["kernel_id"])
             args = {
                 "truncated_name": renamed(kernels, process.short_kernel_name),
@@ -272,8 +152,8 @@ class RocpdReader(SqliteReader):
             lines = renamed(coded(rows["queue_id"]), lambda number: f"queue {number}")
             shown = self._on_device(rows, "kernel_dispatch", rows["agent_id"], lines, args)
             shown.names = renamed(kernels, process.kernel_name)
-            values, streamed = self._counters(rows)
-            shown.details = ("counters", _by_event(rows, counter_sums(process, values)))
+            values, streamed = self._tables.counters(rows)
+            shown.details = ("counters", by_event(rows, counter_sums(process, values)))
             if streamed:
                 message = f"{process.tables['pmc_event']}: samples of streaming counters (SPM) are not read"
                 self._log.count(Code.UNKNOWN_RECORD, message, streamed, SOURCE_ID)
@@ -283,7 +163,7 @@ class RocpdReader(SqliteReader):
         def of_copy(agents: tuple[object, object]) -> object:
             return next((one for one in agents if process.device(one) is not None), agents[0])
 
-        for rows in self._rows(process, table):
+        for rows in self._tables.rows(process, table):
             both = combined([coded(rows["dst_agent_id"]), coded(rows["src_agent_id"])])
             args = {
                 "bytes": rows["size"],
@@ -295,7 +175,7 @@ class RocpdReader(SqliteReader):
 
     def _waits(self, process: Process, table: str) -> Iterator[TraceBatch]:
         """Barriers of queues, for events of HIP."""
-        for rows in self._rows(process, table):
+        for rows in self._tables.rows(process, table):
             lines = renamed(coded(rows["queue_id"]), lambda number: f"queue {number} waits")
             more = rows.args("stream_id", "hip_event_handle", "source_queue_id")
             shown = self._on_device(rows, _WAITS, rows["agent_id"], lines, {"queue": rows["queue_id"], **more})
@@ -303,7 +183,7 @@ class RocpdReader(SqliteReader):
             yield self._finished(rows, shown)
 
     def _on_device(
-        self, rows: _Rows, category: str, agents: Sequence[Any], lines: Coded, args: Mapping[str, Sequence[Any]]
+        self, rows: Rows, category: str, agents: Sequence[Any], lines: Coded, args: Mapping[str, Sequence[Any]]
     ) -> _Shown:
         keys = combined([coded(rows["pid"]), coded(agents), lines])
         track = as_columns(keys, [self._stream(rows.process, *key) for key in keys.distinct])
@@ -322,21 +202,21 @@ class RocpdReader(SqliteReader):
     # -- the host --
 
     def _regions(self, process: Process, table: str) -> Iterator[TraceBatch]:
-        for rows in self._rows(process, table):
+        for rows in self._tables.rows(process, table):
             names = _with_messages(rows, process.texts(rows["name_id"], _REGIONS))
             track = self._threads(process, rows["pid"], rows["tid"])
             args = rows.args("call_stack", "line_info")
             shown = _Shown(rows.categories, names, track, args, step=0)
-            if _DRIVER in rows.categories.distinct:
-                shown.args = {**args, _DRIVER: _member(rows["event.extdata"], _DRIVER)}
+            if DRIVER in rows.categories.distinct:
+                shown.args = {**args, DRIVER: _member(rows["event.extdata"], DRIVER)}
                 starts, ends = (integer_array(rows[name]).tolist() for name in ("start", "end"))
                 times = zip(rows.categories, starts, ends, strict=True)
-                shown.phases = coded(["i" if one == _DRIVER and start == end else "X" for one, start, end in times])
-            shown.details = ("args", self._arguments(rows))
+                shown.phases = coded(["i" if one == DRIVER and start == end else "X" for one, start, end in times])
+            shown.details = ("args", self._tables.arguments(rows))
             yield self._finished(rows, shown)
 
     def _graphs(self, process: Process, table: str) -> Iterator[TraceBatch]:
-        for rows in self._rows(process, table):
+        for rows in self._tables.rows(process, table):
             count = len(rows)
             args = rows.args("agent_id", "graph_exec_id", "kernel_dispatch_count")
             track = self._threads(process, rows["pid"], rows["tid"])
@@ -344,7 +224,7 @@ class RocpdReader(SqliteReader):
             yield self._finished(rows, _Shown(same("hip_graph", count), names, track, args))
 
     def _allocations(self, process: Process, table: str) -> Iterator[TraceBatch]:
-        for rows in self._rows(process, table):
+        for rows in self._tables.rows(process, table):
             kinds = combined([coded(rows["level"]), coded(rows["type"])])
             categories = renamed(kinds, lambda kind: "scratch_memory" if kind[0] == "SCRATCH" else "memory_allocation")
             args = {"bytes": rows["size"], **rows.args("agent_id", "address", "queue_id", "stream_id")}
@@ -354,8 +234,8 @@ class RocpdReader(SqliteReader):
 
     def _samples(self, process: Process, table: str) -> Iterator[TraceBatch]:
         """Marks, and values of counters: an event may have several counters, and a sample for the track of each."""
-        for rows in self._rows(process, table):
-            values, _ = self._counters(rows)
+        for rows in self._tables.rows(process, table):
+            values, _ = self._tables.counters(rows)
             yield from self._values(rows, values)
             counted = np.isin(rows.events, [row[0] for row in values])
             marks = rows.take(np.flatnonzero(~counted)) if counted.any() else rows
@@ -370,11 +250,11 @@ class RocpdReader(SqliteReader):
             owners = [next(iter(process.pids), None)] * len(marks)
             track = self._threads(process, owners, threads)
             args = marks.args("call_stack", "line_info")
-            shown = _Shown(marks.categories, names, track, args, ("args", self._arguments(marks)))
+            shown = _Shown(marks.categories, names, track, args, ("args", self._tables.arguments(marks)))
             shown.phases = same("i", len(marks))
             yield self._finished(marks, shown)
 
-    def _values(self, rows: _Rows, values: Sequence[tuple[Any, ...]]) -> Iterator[TraceBatch]:
+    def _values(self, rows: Rows, values: Sequence[tuple[Any, ...]]) -> Iterator[TraceBatch]:
         """Yield the values of counters, those of an event once."""
         counted = {event for event, _, _ in values}
         places = reversed(list(enumerate(rows.events.tolist())))
@@ -425,7 +305,7 @@ class RocpdReader(SqliteReader):
 
     # -- batches --
 
-    def _finished(self, rows: _Rows, shown: _Shown) -> TraceBatch:
+    def _finished(self, rows: Rows, shown: _Shown) -> TraceBatch:
         count = len(rows)
         calls = integer_array(integers(rows.calls))
         known = (calls > 0) & (calls < 1 << _CORRELATION_BITS)
@@ -444,13 +324,6 @@ class RocpdReader(SqliteReader):
 
 #: Find the table and rowid of an event.
 locate = partial(locate_row, open_reader=RocpdReader)
-
-
-def _category(text: str | None) -> str:
-    found = _CALLS.fullmatch(text or "")
-    if (text or "").startswith("KFD_"):
-        return _DRIVER
-    return f"{found['what'].lower()}_api" if found else (text or "other").lower()
 
 
 def _has_flow(shown: _Shown) -> Mask:
@@ -477,7 +350,7 @@ def _member(objects: Sequence[Any], key: str) -> Coded:
     return Coded(texts.codes, [None if value is None else msgspec.Raw(msgspec.json.encode(value)) for value in found])
 
 
-def _with_messages(rows: _Rows, names: Coded) -> Sequence[Any]:
+def _with_messages(rows: Rows, names: Coded) -> Sequence[Any]:
     """The messages of markers instead of the names of the calls that write them."""
     if _MARKERS not in rows.categories.distinct:
         return names
@@ -487,10 +360,3 @@ def _with_messages(rows: _Rows, names: Coded) -> Sequence[Any]:
         message if category == _MARKERS and isinstance(message, str) and message else name
         for message, category, name in zip(messages, rows.categories, names, strict=True)
     ]
-
-
-def _by_event(rows: _Rows, values: Mapping[int, Any]) -> Coded:
-    """The value of each row's event."""
-    places = dict(zip(values, range(len(values)), strict=True))
-    codes = [places.get(event, len(values)) for event in rows.events.tolist()]
-    return Coded(np.array(codes, np.int32), [*values.values(), None])
