@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,18 @@ def test_databases_of_rocprof_sys(tmp_path: Path) -> None:
     assert store.execute("SELECT name, ts_ns FROM marker").fetchall() == [("here", 500)]
     assert store.execute("SELECT host FROM run").fetchone() == ("node-3",)
     assert ("train.py", "70") in store.execute("SELECT name, pid_text FROM process").fetchall()
+
+
+def test_tables_may_lack_columns(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    write_results(path, newer_results())
+    with sqlite3.connect(path) as db:
+        [(event,)] = db.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_event%' AND type = 'table'")
+        db.execute(f"ALTER TABLE {event} DROP COLUMN line_info")
+    db.close()
+    run, store = taken_from(path, tmp_path)
+    assert not run.lossy
+    assert store.execute("SELECT count(*) FROM task WHERE submit_ns IS NOT NULL").fetchone() != (0,)
 
 
 def test_arguments_and_counters_need_no_index(tmp_path: Path) -> None:

@@ -209,6 +209,16 @@ def write(path: Path, header: str, *records: str) -> None:
     path.write_text("\n".join((header, *records, "")))
 
 
+def test_correlation_ids_that_are_too_large_are_none(tmp_path: Path) -> None:
+    write(
+        tmp_path / "a_kernel_trace.csv",
+        '"Kind","Agent_Id","Queue_Id","Kernel_Name","Correlation_Id","Start_Timestamp","End_Timestamp"',
+        f'"KERNEL_DISPATCH",0,1,"k",{2**63},100,180',
+    )
+    ingest([tmp_path], tmp_path / "s.duckdb")
+    assert rows(tmp_path / "s.duckdb", "task", "start_ns, dur_ns, correlation_id") == [(100, 80, None)]
+
+
 def test_tables_of_rocpd_of_several_processes(tmp_path: Path) -> None:
     """Their processes have the same numbers for agents, calls and dispatches, and calls are in a table of their own."""
     write(

@@ -165,21 +165,28 @@ class Database:
     def columns_between(
         self, table: str, columns: Sequence[str], bounds: tuple[int, int], count: int
     ) -> list[Values] | None:
-        """Return columns of the rows with rowids after one up to another.
+        """Return columns of the rows with rowids after one up to another; NULLs for columns that the table lacks.
 
         None if they can't be read, or if their number is another one.
         """
         after, until = bounds
+        have = self.columns(table)
+        stored = [column for column in columns if column in have or column == ROWID]
+        read: dict[str, Values] | None = None
         if self._pages is not None and table in self._places:
             # A key may be another name of the rowid.
-            places = [self._places[table][column] for column in columns]
+            places = [self._places[table][column] for column in stored]
             wanted = list(dict.fromkeys(places))
             pages = self._pages.rows(self._roots[table], wanted, count, after)
             found, last, values = next(pages, (0, after, None))
             if values is not None and (found, last) == (count, until):
-                return [values[wanted.index(place)] for place in places]
-        rows = self.rows_between(table, columns, after, until)
-        return list(zip(*rows, strict=True)) if len(rows) == count else None
+                read = {column: values[wanted.index(place)] for column, place in zip(stored, places, strict=True)}
+        if read is None:
+            rows = self.rows_between(table, stored, after, until)
+            if len(rows) != count:
+                return None
+            read = dict(zip(stored, zip(*rows, strict=True), strict=True)) if rows else {}
+        return [read.get(column, (None,) * count) for column in columns]
 
     def rows_between(self, table: str, columns: Sequence[str], after: int | None, until: int) -> list[Row]:
         """Return the rows with rowids after one up to another; none if they can't be read."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from traceconv.base.diagnostics import Account, Code, ImportLog
 from traceconv.base.errors import InputError, printable
+from traceconv.base.integers import LARGEST
 from traceconv.events.trace import EventFlows, Label, MoreSource, NamedTrack, Segment, TraceBatch
 from traceconv.formats.common.columns import durations, integers, json_objects, slices
 from traceconv.formats.common.counter_sums import add_counter
@@ -309,13 +310,12 @@ class RocprofCsvReader(FileReader):
         """Return a batch. step: of flows from calls (0) to what they launched (2); None: there are none."""
         count = len(names)
         numbers = _numbers(cells.get(_CORRELATION, [""] * count))
-        keys: Sequence[int | None] = numbers
-        if "Guid" in cells:  # each process has correlation IDs of its own
-            bases = [self._process(guid) << _CORRELATION_BITS for guid in cells["Guid"]]
-            keys = [
-                base + number if number is not None and number < 1 << _CORRELATION_BITS else None
-                for base, number in zip(bases, numbers, strict=True)
-            ]
+        # Each process has correlation IDs of its own.
+        bases = [self._process(guid) << _CORRELATION_BITS for guid in cells["Guid"]] if "Guid" in cells else [0] * count
+        keys = [
+            base + number if number is not None and number < 1 << _CORRELATION_BITS and base < LARGEST else None
+            for base, number in zip(bases, numbers, strict=True)
+        ]
         usable = [at for at, number in enumerate(numbers) if number and keys[at] is not None and step is not None]
         flows = EventFlows(
             np.array(usable, np.int64),
