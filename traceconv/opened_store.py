@@ -480,8 +480,9 @@ class Store:
                 raise UsageError(f"export {target} has no option '{printable(name)}'.{suggestion(name, known)}")
         for option in export.options:
             if option.name in options:
-                kind = option.kind.__name__ + (" | None" if option.default is None else "")
-                options[option.name] = check(option.name, options[option.name], kind)
+                kind = "int | str" if option.kind is str else option.kind.__name__
+                value = check(option.name, options[option.name], kind + (" | None" if option.default is None else ""))
+                options[option.name] = _text(value) if option.kind is str else value
         if path is None and (not export.folder or export.many_runs):
             raise UsageError(f"export {target} needs a path")
         with self._cursor() as cursor:
@@ -494,11 +495,16 @@ class Store:
         *,
         run: int | str | None = None,
         device: int | None = None,
+        steps: int | str | None = None,
+        from_ns: int | str | None = None,
+        to_ns: int | str | None = None,
         args: bool = True,
         critical_path: bool = False,
         on_address: Callable[[str], None] = print,
     ) -> None:
         """Show a run, or several, in Perfetto's viewer; return when the browser has read what `export_perfetto` writes.
+
+        Options not listed are those of `export_perfetto`.
 
         on_address  is given the address that the browser opens, for a browser that is elsewhere
 
@@ -509,7 +515,10 @@ class Store:
 
         with temporary_folder() as folder:
             trace = folder / "trace.pftrace"
-            self.export_perfetto(trace, run=run, device=device, args=args, critical_path=critical_path)
+            self.export_perfetto(
+                trace, run=run, device=device, steps=steps, from_ns=from_ns, to_ns=to_ns, args=args,
+                critical_path=critical_path,
+            )  # fmt: skip
             show_trace(trace, on_address)
 
     @checked
@@ -519,15 +528,23 @@ class Store:
         *,
         run: int | str | None = None,
         device: int | None = None,
+        steps: int | str | None = None,
+        from_ns: int | str | None = None,
+        to_ns: int | str | None = None,
         args: bool = True,
         critical_path: bool = False,
     ) -> Written:
         """Write a run as a Chrome trace: `export("chrome", …)`.
 
-        args           include the arguments of slices
-        critical_path  show the path that `critical_path` found as arrows
+        steps           only what overlaps these steps: "3-5", "3-", "-5" or 4
+        from_ns, to_ns  only what overlaps this time: absolute ns, or "1.5ms" since the start of the run
+        args            include the arguments of slices
+        critical_path   show the path that `critical_path` found as arrows
         """
-        return self.export("chrome", path, run=run, device=device, args=args, critical_path=critical_path)
+        return self.export(
+            "chrome", path, run=run, device=device, steps=steps, from_ns=from_ns, to_ns=to_ns, args=args,
+            critical_path=critical_path,
+        )  # fmt: skip
 
     @checked
     def export_perfetto(
@@ -536,15 +553,23 @@ class Store:
         *,
         run: int | str | None = None,
         device: int | None = None,
+        steps: int | str | None = None,
+        from_ns: int | str | None = None,
+        to_ns: int | str | None = None,
         args: bool = True,
         critical_path: bool = False,
     ) -> Written:
         """Write a run as a Perfetto trace, or several in one timeline (run="all", "1,2"): `export("perfetto", …)`.
 
-        args           include the arguments of slices
-        critical_path  show the path that `critical_path` found as arrows
+        steps           only what overlaps these steps: "3-5", "3-", "-5" or 4
+        from_ns, to_ns  only what overlaps this time: absolute ns, or "1.5ms" since the start of the run
+        args            include the arguments of slices
+        critical_path   show the path that `critical_path` found as arrows
         """
-        return self.export("perfetto", path, run=run, device=device, args=args, critical_path=critical_path)
+        return self.export(
+            "perfetto", path, run=run, device=device, steps=steps, from_ns=from_ns, to_ns=to_ns, args=args,
+            critical_path=critical_path,
+        )  # fmt: skip
 
     @checked
     def export_html(self, path: PathLike, *, run: int | str | None = None, top: int = 50) -> Written:

@@ -83,6 +83,7 @@ NO_PARAMETER: dict[tuple[str, str], str] = {
     ("op-profile", "reset_cache"): "about the files of the cache, not about an op",
 }
 WITH_WINDOW = ("report", "lake report", "analyze critical-path", "analyze what-if")
+WITH_WINDOW += ("timeline", "export chrome", "export perfetto")
 #: (Command, option or argument) → parameter with another name, and why.
 RENAMED: dict[tuple[str, str], tuple[str, str]] = {
     **{(command, "from"): ("from_ns", "from is a keyword of Python") for command in WITH_WINDOW},

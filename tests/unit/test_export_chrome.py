@@ -20,6 +20,7 @@ from store_builder import build_store
 from traceconv.cli.app import run
 from traceconv.export import chrome, windows
 from traceconv.export.chrome import export_chrome
+from traceconv.export.excerpt import Excerpt
 from traceconv.pipeline.ingest import ingest
 from traceconv.schema import table
 from traceconv.schema.ddl import quote_identifier
@@ -360,7 +361,7 @@ def test_threads_are_inserted_at_once(make_store: MakeStore) -> None:
         tasks += [{"id": tracks, "track_id": 1, "start_ns": 3, "dur_ns": 9}]  # in another lane
         with open_store(make_store(task=tasks)) as connection:
             counted = Counted(connection)
-            trace = chrome._prepare(counted, 1, None, args=True)  # type: ignore[arg-type]
+            trace = chrome._prepare(counted, 1, None, Excerpt(), args=True)  # type: ignore[arg-type]
             found = connection.execute("SELECT source, track_id, lane, tid FROM export_thread ORDER BY tid").fetchall()
         threads = sorted(trace.layout.threads, key=lambda thread: thread.tid)
         assert found == [(one.source, one.track_id, one.lane, one.tid) for one in threads]

@@ -76,13 +76,11 @@ def _add(group: typer.Typer, export: Export) -> None:
         "run": (str | None, _runs_option(export)),
     }
     for option in export.options:
-        flag = option.name.replace("_", "-")
-        declaration = f"--{flag}/--no-{flag}" if option.kind is bool and option.default else f"--{flag}"
+        flag = option.flag or f"--{option.name.replace('_', '-')}"
+        declaration = f"{flag}/--no-{flag[2:]}" if option.kind is bool and option.default else flag
         kind = option.kind if option.default is not None else option.kind | None
-        parameters[option.name] = (
-            kind,
-            typer.Option(option.default, declaration, metavar=_METAVARS[option.kind], help=option.help),
-        )
+        metavar = option.metavar or _METAVARS[option.kind]
+        parameters[option.name] = kind, typer.Option(option.default, declaration, metavar=metavar, help=option.help)
     command.__annotations__ = {name: kind for name, (kind, _) in parameters.items()}
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [

@@ -7,6 +7,9 @@ from pathlib import Path
 import typer
 
 from traceconv.cli import options
+from traceconv.export.registry import EXCERPT
+
+_STEPS, _FROM, _TO = (typer.Option(None, str(one.flag), metavar=one.metavar, help=one.help) for one in EXCERPT)
 
 
 def timeline(
@@ -15,6 +18,9 @@ def timeline(
     cache: bool = options.CACHE,
     run: str | None = options.MERGED_RUNS,
     device: int | None = typer.Option(None, "--device", metavar="N", help="Omit rows of other devices."),
+    steps: str | None = _STEPS,
+    start: str | None = _FROM,
+    end: str | None = _TO,
     args: bool = typer.Option(True, "--args/--no-args", help="Include the arguments of slices."),
     critical_path: bool = typer.Option(
         False, "--critical-path", help="Show the path that traceconv analyze critical-path found as arrows."
@@ -34,6 +40,7 @@ def timeline(
       traceconv timeline
       traceconv timeline report.sqlite
       traceconv timeline --run 2 --critical-path
+      traceconv timeline trace.json.gz --steps 3-4
       traceconv timeline rank0.json rank1.json --run all
     """
     from traceconv.base.temporary_folder import temporary_folder
@@ -59,8 +66,12 @@ def timeline(
             if note is not None:
                 print_message(note)
             written = export.write(
-                connection, run_ids, trace, {"device": device, "args": args, "critical_path": critical_path}
-            )
+                connection, run_ids, trace,
+                {
+                    "device": device, "steps": steps, "from_ns": start, "to_ns": end, "args": args,
+                    "critical_path": critical_path,
+                },
+            )  # fmt: skip
         for line in written.notes:
             print_message(line)
         show_trace(trace, print_address)

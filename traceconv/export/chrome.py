@@ -39,6 +39,7 @@ from traceconv.export.chrome_events import (
     with_ends,
 )
 from traceconv.export.chrome_layout import Layout, make_layout, metadata_events
+from traceconv.export.excerpt import Excerpt, find_excerpt
 from traceconv.export.json_sql import double, json_text
 from traceconv.export.load_counters import load_counters
 from traceconv.export.output import CountedFile, open_output
@@ -68,12 +69,19 @@ _FLOW_WINDOW_ROWS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """What to write: the FROM clause of each table, whether one device was selected, what events share, the layout and
-    whether events have args.
+    """What to write.
+
+    sources   the FROM clause of each table; `counted`: those that determine the counters of memory and load
+    end_ns    when the excerpt ends; None: with the run
+    filtered  whether an excerpt or one device was selected
+    shared    what events share
+    args      whether events have args
     """
 
     run_id: int
     sources: Mapping[str, str]
+    counted: Mapping[str, str]
+    end_ns: int | None
     filtered: bool
     shared: Shared
     layout: Layout
@@ -88,17 +96,20 @@ def export_chrome(
     device: int | None = None,
     args: bool = True,
     critical_path: bool = False,
+    **part: str | None,
 ) -> Written:
     """Write a run as a Chrome trace to `output` (None: standard output; compressed if it ends in .gz).
 
-    `device` omits rows of other devices. Without `args` events only have a name and a category, and the run can't be
-    ingested from the file. With `critical_path`, flows show the paths in the table of that name. The connection's
-    memory limit is set, and it gets temporary tables. Raises OutputError if the file can't be written, StoreError if
-    the store can't be read, InputError if the run has tasks without a start and is no static profile, or has no
-    critical path to show.
+    `device` omits rows of other devices, and `part`, the arguments of `find_excerpt`, those outside of some steps or a
+    window of time. Without `args` events only have a name and a category, and the run can't be ingested from the file.
+    With `critical_path`, flows show the paths in the table of that name. The connection's memory limit is set, and it
+    gets temporary tables. Raises OutputError if the file can't be written, StoreError if the store can't be read,
+    UsageError for a part that doesn't exist, InputError if the run has tasks without a start and is no static profile,
+    or has no critical path to show.
     """
     with exporting(connection, run_id, _MEMORY_BYTES, ordered=True):
-        trace = _prepare(connection, run_id, device, args)
+        excerpt = find_excerpt(connection, run_id, **part)
+        trace = _prepare(connection, run_id, device, excerpt, args)
         if critical_path:
             flows = with_path_flows(connection, run_id, trace.sources["flow"])
             trace = replace(trace, sources={**trace.sources, "flow": flows})
@@ -109,12 +120,18 @@ def export_chrome(
             return Written(rows, counted.size_bytes)
 
 
-def _prepare(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None, args: bool) -> _Trace:
-    sources = row_sources(connection, run_id, device)
+def _prepare(
+    connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None, excerpt: Excerpt, args: bool
+) -> _Trace:
+    whole = row_sources(connection, run_id, device)
+    sources = excerpt.of(whole)
     base_ns = _base_ns(connection, sources, run_id)
     find_lanes(connection, {**sources, "step": step_source(sources["step"], base_ns)})
     layout = make_layout(connection, run_id, sources)
-    return _Trace(run_id, sources, device is not None, make_shared(connection, run_id, layout, base_ns), layout, args)
+    return _Trace(
+        run_id, sources, excerpt.counted(whole), excerpt.end_ns, device is not None or excerpt != Excerpt(),
+        make_shared(connection, run_id, layout, base_ns), layout, args,
+    )  # fmt: skip
 
 
 def _base_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str], run_id: int) -> int:
@@ -227,9 +244,10 @@ def _write_computed(
     # Only the ends of flows need temporary tables; the file's thread looks them up meanwhile.
     ends, connection = _FlowEnds(connection, file, trace, events), another(connection)
     yield from _write_flows(connection, file, events, ends)
-    for event, batch in memory_counter_events(connection, trace.run_id, sources["memory"], shared, trace.layout):
+    counted, first = trace.counted, str(shared.base_ns)
+    for event, batch in memory_counter_events(connection, trace.run_id, counted["memory"], shared, trace.layout):
         yield file.rows(event, batch)
-    for counter, thread in load_counters(connection, trace.run_id, sources, trace.layout, str(shared.base_ns)):
+    for counter, thread in load_counters(connection, trace.run_id, counted, trace.layout, first, trace.end_ns):
         event = load_counter_event(counter, thread, shared)
         for batch in counter.samples(connection, double("value")):
             yield file.rows(event, batch)
@@ -272,7 +290,7 @@ class _FlowEnds:
         target_tid, has_target = self._target.of(batch.column("_dst_id"))
         places = np.arange(batch.num_rows)
         if self._trace.filtered:
-            # If one device was selected, a flow to or from another device has an end that is not in the trace.
+            # A flow to or from a device or time that was not selected has an end that is not in the trace.
             places = places[~((has_source & (source_tid == 0)) | (has_target & (target_tid == 0)))]
         found = with_ends(batch, source_tid, target_tid, self._loose)
         self.count += self._file.rows(self._events.template, found, places)

@@ -175,7 +175,7 @@ def marker_events(connection: duckdb.DuckDBPyConnection, source: str, shared: Sh
 
 
 def table_sources(run_id: int, sources: Mapping[str, str], *, filtered: bool) -> dict[str, str]:
-    """Return the FROM clauses of the ROW_TABLES. `sources`: those of the timeline, by table, `filtered` by device."""
+    """Return the FROM clauses of the ROW_TABLES. `sources`: those of the timeline, `filtered`: not all rows."""
     found = {name: f'(SELECT * FROM "{name}" WHERE run_id = {run_id})' for name in ROW_TABLES}
     if filtered:
         tasks = f"(SELECT id FROM {sources['task']})"

@@ -111,11 +111,18 @@ def running_sums(connection: duckdb.DuckDBPyConnection, parts: Sequence[Timed]) 
 
 
 def load_counters(
-    connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str], layout: Layout, first: str
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    sources: Mapping[str, str],
+    layout: Layout,
+    first: str,
+    end_ns: int | None = None,
 ) -> Iterator[tuple[LoadCounter, Thread]]:
     """Yield the counters of each device with the thread to put them on; none for runs that are not captures.
 
-    `sources`: FROM clauses of the exported rows. `first`: SQL of the time when memory from before the recording counts.
+    sources  FROM clauses of the tasks and the memory
+    first    SQL of the time when memory from before the recording counts
+    end_ns   when an excerpt ends: ops that start then or later are pending until its end
     """
     query = "SELECT 1 FROM run WHERE run_id = ? AND source_format = 'npulog'"
     if not connection.execute(query, [run_id]).fetchall():
@@ -125,16 +132,17 @@ def load_counters(
         if thread.layer == "device" and thread.owner is not None:
             threads.setdefault((thread.source, thread.owner), thread)
     for device_id in sorted({owner for _, owner in threads}):
-        for counter in _of_device(sources, device_id, first):
+        for counter in _of_device(sources, device_id, first, end_ns):
             if (counter.source, device_id) in threads:
                 yield counter, threads[counter.source, device_id]
 
 
-def _of_device(sources: Mapping[str, str], device_id: int, first: str) -> list[LoadCounter]:
+def _of_device(sources: Mapping[str, str], device_id: int, first: str, end_ns: int | None) -> list[LoadCounter]:
     tasks = f"(SELECT * FROM {sources['task']} WHERE device_id = {device_id} AND start_ns IS NOT NULL)"
     # An op that starts before its submission, by the error of the clocks, is never pending.
     ops = f"(SELECT * FROM {tasks} WHERE op_id IS NOT NULL AND start_ns >= submit_ns)"
-    pending = (Timed(ops, "submit_ns", ("1",)), Timed(ops, "start_ns", ("-1",)))
+    started = ops if end_ns is None else f"(SELECT * FROM {ops} WHERE start_ns < {end_ns})"
+    pending = (Timed(ops, "submit_ns", ("1",)), Timed(started, "start_ns", ("-1",)))
     work = f"(SELECT * FROM {tasks} WHERE kind IS DISTINCT FROM 'sync' AND dur_ns > 0)"
     tensors = f"(SELECT * FROM {sources['memory']} WHERE device_id = {device_id} AND kind = 'block' AND {_IS_TENSOR})"
     live = allocations(tensors, ("1",), first)

@@ -24,6 +24,7 @@ from traceconv.base.errors import StoreError
 from traceconv.base.int64 import Int64
 from traceconv.export import perfetto_records as wire
 from traceconv.export.chrome_events import table_sources
+from traceconv.export.excerpt import Excerpt, find_excerpt
 from traceconv.export.json_sql import json_text
 from traceconv.export.one_clock import PlacedRun, on_one_clock
 from traceconv.export.output import CountedFile, open_output
@@ -76,6 +77,7 @@ def export_perfetto(
     device: int | None = None,
     args: bool = True,
     critical_path: bool = False,
+    **part: str | None,
 ) -> Written:
     """Write a run as a Perfetto trace, or several on one clock, which ingest can't tell apart.
 
@@ -89,12 +91,14 @@ def export_perfetto(
     written: Counter[str] = Counter()
     omitted: Counter[str] = Counter()
     first_track, first_flow = 1, 0
+    excerpts = {run_id: find_excerpt(connection, run_id, **part) for run_id in runs}
     with open_output(output) as file:
         counted = CountedFile(file)
         for place in places:
             run_id = runs[0] if place is None else place.run_id
             with exporting(connection, run_id, _MEMORY_BYTES, ordered=True):
-                sources = row_sources(connection, run_id, device)
+                whole, excerpt = row_sources(connection, run_id, device), excerpts[run_id]
+                sources = excerpt.of(whole)
                 # Viewers would show markers without a time all at the same time.
                 timeless = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
                 sources["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NOT NULL)"
@@ -103,9 +107,12 @@ def export_perfetto(
                 with record_file(counted) as records:
                     found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}, first_flow))
                     find_lanes(connection, sources)
-                    plan = TrackPlan(connection, run_id, sources, f"{place.title} · " if place else "", first_track)
+                    title = f"{place.title} · " if place else ""
+                    loads = excerpt.counted(whole)
+                    plan = TrackPlan(connection, run_id, sources, loads, excerpt.end_ns, title, first_track)
+                    filtered = device is not None or excerpt != Excerpt()
                     export = _Export(
-                        connection, run_id, sources, timeless, plan, found, records, args, device is not None, place
+                        connection, run_id, sources, timeless, plan, found, records, args, filtered, excerpt, place
                     )
                     export.write()
             written.update(export.rows)
@@ -120,7 +127,8 @@ class _Export:
 
     timeless  markers without a time
     flows     those that viewers show, found meanwhile; those of `sources` are the rows
-    filtered  whether a device was selected
+    filtered  whether a device or an excerpt was selected
+    excerpt   the time that viewers show first
     place     the place of the run among others; None if it is the only one, which ingest restores from the file
 
     The file's thread makes the events, so that texts are interned in the order written.
@@ -135,6 +143,7 @@ class _Export:
     file: RecordFile
     with_args: bool
     filtered: bool
+    excerpt: Excerpt
     place: PlacedRun | None
 
     def __post_init__(self) -> None:
@@ -185,12 +194,16 @@ class _Export:
             raise StoreError(f"{what}; the store is damaged, ingest its sources again")
 
     def _metadata(self) -> None:
-        """Write the writer and the shift of timestamps."""
+        """Write the writer, the shift of timestamps, and when recording began and ended, as far as viewers show it."""
         writer = wire.bytes_field(1, b"traceconv-writer") + wire.bytes_field(2, f"traceconv {__version__}".encode())
         shift = wire.bytes_field(1, SHIFT.encode()) + wire.number_field(4, self.shift_ns)
         values = [writer, shift] if self.place is None else [writer]
         bundle = b"".join(wire.bytes_field(2, value) for value in values)
         self.file.write(wire.packet(wire.bytes_field(wire.BUNDLE, bundle)))
+        for event, ns in ((wire.ALL_STARTED, self.excerpt.start_ns), (wire.DISABLED, self.excerpt.end_ns)):
+            if ns is not None and ns + self.shift_ns >= 0:
+                service = wire.bytes_field(wire.SERVICE, wire.number_field(event, 1))
+                self.file.write(wire.packet(wire.number_field(wire.TIMESTAMP, ns + self.shift_ns), service))
 
     # -- what only traceconv reads --
 
@@ -412,7 +425,7 @@ class _Export:
 
     def _computed(self) -> Iterator[int]:
         """Write the counters of memory and load; yield the numbers of their samples."""
-        for tracks, times, used in self.plan.memory(self.connection, self.sources["memory"]):
+        for tracks, times, used in self.plan.memory(self.connection):
             yield self._later(times, tracks, None, pa.array(used))
         for tracks, times, values in self.plan.load(self.connection):
             is_whole = pa.types.is_integer(values.type)

@@ -6,9 +6,10 @@ from traceconv.export.record_kinds import Kind
 from traceconv.export.templates import Template
 from traceconv.wire.protobuf import encode_varint
 
-#: Fields: TracePacket, TrackEvent, DebugAnnotation, TrackDescriptor; see Perfetto's published .proto files.
+#: Fields: TracePacket, TrackEvent, TracingServiceEvent, DebugAnnotation, TrackDescriptor; see Perfetto's .proto files.
 PACKET, TIMESTAMP, SNAPSHOT, SEQUENCE, EVENT, INTERNED, FLAGS, DESCRIPTOR, BUNDLE = 1, 8, 6, 10, 11, 12, 13, 60, 5
 CATEGORY, NOTES, TYPE, NAME, TRACK, VALUE, DOUBLE_VALUE, FLOWS, FLOW_ENDS = 3, 4, 9, 10, 11, 30, 44, 47, 48
+SERVICE, ALL_STARTED, DISABLED = 69, 1, 5
 NOTE_NAME, NOTE_BOOL, NOTE_INT, NOTE_TEXT, NOTE_JSON = 1, 2, 4, 17, 9
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 _SEQUENCE_ID = 1

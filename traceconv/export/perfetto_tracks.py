@@ -18,7 +18,7 @@ from traceconv.base.arrays import NDArray
 from traceconv.base.errors import StoreError
 from traceconv.base.int64 import Int64
 from traceconv.export.chrome_layout import DEVICE_TABLES, Thread, make_layout
-from traceconv.export.load_counters import LoadCounter, allocations, load_counters, running_sums
+from traceconv.export.load_counters import allocations, load_counters, running_sums
 from traceconv.export.perfetto_records import bytes_field, number_field
 from traceconv.export.timeline import SLICE_TABLES, device_memory
 
@@ -39,11 +39,14 @@ class TrackPlan:
         connection: duckdb.DuckDBPyConnection,
         run_id: int,
         sources: Mapping[str, str],
+        counted: Mapping[str, str],
+        end_ns: int | None = None,
         title: str = "",
         first_id: int = 1,
     ) -> None:
         """`sources` are FROM clauses of the rows to export, by table.
 
+        counted   those that determine the counters of memory and load; `end_ns`: when an excerpt ends
         title     what precedes the names of processes
         first_id  the first number for processes, threads and tracks; `next_id` is the first that is free then
         """
@@ -55,14 +58,17 @@ class TrackPlan:
         self._add_processes()
         self._add_threads()
         self._by_place = {source: self._places(source) for source in ("task", "api", "range", "marker")}
-        counters = self._add_counters(connection, sources["counter"])
+        recorded = self._add_counters(connection, sources["counter"])
         #: Numbers of series; tracks of counters in the order of their place, and the places.
-        self._series = {series: number for number, series in enumerate(dict.fromkeys(series for _, series in counters))}
-        places = np.array([track * len(self._series) + self._series[series] for track, series in counters], np.int64)
+        self._series = {series: number for number, series in enumerate(dict.fromkeys(series for _, series in recorded))}
+        places = np.array([track * len(self._series) + self._series[series] for track, series in recorded], np.int64)
         order = np.argsort(places)
-        self._counter_places, self._counters = places[order], np.array([*counters.values()], np.int64)[order]
-        self._memory = self._add_memory(connection, device_memory(run_id, sources["memory"]))
-        self._load = self._add_load(connection, run_id, sources)
+        self._counter_places, self._counters = places[order], np.array([*recorded.values()], np.int64)[order]
+        self._counted_memory = counted["memory"]
+        self._memory = self._add_memory(connection, device_memory(run_id, self._counted_memory))
+        counters = load_counters(connection, run_id, counted, self.layout, _first_ns(counted["memory"]), end_ns)
+        #: The counters of the devices' load, each with its track.
+        self._load = [(self._add_counter(one.name, thread, one.unit), one) for one, thread in counters]
         self._steps = {(thread.track_id, thread.lane): thread.tid for thread in threads if thread.source == "step"}
         self.next_id = next(self._uuids)
 
@@ -97,8 +103,9 @@ class TrackPlan:
         found: Int64 = self._counters[np.searchsorted(self._counter_places, track_id * len(self._series) + number)]
         return found
 
-    def memory(self, connection: duckdb.DuckDBPyConnection, source: str) -> Iterator[tuple[Int64, Int64, Int64]]:
+    def memory(self, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64, Int64]]:
         """Yield the bytes in blocks (used) and segments (reserved) of devices over time: tracks, times, values."""
+        source = self._counted_memory
         for (device, kind), uuid in self._memory.items():
             same = "IS NULL" if device is None else f"= {device}"
             blocks = f"(SELECT * FROM {source} WHERE kind = '{kind}' AND device_id {same})"
@@ -173,13 +180,6 @@ class TrackPlan:
         found = connection.execute(f"SELECT DISTINCT device_id, kind FROM {source} ORDER BY ALL").fetchall()
         titles = {"block": "Memory used", "segment": "Memory reserved"}
         return {(device, kind): self._add_counter(titles[kind], threads[device], "bytes") for device, kind in found}
-
-    def _add_load(
-        self, connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str]
-    ) -> list[tuple[int, LoadCounter]]:
-        """Add the counters of the devices' load; return each with its track."""
-        counters = load_counters(connection, run_id, sources, self.layout, _first_ns(sources["memory"]))
-        return [(self._add_counter(counter.name, thread, counter.unit), counter) for counter, thread in counters]
 
     def _add_counter(self, name: str, thread: Thread, unit: str | None) -> int:
         about = b""

@@ -39,12 +39,17 @@ Writer: TypeAlias = "Callable[..., Written]"
 
 
 class Option(NamedTuple):
-    """A keyword argument of a writer, and an option of its command. A bool that is True has a `--no-` form."""
+    """A keyword argument of a writer, and an option of its command. A bool that is True has a `--no-` form.
+
+    flag, metavar  of the option; None: by the name, and by the kind
+    """
 
     name: str
     kind: type[bool] | type[int] | type[str]
     help: str
     default: bool | int | str | None = None
+    flag: str | None = None
+    metavar: str | None = None
 
 
 class Export(NamedTuple):
@@ -133,6 +138,19 @@ _OTHER_SUFFIXES = (".csv", ".parquet", ".duckdb", ".png", ".pdf", ".txt", ".md",
 _DEVICE = Option("device", int, "Omit rows of other devices.")
 _ARGS = Option("args", bool, "Write the arguments of slices.", True)
 _PATH = Option("critical_path", bool, "Show the path that traceconv analyze critical-path found as arrows.", False)
+#: The options of `excerpt.find_excerpt`.
+EXCERPT = (
+    Option("steps", str, "Only what overlaps these steps: 3-5, 3- or -5.", None, "--steps", "A-B"),
+    Option(
+        "from_ns",
+        str,
+        "Only what overlaps the time from here on: since the start of the run (1.5ms), or absolute ns without a unit.",
+        None,
+        "--from",
+        "TIME",
+    ),
+    Option("to_ns", str, "End of that time.", None, "--to", "TIME"),
+)
 
 EXPORTS = (
     Export(
@@ -146,7 +164,7 @@ nanosecond; otherData.base_ns is the time of that event. traceconv ingest restor
 Of a static profile, the trace shows the estimated ops one after another, in a track of that name.
 
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.""",
-        (_DEVICE, _ARGS, _PATH),
+        (_DEVICE, *EXCERPT, _ARGS, _PATH),
         suffixes=(".json",),
     ),
     Export(
@@ -224,7 +242,7 @@ Several runs, such as the ranks of a job, are in one timeline (--run all, --run 
 their hosts aligned by the ends of collectives. ingest restores no run from such a file.
 
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in Perfetto's trace processor.""",
-        (_DEVICE, _ARGS, _PATH),
+        (_DEVICE, *EXCERPT, _ARGS, _PATH),
         suffixes=(".pftrace", ".perfetto-trace", ".pb"),
         merges=True,
     ),
