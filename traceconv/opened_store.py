@@ -573,7 +573,7 @@ class Store:
 
     @checked
     def export_html(self, path: PathLike, *, run: int | str | None = None, top: int = 50) -> Written:
-        """Write a run as an HTML page: `export("html", …)`.
+        """Write a run, or several (run="all", "1,2"), as an HTML page: `export("html", …)`.
 
         top  rows of each report
         """

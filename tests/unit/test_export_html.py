@@ -119,6 +119,35 @@ def test_bars_show_where_the_time_goes(make_store: MakeStore, tmp_path: Path) ->
     assert LEGEND.count("key") == len(widths)
 
 
+def test_ranks_are_on_one_page(make_store: MakeStore, tmp_path: Path) -> None:
+    """Pictures have a row for each device of each rank, on one clock; reports have the rows of all ranks."""
+    starts = {1: 10_000, 2: 5_000, 3: 1}
+    runs = [
+        {"run_id": n, "label": f"r{n}{HOSTILE}", "group_label": f"job{HOSTILE}", "rank": n - 1, "start_ns": start,
+         "end_ns": 20_000, "epoch_offset_ns": 10_000 * n}
+        for n, start in starts.items()
+    ]  # fmt: skip
+    rows = [{**task, "run_id": n, "start_ns": start} for n, start in starts.items() for task in tasks(n)]
+    store = make_store(run=runs, task=rows)
+    page = page_of(store, tmp_path, "--run", "rank=0,rank=1")
+    text = (tmp_path / "run.html").read_text("utf-8")
+    assert "2 runs</h1>" in text
+    assert "<h3>Over time, on one clock</h3>" in text
+    assert "img" not in page.tags
+    assert [text.count(f">rank {rank} · device 0</div>") for rank in (0, 1, 2)] == [2, 2, 0]
+    # The first rank begins 5 µs earlier, although its own clock is ahead.
+    paths = [shape["d"] or "" for shape in page.shapes if "d" in shape]
+    heights = [re.findall(r"V([0-9.]+)", path)[:-1] for path in paths]
+    assert [(tops[0] != "90", tops[-1] != "90") for tops in heights] == [(True, False), (False, True)]
+    with traceconv.open_store(db=store) as opened:
+        kernels = [str(row["run_id"]) for row in opened.report("kernels", run="1,2")]
+        opened.export_html(tmp_path / "all.html", run="all")
+    assert [row[0] for row in page.rows["kernels"][1:]] == kernels
+    assert set(kernels) == {"1", "2"}
+    # The third run begins 1 ns after the end of the first one.
+    assert "<h3>Over time, from the start of each run</h3>" in (tmp_path / "all.html").read_text("utf-8")
+
+
 def test_devices_that_are_not_drawn_are_counted(make_store: MakeStore, tmp_path: Path) -> None:
     rows = [{**task, "device_id": n} for n, task in enumerate(tasks(33))]
     page_of(make_store(task=rows), tmp_path)

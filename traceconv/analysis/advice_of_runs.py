@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
 
 from traceconv.analysis.advice import VERSION, Advice, Finding, advise
 from traceconv.base.errors import UsageError
-from traceconv.reports.run_choice import NO_RUNS
+from traceconv.reports.run_choice import NO_RUNS, in_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +62,20 @@ class AdviceOfRuns:
 
 def advise_all(
     connection: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[int] = (),
     *,
     device: int | None = None,
     top: int | None = None,
     least_percent: float | None = None,
 ) -> AdviceOfRuns:
-    """Apply all rules to each run; the options are those of `advise`, but `top` is about the findings of all runs.
+    """Apply all rules to each of some runs, of all if `run_ids` is empty.
+
+    The options are those of `advise`, but `top` is about the findings of all runs.
 
     Raises UsageError as `advise` does, and if the store is empty.
     """
-    ranks: dict[int, int | None] = dict(connection.execute("SELECT run_id, rank FROM run ORDER BY run_id").fetchall())
+    query = f"SELECT run_id, rank FROM run WHERE {in_runs(run_ids)} ORDER BY run_id"  # noqa: S608 - integers
+    ranks: dict[int, int | None] = dict(connection.execute(query).fetchall())
     if not ranks:
         raise UsageError(NO_RUNS)
     runs = tuple(advise(connection, run_id, device=device, least_percent=least_percent) for run_id in ranks)

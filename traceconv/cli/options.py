@@ -72,7 +72,7 @@ MERGED_RUNS = typer.Option(
     None,
     "--run",
     metavar="N|LABEL|all",
-    help="Run, by number or label, rank=N or host=NAME; several in one timeline: 1,2. Default: the latest.",
+    help="Run, by number or label, rank=N or host=NAME; several: 1,2. Default: the latest.",
     autocompletion=complete_runs,
 )
 ALL_RUNS = typer.Option(

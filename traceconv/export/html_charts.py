@@ -12,8 +12,21 @@ import numpy as np
 from traceconv.base.int64 import Int64
 from traceconv.export.busy_time import BusyTime
 from traceconv.export.load_counters import Timed, in_time_order
+from traceconv.export.one_clock import PlacedRun
 from traceconv.reports.catalog import define_report, reports
-from traceconv.reports.svg import chart, decimal, label, legend_entry, line, percent, place, rect, ticks, time_unit
+from traceconv.reports.svg import (
+    chart,
+    decimal,
+    label,
+    legend_entry,
+    line,
+    percent,
+    place,
+    rect,
+    ticks,
+    time_unit,
+    words,
+)
 from traceconv.reports.values import human_duration
 
 #: What the time of a device is divided into, as in breakdown: CSS class, column, and what it is called.
@@ -44,11 +57,13 @@ LEGEND = "".join(legend_entry(css, name) for css, _, name in _PARTS)
 class Spent:
     """How the time of a device, or of one of its steps, is divided.
 
-    name      of the device or step
+    device    the name of the device; `name`: that, or that of the step
     parts_ns  of each of _PARTS
     """
 
+    run: PlacedRun
     device_id: int | None
+    device: str
     name: str
     start_ns: int
     end_ns: int
@@ -60,19 +75,27 @@ class Spent:
         return self.end_ns - self.start_ns
 
 
-def spent_by_device(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[Spent]:
-    """Return the rows of breakdown with a window."""
+def spent_by_device(connection: duckdb.DuckDBPyConnection, runs: Sequence[PlacedRun]) -> list[Spent]:
+    """Return the rows of breakdown with a window, of runs in turn."""
     define_report(connection, reports()["breakdown"])
-    rows = connection.execute(
-        f"SELECT device_id, start_ns, end_ns, {_columns()} FROM breakdown(run := ?) WHERE window_ns > 0 ORDER BY 1",
-        [run_id],
-    ).fetchall()
-    return [Spent(device, _device(device), start_ns, end_ns, tuple(parts)) for device, start_ns, end_ns, *parts in rows]
+    query = f"SELECT device_id, start_ns, end_ns, {_columns()} FROM breakdown(run := ?) WHERE window_ns > 0 ORDER BY 1"
+    return [
+        Spent(run, device, name := _device(run, device), name, start_ns, end_ns, tuple(parts))
+        for run in runs
+        for device, start_ns, end_ns, *parts in connection.execute(query, [run.run_id]).fetchall()
+    ]
 
 
-def spent_by_step(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[Spent]:
-    """Return rows of step_breakdown: of up to MOST_STEPS groups of consecutive steps of each device, the longest."""
+def spent_by_step(connection: duckdb.DuckDBPyConnection, runs: Sequence[PlacedRun]) -> list[Spent]:
+    """Return rows of step_breakdown: of up to MOST_STEPS groups of consecutive steps of each device, the longest.
+
+    They are those of up to MOST_DEVICES runs.
+    """
     define_report(connection, reports()["step_breakdown"])
+    return [one for run in runs[:MOST_DEVICES] for one in _steps_of_run(connection, run)]
+
+
+def _steps_of_run(connection: duckdb.DuckDBPyConnection, run: PlacedRun) -> list[Spent]:
     rows = connection.execute(
         f"""
         WITH numbered AS (
@@ -88,10 +111,11 @@ def spent_by_step(connection: duckdb.DuckDBPyConnection, run_id: int) -> list[Sp
         ) = 1
         ORDER BY device_id, start_ns, step_id
         """,
-        {"run": run_id, "most": MOST_STEPS},
+        {"run": run.run_id, "most": MOST_STEPS},
     ).fetchall()
     return [
-        Spent(device, f"step {step}", start_ns, end_ns, tuple(parts)) for device, step, start_ns, end_ns, *parts in rows
+        Spent(run, device, _device(run, device), f"step {step}", start_ns, end_ns, tuple(parts))
+        for device, step, start_ns, end_ns, *parts in rows
     ]
 
 
@@ -114,10 +138,11 @@ def _bar(one: Spent) -> str:
     return "".join(drawn)
 
 
-def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Sequence[Spent]) -> str:
-    """Draw what each device does over time: the share of each moment's time, stacked."""
+def over_time(connection: duckdb.DuckDBPyConnection, devices: Sequence[Spent]) -> str:
+    """Draw what each device does over time, on one clock: the share of each moment's time, stacked."""
     shown = devices[:MOST_DEVICES]
-    first_ns, last_ns = min(one.start_ns for one in shown), max(one.end_ns for one in shown)
+    first_ns = min(one.start_ns + one.run.offset_ns for one in shown)
+    last_ns = max(one.end_ns + one.run.offset_ns for one in shown)
     span_ns = last_ns - first_ns
     width_ns = -(-span_ns // _MOMENTS)
     moments = np.array([*(first_ns + passed for passed in range(0, span_ns, width_ns)), last_ns], np.int64)
@@ -132,7 +157,7 @@ def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Seque
         lengths = np.diff(moments).tolist()
         heights = [
             [busy_ns * _PLOT_HEIGHT // length for busy_ns, length in zip(np.diff(busy).tolist(), lengths, strict=True)]
-            for busy in _busy(connection, run_id, one, moments)
+            for busy in _busy(connection, one, moments - one.run.offset_ns)
         ]
         lower = [[0] * len(lengths), *heights]
         for (css, _, name), tops, under in reversed(list(zip(_BUSY_PARTS, heights, lower, strict=False))):
@@ -148,9 +173,9 @@ def over_time(connection: duckdb.DuckDBPyConnection, run_id: int, devices: Seque
 
 def columns(steps: Sequence[Spent]) -> str:
     """Draw a column per step, divided by what the time of the device was spent on."""
-    by_device = [(device, list(rows)) for device, rows in groupby(steps, lambda one: one.device_id)][:MOST_DEVICES]
+    by_device = [list(rows) for _, rows in groupby(steps, lambda one: (one.run.run_id, one.device_id))]
     pictures = []
-    for device, rows in by_device:
+    for rows in by_device[:MOST_DEVICES]:
         longest_ns = max(one.dur_ns for one in rows)
         drawn = [line(0, _PLOT_HEIGHT, "100%", _PLOT_HEIGHT, "t")]
         whole = 20 * max(len(rows), _WIDEST_STEP)  # a column is 18 of it wide, and 2 from the next
@@ -166,16 +191,17 @@ def columns(steps: Sequence[Spent]) -> str:
         for number in sorted({0, len(rows) - 1}):
             x = percent(20 * number + 9, whole)
             drawn.append(label(x, _PLOT_HEIGHT + 150, rows[number].name, "m", anchor="middle"))
-        name = f"{_device(device)}<br><small>longest: {human_duration(longest_ns)}</small>"
+        name = f"{rows[0].device}<br><small>longest: {human_duration(longest_ns)}</small>"
         pictures.append((name, "".join(drawn), _PLOT_HEIGHT + _AXIS))
     return chart(pictures, "Steps")
 
 
-def _busy(connection: duckdb.DuckDBPyConnection, run_id: int, device: Spent, moments: Int64) -> Iterator[Int64]:
+def _busy(connection: duckdb.DuckDBPyConnection, device: Spent, moments: Int64) -> Iterator[Int64]:
     """Yield the time before each moment in which the device computes, computes or communicates, and so on."""
     of = "IS NULL" if device.device_id is None else f"= {device.device_id:d}"
     source = (
-        f"(SELECT start_ns, TRY(start_ns + dur_ns) AS end_ns, kind FROM task WHERE run_id = {run_id:d} "
+        f"(SELECT start_ns, TRY(start_ns + dur_ns) AS end_ns, kind FROM task "
+        f"WHERE run_id = {device.run.run_id:d} "
         f"AND device_id {of} AND kind IS DISTINCT FROM 'sync' AND dur_ns > 0 AND TRY(start_ns + dur_ns) IS NOT NULL)"
     )
     place = "CASE kind WHEN 'compute' THEN 0 WHEN 'collective' THEN 1 WHEN 'copy' THEN 2 ELSE 3 END"
@@ -191,8 +217,10 @@ def _columns() -> str:
     return ", ".join(column for _, column, _ in _PARTS)
 
 
-def _device(device_id: int | None) -> str:
-    return "device -" if device_id is None else f"device {device_id}"
+def _device(run: PlacedRun, device_id: int | None) -> str:
+    """Return the name of a device, as HTML."""
+    device = "device -" if device_id is None else f"device {device_id}"
+    return f"{words(run.title)} · {device}" if run.title else device
 
 
 def _amount(name: str, part_ns: int, whole_ns: int) -> str:

@@ -176,10 +176,14 @@ Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome
 faster (traceconv advise), what was lost, and every report: all rows, or the largest if there are more than --top. A
 click on a heading sorts; the field above the reports filters.
 
+Several runs, such as the ranks of a job, are on one page (--run all, --run rank=0,rank=1): pictures show the devices of
+each, advice and reports are about all of them.
+
 Open the file in any browser, attach it to a ticket, or publish it from CI: it is one file, loads nothing, and the
 same run gives the same bytes.""",
         (Option("top", int, "Rows of each report.", 50),),
         suffixes=(".html", ".htm"),
+        merges=True,
     ),
     Export(
         "memory-flow",
