@@ -147,7 +147,7 @@ class Store:
         )  # fmt: skip
         wanted = wanted_run(_text(run), _text(rank)) or ("all" if report.compares_runs else self._default_run)
         with self._cursor() as cursor:
-            question, _ = on_runs(cursor, question, wanted, window)
+            question, _ = on_runs(cursor, question, wanted)
             if engine == "spark":
                 from traceconv.spark.session import spark_question
 

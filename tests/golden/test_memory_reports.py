@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+from commands import Command
 from stores import query as ask
 
 from traceconv.pipeline.ingest import ingest
@@ -39,6 +41,29 @@ def test_peaks_by_hand(make_store: MakeStore) -> None:
     usage = ask(store, "SELECT ts_ns, used_bytes, reserved_bytes FROM memory_usage WHERE level = 'device' ORDER BY 1")
     # At 30 ns, the end: 500 and 100 are freed, 400 is in use.
     assert usage == [(0, 100, 2_000), (10, 1_100, 2_000), (20, 1_600, 2_000), (30, 1_400, 2_000), (50, 400, 2_000)]
+
+
+def test_steps_are_times(make_store: MakeStore, command: Command) -> None:
+    """Reports without steps select the time from the start of the first one to the end of the last one's tasks."""
+    store = make_store(
+        step=[{"step_id": n, "start_ns": 100 * n, "end_ns": 100 * n + 80, "device_id": 0} for n in (1, 2, 3)],
+        task=[{"id": 1, "step_id": 2, "start_ns": 250, "dur_ns": 60, "device_id": 0}],
+        memory=[block(n, 10**n, at, at + 50) for n, at in ((1, 0), (2, 130), (3, 240), (4, 300), (5, 310))],
+    )
+
+    def peaks(*options: object) -> list[int]:
+        rows = json.loads(command("report", "memory-peak", "--db", store, "--format", "json", *options).out)
+        return [row["peak_used_bytes"] for row in rows if row["level"] == "device"]
+
+    assert peaks("--step", 1) == [100]
+    assert peaks("--steps", "1-2") == peaks("--from", 100, "--to", 310) == [10_000]
+    assert peaks("--steps", "3-") == [110_000]
+    for options, error in (
+        (("--steps", "4"), "the run has steps 1 to 3; --steps selects none"),
+        (("--step", "1", "--to", "1ms"), "select --steps, or a window with --from and --to"),
+        (("--steps", "1", "--run", "all"), "each run has its steps at other times; select one run"),
+    ):
+        assert error in command("report", "memory-peak", "--db", store, *options, code=2).err
 
 
 def test_unknown_values_stay_unknown(make_store: MakeStore) -> None:

@@ -105,9 +105,9 @@ def test_gaps_of_a_device_and_their_causes(make_store: MakeStore) -> None:
             launched(5, 48, 30),  # 2 of 20 µs for the host, the rest for the launch
             launched(6, 149, 140),  # aten::item ran for most of 91 µs
             launched(7, 250, 240),  # the host had waited for the device before
-            launched(8, 351, 341),  # a data loader
+            launched(8, 351, 341, step_id=2),  # a data loader
             launched(9, 452, 443, correlation_id=1),  # no call with this ID
-            launched(10, 500, None),
+            launched(10, 500, None, step_id=3),
             task(11, 505 * us, 20 * us, None, kind="sync"),  # a wait is not work
             launched(12, 520, 514),
             launched(13, 9, 1, device_id=1),
@@ -137,6 +137,9 @@ def test_gaps_of_a_device_and_their_causes(make_store: MakeStore) -> None:
         (19, "host", 13, 6, None, "k12", None),
     ]
     assert ask(store, "SELECT task_name FROM idle_gaps(from_ns := 453000)") == [("k10",), ("k12",)]
+    assert ask(store, "SELECT task_name FROM idle_gaps(step := 2)") == [("k8",)]
+    assert ask(store, "SELECT task_name FROM idle_gaps(first_step := 2, from_ns := 453000)") == [("k10",)]
+    assert ask(store, "SELECT cause, idle_ns FROM idle_causes(last_step := 2)") == [("data_loading", 100 * us)]
     sums = "SELECT cause, gap_count, idle_ns, max_gap_ns, host_wait_ns, launch_delay_ns FROM idle_causes"
     assert ask(store, f"{sums} ORDER BY cause") == [
         ("data_loading", 1, 100 * us, 100 * us, 90 * us, 10 * us),

@@ -25,10 +25,11 @@ from traceconv.analysis.replay import chain
 from traceconv.analysis.slices import load_slices
 from traceconv.base.arrays import NDArray
 from traceconv.base.display import TextDisplay
-from traceconv.base.errors import InputError, UsageError, option
+from traceconv.base.errors import InputError, UsageError
 from traceconv.base.int64 import Int64
 from traceconv.base.workers import Workers
 from traceconv.reports.statements import report_statements
+from traceconv.reports.steps import chosen_steps
 from traceconv.reports.window import Window
 from traceconv.store.database import MEMORY_LIMIT
 from traceconv.store.writer import StoreWriter
@@ -63,24 +64,10 @@ _THREADS = 2
 
 Result = TypeVar("Result")
 
-_STEPS = """
-SELECT s.step_id, s.device_id, coalesce(s.start_ns, s.fp_start_ns) AS start_ns, greatest(s.end_ns, t.end_ns) AS end_ns
-FROM step AS s
-LEFT JOIN (
-  SELECT step_id, device_id, max(TRY(start_ns + dur_ns)) AS end_ns
-  FROM task
-  WHERE run_id = {run} AND step_id IS NOT NULL
-  GROUP BY ALL
-) AS t ON t.step_id = s.step_id AND (t.device_id = s.device_id OR s.device_id IS NULL)
-WHERE s.run_id = {run} AND s.end_ns > coalesce(s.start_ns, s.fp_start_ns)
-  AND ({device} IS NULL OR s.device_id = {device})
-QUALIFY row_number() OVER (PARTITION BY s.step_id, s.device_id ORDER BY t.end_ns DESC) = 1
-ORDER BY start_ns, s.step_id, s.device_id
-"""
 _WHOLE = """
-SELECT NULL, NULL, min(least(submit_ns, start_ns)), max(TRY(start_ns + dur_ns))
+SELECT min(least(submit_ns, start_ns)), max(TRY(start_ns + dur_ns))
 FROM task
-WHERE run_id = {run} AND ({device} IS NULL OR device_id = {device})
+WHERE run_id = $run AND ($device IS NULL OR device_id = $device)
 """
 
 
@@ -152,33 +139,18 @@ def find_steps(
 
     Raises UsageError, InputError.
     """
-    values = {"run": run_id, "device": "NULL" if device is None else device}
-    first_step, last_step = window.first_step, window.last_step
+    window.check_one()
+    steps = [] if window.has_times else chosen_steps(connection, run_id, window, device=device)
+    if steps:
+        return [Step(*step) for step in steps]
     from_ns, to_ns = window.times(connection, [run_id])
-    is_window, by_step = (from_ns, to_ns) != (None, None), (first_step, last_step) != (None, None)
-    if is_window and by_step:
-        raise UsageError(
-            f"select {option('--steps')}, or a window with {option('--from', 'from_ns')} and {option('--to', 'to_ns')}"
-        )
-    rows = [] if is_window else connection.execute(_STEPS.format(**values)).fetchall()
-    if rows:
-        chosen = [
-            Step(*row)
-            for row in rows
-            if (first_step is None or row[0] >= first_step) and (last_step is None or row[0] <= last_step)
-        ]
-        if not chosen:
-            raise UsageError(f"the run has steps {rows[0][0]} to {rows[-1][0]}; {option('--steps')} selects none")
-        return chosen
-    if by_step:
-        raise UsageError(f"the run has no steps; omit {option('--steps')}")
-    ((_, _, start_ns, end_ns),) = connection.execute(_WHOLE.format(**values)).fetchall()
+    ((start_ns, end_ns),) = connection.execute(_WHOLE, {"run": run_id, "device": device}).fetchall()
     if start_ns is None or end_ns is None or end_ns <= start_ns:
         raise InputError("the run has no tasks with times, so it has no dependencies")
     chosen_ns = max(start_ns, start_ns if from_ns is None else from_ns), min(end_ns, end_ns if to_ns is None else to_ns)
     if chosen_ns[0] >= chosen_ns[1]:
         raise UsageError(f"the run's tasks are from {start_ns} to {end_ns} ns; the window contains none of this time")
-    return [Step(None, None, *chosen_ns, is_window)]
+    return [Step(None, None, *chosen_ns, window.has_times)]
 
 
 def of_groups(

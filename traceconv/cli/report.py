@@ -138,7 +138,7 @@ def report(
     from traceconv.reports.filters import parse_filter
     from traceconv.reports.question import check_engine, make_question, on_runs
     from traceconv.reports.run_choice import wanted_run
-    from traceconv.reports.window import parse_window
+    from traceconv.reports.window import Window, parse_window
 
     check_engine(engine)
     chosen_format = options.row_format(form, output, _FORMATS)
@@ -155,7 +155,7 @@ def report(
         step=step, peak_tflops=peak_tflops, peak_gbps=peak_gbps, by_shape=by_shape, by_module=by_module,
         min_percent=2 if shortened else min_percent,
     )  # fmt: skip
-    is_plain = engine == "duckdb" and not (question.parameters or filters or run or start or end or order_by)
+    is_plain = engine == "duckdb" and not (question.parameters or filters or run or window != Window() or order_by)
     shown_first = first_answers_of(wanted.name, paths or (), top, is_plain=is_plain, wanted=first, sample=sample)
     if sample:
         write_sample(wanted.name, (paths or [Path()])[0], chosen_format, output, top)
@@ -165,7 +165,7 @@ def report(
         open_current_store(store) as connection,
         reading(),
     ):
-        question, note = on_runs(connection, question, run, window)
+        question, note = on_runs(connection, question, run)
         if note is not None:
             print_message(note)
         if engine == "spark":

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import duckdb
 
-from traceconv.base.errors import UsageError, option
+from traceconv.base.errors import UsageError
+from traceconv.reports.steps import times_of
 from traceconv.reports.values import human_duration
 from traceconv.reports.window import parse_window
 
@@ -82,23 +83,13 @@ def find_excerpt(
     from_ns: str | None = None,
     to_ns: str | None = None,
 ) -> Excerpt:
-    """Return the time that users choose: from the start of the first of some steps to the end of the last one and of
-    its tasks on all devices, or from `from_ns` to `to_ns`. They are written as `parse_window` reads them.
+    """Return the time of some steps (`times_of`), or a window of time, written as for `parse_window`.
 
     Raises UsageError.
     """
-    window = parse_window(steps, from_ns, to_ns)
-    if steps is None:
-        found = Excerpt(*window.times(connection, [run_id]))
-        query = "SELECT start_ns, end_ns FROM run WHERE run_id = ? AND (? > end_ns OR ? <= start_ns)"
-        for first, last in connection.execute(query, [run_id, *found]).fetchall():
-            time = f"from {first} to {last} ns ({human_duration(last - first)})"
-            raise UsageError(f"run {run_id} is {time}; the window contains none of this time")
-        return found
-    if (from_ns, to_ns) != (None, None):
-        limits = option("--from", "from_ns"), option("--to", "to_ns")
-        raise UsageError(f"select {option('--steps')}, or a window with {' and '.join(limits)}")
-    from traceconv.analysis.critical_path import find_steps  # much to import, for this alone
-
-    chosen = find_steps(connection, run_id, window)
-    return Excerpt(min(step.start_ns for step in chosen), max(step.end_ns for step in chosen))
+    found = Excerpt(*times_of(connection, [run_id], parse_window(steps, from_ns, to_ns)))
+    query = "SELECT start_ns, end_ns FROM run WHERE run_id = ? AND (? > end_ns OR ? <= start_ns)"
+    for first, last in connection.execute(query, [run_id, *found]).fetchall():
+        time = f"from {first} to {last} ns ({human_duration(last - first)})"
+        raise UsageError(f"run {run_id} is {time}; the window contains none of this time")
+    return found

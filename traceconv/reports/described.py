@@ -14,7 +14,7 @@ from traceconv.base.errors import UsageError, printable, suggestion
 from traceconv.reports.catalog import Report, renamed_reports, reports
 from traceconv.reports.fetch import reading
 from traceconv.reports.no_rows import IN_TRACES
-from traceconv.reports.question import OPTION_NAMES
+from traceconv.reports.question import OPTION_NAMES, takes_times_of_steps
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier, sql_type
 from traceconv.store.catalogue import views
@@ -161,6 +161,13 @@ def _report_lines(report: Report) -> Iterator[str]:
         option_name = OPTION_NAMES.get(parameter.name, parameter.name).replace("_", "-")
         yield f"  {parameter.name}  {parameter.type}, --{option_name}"
         yield from _wrapped(parameter.doc, "      ")
+    if takes_times_of_steps(report):
+        yield "  --step, --steps"
+        yield from _wrapped(
+            "The time from the start of the first of these steps to the end of the last one and of its tasks, instead "
+            "of --from and --to.",
+            "      ",
+        )
     terms = ", ".join(f"{term.column} descending" if term.descending else term.column for term in report.order)
     yield ""
     yield from _wrapped(f"Order: {terms}. With --top: the largest by {report.measure}.", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import duckdb
 
@@ -12,6 +12,7 @@ from traceconv.reports.catalog import Report, reports
 from traceconv.reports.columns import parse_order
 from traceconv.reports.filters import Filter, Value, conditions
 from traceconv.reports.run_choice import choose_run, run_origins
+from traceconv.reports.steps import times_of
 from traceconv.reports.window import Window
 from traceconv.schema import tables
 from traceconv.schema.ddl import quote_identifier
@@ -34,6 +35,7 @@ class Question:
     order       takes precedence over the report's own order
     top         only the first rows by `order`, or the largest by the report's measure if there is no `order`
     own_order   whether the rows selected by `top` are in the report's own order
+    window      steps and times, which become parameters in `on_runs`
     table       a table with the rows of the report for these parameters, computed by another engine
     """
 
@@ -45,6 +47,7 @@ class Question:
     order: tuple[OrderTerm, ...] = ()
     top: int | None = None
     own_order: bool = False
+    window: Window = field(default_factory=Window)
     table: str | None = None
 
     @property
@@ -72,6 +75,12 @@ class Question:
         """The SQL of a macro with the parameters, each a ?."""
         named = ", ".join(f"{quote_identifier(name)} := ?" for name in self.parameters)
         return f"{quote_identifier(macro)}({named})"
+
+
+def takes_times_of_steps(report: Report) -> bool:
+    """Whether a selection of steps becomes the time of these steps: the report has no parameters for them."""
+    names = {parameter.name for parameter in report.parameters}
+    return "from_ns" in names and "first_step" not in names
 
 
 def order_by(terms: Sequence[OrderTerm]) -> str:
@@ -104,20 +113,26 @@ def make_question(
     if top is not None and top < 1:
         raise UsageError(f"top must be 1 or more, not {top}")
     steps = {"first_step": window.first_step, "last_step": window.last_step}
+    if takes_times_of_steps(report):
+        if (step := parameters.pop("step", None)) is not None:
+            window = replace(window, first_step=int(step), last_step=int(step))
+        steps = {}
     order = tuple(parse_order(report, text, ascending=ascending) for text in order_by)
     given = _given_parameters(report, {**parameters, **steps})
-    return Question(report, given, columns, (), tuple(filters), order, top, own_order)
+    return Question(report, given, columns, (), tuple(filters), order, top, own_order, window)
 
 
-def on_runs(
-    connection: duckdb.DuckDBPyConnection, question: Question, run: str | None, window: Window
-) -> tuple[Question, str | None]:
-    """Return a question on the runs that `run` names, and the times of a window; and the note of `choose_run`.
+def on_runs(connection: duckdb.DuckDBPyConnection, question: Question, run: str | None) -> tuple[Question, str | None]:
+    """Return a question on the runs that `run` names, and the times of its window; and the note of `choose_run`.
 
     Raises UsageError for an unknown run, a relative time of several runs, and a report without a window.
     """
     choice = choose_run(connection, run)
-    times = dict(zip(("from_ns", "to_ns"), window.times(connection, choice.run_ids), strict=True))
+    if takes_times_of_steps(question.report):
+        found = times_of(connection, choice.run_ids, question.window)
+    else:
+        found = question.window.times(connection, choice.run_ids)
+    times = dict(zip(("from_ns", "to_ns"), found, strict=True))
     parameters = {**choice.parameters, **question.parameters, **_given_parameters(question.report, times)}
     return replace(question, parameters=parameters, runs=choice.run_ids), choice.note
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from traceconv.base.errors import UsageError, printable
+from traceconv.base.errors import UsageError, option, printable
 from traceconv.reports.run_choice import run_origins
 from traceconv.reports.units import moment
 
@@ -41,6 +41,22 @@ class Window:
     last_step: int | None = None
     start: _Time | None = None
     end: _Time | None = None
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether it selects steps."""
+        return (self.first_step, self.last_step) != (None, None)
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it has a start or an end."""
+        return (self.start, self.end) != (None, None)
+
+    def check_one(self) -> None:
+        """Raise UsageError if it has both steps and times."""
+        if self.has_steps and self.has_times:
+            limits = option("--from", "from_ns"), option("--to", "to_ns")
+            raise UsageError(f"select {option('--steps')}, or a window with {' and '.join(limits)}")
 
     def times(self, connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int]) -> tuple[int | None, int | None]:
         """Return the start and the end in absolute ns.

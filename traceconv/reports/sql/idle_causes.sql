@@ -5,7 +5,7 @@
 -- order = ["run_id", "device_id", "idle_ns DESC", "cause"]
 -- measure = "idle_ns"
 -- shown = ["device_id", "cause", "gap_count", "idle_ns", "percent", "max_gap_ns", "host_wait_ns"]
--- selects = { run = true, device = true, time = "gaps that start" }
+-- selects = { run = true, device = true, steps = "gaps before tasks", time = "gaps that start" }
 -- [columns]
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL if unknown." }
 -- cause = { type = "VARCHAR", unit = "enum", doc = "dependency, launch, data_loading, synchronisation or host; NULL if the launch of the next task is unknown." }

@@ -5,7 +5,7 @@
 -- order = ["run_id", "device_id", "start_ns"]
 -- measure = "gap_ns"
 -- shown = ["device_id", "start_ns", "gap_ns", "cause", "host_wait_ns", "launch_delay_ns", "host_name", "task_name"]
--- selects = { run = true, device = true, time = "gaps that start" }
+-- selects = { run = true, device = true, steps = "gaps before tasks", time = "gaps that start" }
 -- [columns]
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL if unknown." }
 -- start_ns = { type = "BIGINT", unit = "ns", timestamp = true, doc = "Start of the gap: latest end of the tasks before it, except events and waits (kind sync)." }
@@ -24,4 +24,6 @@ SELECT g.run_id, g.device_id, g.start_ns, g.end_ns, TRY(g.end_ns - g.start_ns) A
        g.launch_delay_ns, g.host_id, g.host_name, g.task_id, g.task_name, g.stream_id, g.thread_id
 FROM device_gap AS g
 WHERE {{selected(g.run_id, g.device_id, g.start_ns)}}
+  AND (coalesce(step, first_step, last_step) IS NULL
+       OR EXISTS (FROM task AS t WHERE t.run_id = g.run_id AND t.id = g.task_id AND {{selected(t.step_id)}}))
 ORDER BY g.run_id, g.device_id, g.start_ns

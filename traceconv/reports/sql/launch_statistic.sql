@@ -5,7 +5,7 @@
 -- order = ["run_id", "device_id", "total_delay_ns DESC", "kind", "name"]
 -- measure = "total_delay_ns"
 -- shown = ["device_id", "name", "count", "short_count", "total_call_ns", "total_ns", "p50_delay_ns", "max_delay_ns", "uncertain_count"]
--- selects = { run = true, device = true, time = "tasks launched" }
+-- selects = { run = true, device = true, steps = "tasks", time = "tasks launched" }
 -- [columns]
 -- device_id = { type = "BIGINT", unit = "id", doc = "Device; NULL if unknown." }
 -- kind = { type = "VARCHAR", unit = "enum", doc = "compute, copy or collective; NULL if unknown." }
@@ -25,7 +25,7 @@ WITH by_name AS (
          sum(d.dur_ns) AS total, sum(d.delay_ns) AS delays, min(d.delay_ns) AS shortest,
          quantile_disc(d.delay_ns, 0.5) AS median, max(d.delay_ns) AS longest
   FROM launch_delay AS d
-  WHERE d.kind IS DISTINCT FROM 'sync' AND {{selected(d.run_id, d.device_id, d.submit_ns)}}
+  WHERE d.kind IS DISTINCT FROM 'sync' AND {{selected(d.run_id, d.device_id, d.step_id, d.submit_ns)}}
   GROUP BY d.run_id, d.device_id, d.kind, d.name
 )
 SELECT run_id, device_id, kind, name, launches AS count, short AS short_count,
