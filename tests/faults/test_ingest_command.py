@@ -89,6 +89,15 @@ def test_a_good_capture_is_reported_on_stderr_and_nothing_on_stdout(
     nothing_left(tmp_path, "PROF_1", "s.duckdb")
 
 
+def test_a_file_without_events_has_no_table_of_records(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "empty.json"
+    file.write_text("[]")
+    assert ingest(file, "--db", tmp_path / "s.duckdb") == 0
+    _, warning, total = capfd.readouterr().err.splitlines()
+    assert warning == "  warning: empty.json contains no events"
+    assert total.startswith("  0 records, 0.0 MB in ")
+
+
 def test_a_repeated_ingest_is_reported_and_duplicates_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

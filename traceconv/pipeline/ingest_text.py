@@ -92,8 +92,9 @@ def _with_accounting(run: IngestedRun, store: str) -> Iterator[str]:
         return
     one_of_many = run.rank is not None or run.group_label is not None  # a host alone distinguishes nothing
     yield f"{printable(run.label)} {run.action} as run {run.run_id} in {store}{_origin(run) if one_of_many else ''}"
-    heads = ("records", "rows", "paired", "used", "lost")
-    yield f"  {'type':<22}" + "".join(f"{head:>11}" for head in heads)
+    if run.accounts.by_record:
+        heads = ("records", "rows", "paired", "used", "lost")
+        yield f"  {'type':<22}" + "".join(f"{head:>11}" for head in heads)
     for record, account in sorted(run.accounts.by_record.items()):
         counts = (account.records, account.rows, account.paired, account.used, account.lost)
         yield f"  {printable(record, 22):<22}" + "".join(f"{count:>11,}" for count in counts)
