@@ -51,6 +51,28 @@ def test_values_of_every_kind_are_json(command: Command, store: Path) -> None:
     assert found["g_2"] == 2
 
 
+def test_times_are_written_as_by_duckdb(command: Command, store: Path) -> None:
+    """Python's have no nanoseconds, no months, and no infinity."""
+    sql = (
+        "SELECT make_timestamp_ns(1720000000123456789) AS a, INTERVAL '1 month 2 days' AS b, 'infinity'::DATE AS a, "
+        "{'k': [INTERVAL 1 YEAR], 'DATE': TIME '01:02:03.5'} AS c, NULL::DATE AS d ORDER BY a; -- the last; one"
+    )
+    row = json.loads(query(command, store, sql, "--format", "ndjson"))
+    assert row == {
+        "a": "2024-07-03 09:46:40.123456789", "b": "1 month 2 days", "a_2": "infinity",
+        "c": {"k": ["1 year"], "DATE": "01:02:03.5"}, "d": None,
+    }  # fmt: skip
+    assert "09:46:40.123456789" in query(command, store, sql)
+
+
+def test_csv_is_duckdb_s(command: Command, store: Path, tmp_path: Path) -> None:
+    """Empty text is not NULL, and a carriage return does not end a row."""
+    sql = "SELECT unnest(['', NULL, 'a\rb', 'c,\"d\"\n', ' e ']) AS text, 1.5 AS number"
+    duckdb.execute(f"COPY ({sql}) TO '{tmp_path / 'expected.csv'}'")
+    query(command, store, sql, "-o", tmp_path / "o.csv")
+    assert (tmp_path / "o.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
+
+
 def test_reports_are_views(command: Command, store: Path) -> None:
     assert query(command, store, "SELECT name FROM task_time(run := 1) LIMIT 1", "--format", "csv") == "name\nk0\n"
 
@@ -62,8 +84,10 @@ def test_sql_from_standard_input(command: Command, store: Path, monkeypatch: pyt
 
 def test_parquet_keeps_wide_integers_exact(command: Command, store: Path, tmp_path: Path) -> None:
     target = tmp_path / "o.parquet"
-    query(command, store, "SELECT sum(dur_ns) AS total FROM task -- all", "-o", target)
-    assert duckdb.sql(f"FROM '{target}'").fetchall() == [(3 * 2**62,)]
+    query(command, store, "SELECT sum(dur_ns) AS total, [total] AS list FROM task; -- all", "-o", target)
+    assert duckdb.sql(f"FROM '{target}'").fetchall() == [(3 * 2**62, [3 * 2**62])]
+    for sql in (f"SELECT {2**127 - 1} AS a", "SELECT 'a'::INTEGER AS a"):
+        assert "Conversion Error" in command("query", sql, "-o", target, "--db", store, code=2).err
 
 
 def test_many_rows_are_read_in_batches(command: Command, store: Path) -> None:

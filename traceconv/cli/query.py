@@ -38,7 +38,7 @@ def query(
     from traceconv.cli.output import write_parquet_file, write_rows
     from traceconv.export.output import partial_of
     from traceconv.reports.current_store import open_current_store
-    from traceconv.reports.free_query import ask, check_statement
+    from traceconv.reports.free_query import ask, check_statement, explained
     from traceconv.store.database import lock_down
 
     chosen_format = options.row_format(form, output)
@@ -58,7 +58,8 @@ def query(
         lock_down(connection, partial)
         statement = check_statement(connection, text)
         if partial is not None and output is not None:
-            write_parquet_file(connection, statement, [], output, partial)
+            with explained(statement):
+                write_parquet_file(connection, statement, [], output, partial)
         else:
             write_rows(ask(connection, statement), chosen_format, output)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,16 +51,30 @@ def reading() -> Iterator[None]:
         raise StoreError(f"can't read the store; it may be damaged: {reason_of(error)}") from error
 
 
+def with_types(sql: str, columns: Sequence[tuple[str, str]], types: str, target: str) -> str:
+    """Return a SELECT of the rows of a statement with values of some types, also those in lists and structs, cast.
+
+    columns  the statement's names and types
+    types    regular expression of the types
+    """
+    cast = [re.sub(rf'(?<![\w"])(?:{types})(?=[\[,)]|$)', target, kind) for _, kind in columns]
+    if cast == [kind for _, kind in columns]:
+        return sql
+    chosen = [
+        f"#{place}{'' if new == kind else f'::{new}'} AS {quote_identifier(name)}"
+        for place, ((name, kind), new) in enumerate(zip(columns, cast, strict=True), 1)
+    ]
+    return f"SELECT {', '.join(chosen)} FROM ({sql}\n)"  # noqa: S608 - the statement is the caller's to run
+
+
 def write_parquet(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[Value], path: Path) -> None:
     """Write the rows of a statement to a Parquet file, with 128-bit integers as exact decimals.
 
     Raises OutputError if the file can't be written.
     """
     connection.execute(f"DESCRIBE {sql}", list(values))
-    wide = [row[0] for row in connection.fetchall() if row[1] in ("HUGEINT", "UHUGEINT")]
-    if wide:
-        casts = ", ".join(f"{quote_identifier(n)}::DECIMAL(38,0) AS {quote_identifier(n)}" for n in wide)
-        sql = f"SELECT * REPLACE ({casts}) FROM ({sql}\n)"  # noqa: S608 - the statement is the caller's to run
+    columns = [(name, kind) for name, kind, *_ in connection.fetchall()]
+    sql = with_types(sql, columns, "U?HUGEINT", "DECIMAL(38,0)")
     try:
         connection.execute(
             f"COPY ({sql}\n) TO {quote_text(str(path.absolute()))} (FORMAT parquet, USE_TMP_FILE false)",

@@ -11,7 +11,7 @@ import duckdb
 from traceconv.base.errors import UsageError, printable
 from traceconv.lake.views import is_open_lake
 from traceconv.reports.catalog import define_named
-from traceconv.reports.fetch import BATCH_ROWS, reading
+from traceconv.reports.fetch import BATCH_ROWS, reading, with_types
 from traceconv.reports.render import Row, Table
 from traceconv.schema.ddl import quote_identifier
 from traceconv.store.database import MEMORY_LIMIT
@@ -35,13 +35,29 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         if statements[0].type != duckdb.StatementType.SELECT:  # others could write files in the lake
             raise UsageError("a query of a lake must be a SELECT statement")
         define_named(connection, sql)
-    return statements[0].query.strip().rstrip(";")
+    text = statements[0].query.encode()
+    for at, kind in reversed(duckdb.tokenize(text.decode())):
+        if kind != duckdb.token_type.comment and text[at:].strip() != b";":
+            break
+        text = text[:at]
+    return text.decode().strip()
+
+
+#: Types of times: Python's have no nanoseconds, months or infinity.
+_TIMES = "(?:TIMESTAMP(?:_\\w+)?|DATE|TIME(?:_NS)?|INTERVAL)(?: WITH TIME ZONE)?"
 
 
 def ask(connection: duckdb.DuckDBPyConnection, statement: str) -> Table:
-    """Run a statement; return its rows in batches. Raises UsageError with DuckDB's message."""
+    """Run a statement; return its rows in batches, with times as DuckDB writes them.
+
+    Raises UsageError with DuckDB's message.
+    """
     with explained(statement):
         connection.execute(statement)
+        described = [(name, str(kind)) for name, kind, *_ in connection.description or ()]
+        with_texts = with_types(statement, described, _TIMES, "VARCHAR")
+        if with_texts != statement:
+            connection.execute(with_texts)
         columns = tuple(SqlColumn(name, str(kind), "text", "") for name, kind, *_ in connection.description or ())
         # The first batch is read now, so that errors come before anything is written.
         first = connection.fetchmany(BATCH_ROWS)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,6 +16,8 @@ _INTEGER_TYPES = frozenset(
 )
 #: Types whose values are str, int or float in Python.
 _PLAIN_TYPES = _INTEGER_TYPES | {"VARCHAR", "DOUBLE", "FLOAT"}
+#: Text with any of these is quoted in CSV.
+_QUOTED = re.compile('[",\r\n]')
 
 Row = Sequence[Cell]
 Batches = Iterable[Sequence[Row]]
@@ -93,15 +94,14 @@ def human_rows(table: Table, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def to_csv(table: Table) -> Iterator[str]:
-    """Write CSV as in RFC 4180, but with line feeds. NULL is an empty cell."""
+    """Write CSV as in RFC 4180, but with line feeds. NULL is an empty cell, empty text is "", as DuckDB writes them."""
     yield _csv_lines([table.names])
-    # The csv module formats None, int, float and str correctly, and faster.
     others = [i for i, column in enumerate(table.columns) if column.type not in _PLAIN_TYPES]
     for batch in table.batches:
         lines = [list(row) for row in batch] if others else batch
         for line in lines if others else ():
             for i in others:
-                line[i] = plain(line[i])  # type: ignore[index]  # a list
+                line[i] = None if line[i] is None else plain(line[i])  # type: ignore[index]  # a list
         yield _csv_lines(lines)
 
 
@@ -160,9 +160,15 @@ def _json_cell(column: SqlColumn) -> Callable[[Cell], str]:
 
 
 def _csv_lines(rows: Iterable[Sequence[Cell]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    return "".join(",".join(map(_csv_cell, row)) + "\n" for row in rows)
+
+
+def _csv_cell(value: Cell) -> str:
+    if not isinstance(value, str):
+        return "" if value is None else str(value)
+    if value and not _QUOTED.search(value):
+        return value
+    return '"{}"'.format(value.replace('"', '""'))
 
 
 def markdown_table(columns: Mapping[str, bool], cells: Sequence[Sequence[str]]) -> list[str]:

@@ -83,7 +83,7 @@ def human_scaled(count: int, unit: str) -> str:
 
 
 def plain(value: Cell) -> str:
-    """Format a value for CSV: NULL is empty, lists and structs are JSON."""
+    """Format a value as plain text: NULL is empty, lists and structs are JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
