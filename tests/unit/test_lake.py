@@ -297,7 +297,7 @@ def test_group_names_are_distinct_and_safe() -> None:
 
 
 @pytest.mark.parametrize("name", ["st*r", "we[i]rd", "q?m", "it's", "%20", "ü"])
-def test_folders_with_special_names(tmp_path: Path, name: str) -> None:
+def test_folders_with_special_names(tmp_path: Path, name: str, command: Command) -> None:
     """A pattern in the path of a lake reads no other lake."""
     store = store_of_runs(tmp_path / "s.duckdb", [None])
     with traceconv.open_store(store) as opened:
@@ -305,6 +305,8 @@ def test_folders_with_special_names(tmp_path: Path, name: str) -> None:
     for folder in ("stair", "weird"):
         shutil.copytree(tmp_path / name, tmp_path / folder)
     assert counts(tmp_path / name / "lake") == [(1, 3)]
+    query = "SELECT run_id, count(*) AS n FROM task GROUP BY 1"
+    assert command("lake", "query", query, tmp_path / name / "lake", "--format", "csv").out == "run_id,n\n1,3\n"
 
 
 def test_misuse(lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

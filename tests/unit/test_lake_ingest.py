@@ -70,6 +70,20 @@ def test_what_is_in_the_lake_is_kept(traces: Path, tmp_path: Path, command: Comm
     assert [one.run["rank"] for one in read_lake(lake_folder(lake)).entries] == [0, 1, 2, 4]
 
 
+def test_a_damaged_log_costs_its_run_only(traces: Path, tmp_path: Path, command: Command) -> None:
+    """Whether a run that is kept had losses is read from its log."""
+    (traces / "rank1.json").write_bytes((traces / "rank1.json").read_bytes()[:-9])
+    words = ["lake", "ingest", str(traces), "--into", str(tmp_path / "lake")]
+    command(*words, code=3)
+    for log in (tmp_path / "lake" / "import_log").rglob("*.parquet"):
+        log.unlink()
+    write_trace(traces / "rank3.json", rank=3, seed=3)
+    said = command(*words, code=3).err
+    assert "rank3.json ingested as run 3" in said
+    assert "(--replace replaces the run)" in said
+    assert "rank3.json ingested as run 4" in command(*words, "--replace", code=3).err
+
+
 def test_what_can_not_be_ingested(traces: Path, tmp_path: Path, command: Command) -> None:
     lake = tmp_path / "lake"
     (tmp_path / "bad.json").write_bytes(b"[{]")

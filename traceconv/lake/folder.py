@@ -152,7 +152,8 @@ class _LocalFolder:
     def connect(self, connection: duckdb.DuckDBPyConnection, name: str) -> str:
         # Brackets quote the characters of patterns.
         prefix = re.sub(r"[*?\[]", r"[\g<0>]", f"{self._path}/")
-        _allow(connection, f"{self._path}/")
+        for path in {f"{self._path}/", prefix}:  # DuckDB checks the pattern, and what it matches
+            _allow(connection, path)
         return prefix
 
     @contextmanager

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import duckdb
 
-from traceconv.base.errors import InputError, StoreError, TraceconvError, UsageError, option, printable, reason_of
+from traceconv.base.errors import InputError, TraceconvError, UsageError, option, printable, reason_of
 from traceconv.base.malloc_tuning import limit_arenas
 from traceconv.base.temporary_folder import temporary_folder
 from traceconv.export.parquet import add_run
@@ -204,9 +204,7 @@ def _is_lossy(folder: LakeFolder, entry: Entry) -> bool:
             sql = "SELECT count(*) FROM lake.main.import_log WHERE severity <> 'info'"
             [(count,)] = connection.execute(sql).fetchall()
     except duckdb.Error as error:
-        raise StoreError(
-            f"can't read {folder.shown}: {reason_of(error)}; find damaged files with: traceconv lake list DIR --check"
-        ) from error
+        raise InputError(f"{folder.shown}: {reason_of(error)} ({option('--replace')} replaces the run)") from error
     return bool(count)
 
 
