@@ -224,8 +224,8 @@ def test_parts_of_a_collective_are_those_from_the_first_to_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records with as many parts as no task has must not fill the memory."""
-    monkeypatch.setattr("traceconv.formats.ascend_raw.staging._CONTEXTS", 2)
-    monkeypatch.setattr("traceconv.formats.ascend_raw.staging._MOST_IN_ALL", 8)
+    monkeypatch.setattr("traceconv.formats.ascend_raw.host_records._CONTEXTS", 2)
+    monkeypatch.setattr("traceconv.formats.ascend_raw.host_records._MOST_IN_ALL", 8)
     capture = Capture()
     capture.api(NODE, 5, 100, 900, capture.hash("hcom_allReduce_"))
     capture.api(HCCL, 0x10001, 150, 800, capture.hash("Memcpy"))

@@ -87,7 +87,7 @@ class Framework:
             texts, complete = whole.fields(size)
             if complete:
                 break
-        fixed = whole.fixed(_padded(_OP, size))
+        fixed = whole.fixed(_op_layout(size))
         self._count_short(len(records.starts) - len(whole.starts))
         columns: list[Any] = [
             fixed["thread"],
@@ -168,6 +168,6 @@ def _at_least(records: Records, size: int) -> Records:
     return Records(records.data, records.starts[chosen], records.ends[chosen])
 
 
-def _padded(fields: list[tuple[str, str]], size: int) -> np.dtype[np.void]:
-    dtype = np.dtype(fields)
-    return np.dtype({"names": list(dtype.names or ()), "formats": [kind for _, kind in fields], "itemsize": size})
+def _op_layout(size: int) -> np.dtype[np.void]:
+    names, kinds = zip(*_OP, strict=True)
+    return np.dtype({"names": names, "formats": kinds, "itemsize": size})

@@ -14,7 +14,9 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
 from traceconv.base.int64 import Int64, Mask
 from traceconv.events.trace import coded
+from traceconv.formats.ascend_raw.device_records import DeviceRecords
 from traceconv.formats.ascend_raw.framework import Framework
+from traceconv.formats.ascend_raw.host_records import HostRecords
 from traceconv.formats.ascend_raw.names import (
     ACL,
     FFTS_PLUS,
@@ -105,6 +107,7 @@ class _Tables:
         self._log = log
         self._accounts = accounts
         self._staging = Staging(connection, log, accounts, advance, recording.chip)
+        self._host = HostRecords(self._staging)
         text = files(__package__).joinpath("joined.sql").read_text("utf-8")
         parts = _SECTION.split(text)
         self._known_ids: dict[str, int] = {}
@@ -114,9 +117,9 @@ class _Tables:
         """Read the streams, join what belongs together, and fill the tables."""
         recording = self._recording
         self._connection.execute("BEGIN")
-        self._staging.add_host(recording.folder.host, recording.host_clock)
+        self._host.read(recording.folder.host, recording.host_clock)
         for side in recording.folder.devices:
-            self._staging.add_device(side, recording.device_clocks.get(side.device))
+            DeviceRecords(self._staging, side.device or 0).read(side, recording.device_clocks.get(side.device))
         if recording.framework_clock is not None:
             Framework(self._staging, recording.framework_clock).read(recording.folder.framework)
         self._count_untimed()
@@ -283,7 +286,7 @@ class _Tables:
         cursor = self._connection.execute("SELECT DISTINCT tensors FROM raw.shape")
         while rows := cursor.fetchmany(4096):
             lists = [[int(number) for number in text.split()] for (text,) in rows]
-            described = self._staging.tensors.describe(lists)
+            described = self._host.tensors.describe(lists)
             values = [
                 (text, *(self._text_id(one) for one in found)) for (text,), found in zip(rows, described, strict=True)
             ]
