@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import ImportLog
-from traceconv.base.int64 import Int64
+from traceconv.base.int64 import Int64, Mask
 
 
 class ReusedId(NamedTuple):
@@ -78,6 +78,11 @@ class Coded(Sequence[Any]):
     def take(self, places: NDArray[np.intp]) -> Coded:
         """Return the column for some rows."""
         return Coded(self.codes[places], self.distinct)
+
+    def mask(self, is_wanted: Callable[[Any], bool]) -> Mask:
+        """Return which rows' values are wanted; each distinct value is checked once."""
+        found: Mask = np.array([is_wanted(value) for value in self.distinct], np.bool_)[self.codes]
+        return found
 
     def counts(self) -> list[int]:
         """Count the rows of each distinct value."""

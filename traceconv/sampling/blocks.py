@@ -255,7 +255,7 @@ class BlockReader:
         events = decoded.columns
         phases = events.label("ph")
         used = np.unique(phases.codes).tolist()
-        is_border = np.array([phase == self._border for phase in phases.distinct], np.bool_)[phases.codes]
+        is_border = phases.mask(lambda phase: phase == self._border)
         place = np.cumsum(is_border, dtype=np.intp)
         # A border inside of an event is of a block that ends or begins inside of one.
         if (

@@ -422,5 +422,5 @@ def _phases_of(tail: bytes) -> NDArray[np.bool_]:
     found = [np.zeros(0, np.bool_)]
     for batch in (*parser.feed(b"[" + tail), *parser.finish()):
         phases = batch.columns.label("ph")
-        found.append(np.array([phase == "X" for phase in phases.distinct], np.bool_)[phases.codes])
+        found.append(phases.mask(lambda phase: phase == "X"))
     return np.concatenate(found)

@@ -16,7 +16,7 @@ from traceconv.formats.ascend_db.tables import ENUM_ARGS, NONE, TEXT_ARGS
 from traceconv.formats.common.columns import integer_array, json_objects
 from traceconv.formats.common.sqlite_database import ROWID
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, renamed, same
+from traceconv.formats.common.sqlite_reader import Events, SqliteReader, pairs_of, renamed, same
 from traceconv.formats.format import ReadRequest
 
 LAUNCH, TORCH_LAUNCH, QUEUED, FORWARD = "HostToDevice", "async_npu", "async_task_queue", "fwdbwd"
@@ -53,8 +53,7 @@ class Tables(SqliteReader):
             yield integer_array(rowids), dict(zip(columns, found, strict=True))
 
     def _threads(self, threads: Values, pid: str, process: str) -> tuple[Coded, Coded]:
-        ids = coded(threads)
-        return as_columns(ids, [self._thread(one, pid, process) for one in ids.distinct])
+        return pairs_of(lambda thread: self._thread(thread, pid, process), threads)
 
     def _thread(self, thread: object, pid: str, process: str) -> tuple[Label, Label | NamedTrack]:
         if not isinstance(thread, int):

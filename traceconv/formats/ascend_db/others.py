@@ -37,7 +37,7 @@ from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_database import Database
 from traceconv.formats.common.sqlite_names import ById
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import as_columns, renamed, same
+from traceconv.formats.common.sqlite_reader import pairs_of, renamed, same
 from traceconv.formats.format import ReadRequest
 
 #: Columns of a block of memory: ours, and that of the table.
@@ -76,9 +76,8 @@ class OtherTables(Tables):
     def _overlaps(self) -> Iterator[TraceBatch]:
         """The analysis of what overlaps, which timelines have too."""
         for rowids, row in self._rows(OVERLAPS, (*TIMES, "deviceId", "type")):
-            keys = combined([coded(row["deviceId"]), coded(row["type"])])
-            track = as_columns(keys, [self._overlap_track(*key) for key in keys.distinct])
-            names = renamed(keys, lambda key: _overlap_name(key[1]))
+            track = pairs_of(self._overlap_track, row["deviceId"], row["type"])
+            names = renamed(coded(row["type"]), _overlap_name)
             yield self._finished((OVERLAPS, rowids), None, names, track, row, {})
 
     def _overlap_track(self, device: object, kind: object) -> tuple[Label, Label | NamedTrack]:
@@ -114,12 +113,14 @@ class OtherTables(Tables):
         in_title = [name for name in have if f"{{{name}}}" in table.title]
         series = [name for name in have if name not in (*in_title, *NOT_SERIES)]
         time = "timestampNs" if "timestampNs" in have else "timestamp"
+
+        def counter(device: object, *values: object) -> tuple[str, str]:
+            return self._counter(table, device, dict(zip(in_title, values, strict=True)))
+
         for rowids, row in self._rows(table.table, (time, "deviceId", *in_title, *series)):
             count = len(rowids)
             parts = [self._title_part(name, row[name]) for name in in_title]
-            keys = combined([coded(row["deviceId"]), *parts])
-            named = [self._counter(table, key[0], dict(zip(in_title, key[1:], strict=True))) for key in keys.distinct]
-            pids, names = as_columns(keys, named)
+            pids, names = pairs_of(counter, row["deviceId"], *parts)
             args = {name: row[name] for name in series}
             at = {"startNs": row[time], "endNs": pa.nulls(count, pa.int64())}
             track = pids, same(None, count)
@@ -194,7 +195,7 @@ class OtherTables(Tables):
                 events = self._event_of_task.find(ids)
                 found = _listed(row["value"])
                 usable = np.array([isinstance(value, int | float) and isfinite(value) for value in found], np.bool_)
-                usable &= np.array([is_known(name) for name in names.distinct], np.bool_)[names.codes]
+                usable &= names.mask(is_known)
                 is_task = (events >= 0) & ~self._event_of_task.repeated(ids)
                 kept = np.flatnonzero(usable & is_task)
                 lost = int(np.count_nonzero(~is_task))

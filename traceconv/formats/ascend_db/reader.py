@@ -58,7 +58,7 @@ from traceconv.formats.common.columns import integer_array
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_names import IdSet
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import as_columns, renamed, same, taken
+from traceconv.formats.common.sqlite_reader import pairs_of, renamed, same, taken
 from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 
@@ -161,7 +161,7 @@ class AscendDbReader(OtherTables):
                 message = f"{TASK}: tasks whose parts are tasks of their own, and which timelines omit"
                 self._log.count(Code.NOT_READ, message, int(np.count_nonzero(whole)), SOURCE_ID)
             types = self._texts(columns["taskType"])
-            marks = np.array([text == MARK_TYPE for text in types.distinct], np.bool_)[types.codes]
+            marks = types.mask(lambda text: text == MARK_TYPE)
             if marks.any():
                 yield self._mark_batch(*_chosen(rowids, columns, marks))
                 rowids, columns = _chosen(rowids, columns, ~marks)
@@ -202,18 +202,21 @@ class AscendDbReader(OtherTables):
             **self._names.copies(task_ids),
             **facts,
         }
-        keys = combined([coded(columns["deviceId"]), coded(columns["streamId"])])
-        track = as_columns(keys, [self._stream(*key) for key in keys.distinct])
-        launched = np.flatnonzero(self._calls.has(connections) & (connections != NONE) & ~self._parts.has(task_ids))
-        of_torch = launched[self._ops.has(connections[launched])]
-        points = [
-            Point(LAUNCH, launched, connections[launched], END),
-            Point(TORCH_LAUNCH, of_torch, connections[of_torch], END),
-        ]
+        track = pairs_of(self._stream, columns["deviceId"], columns["streamId"])
+        points = self._launches(connections, ~self._parts.has(task_ids))
         if self._counters_table in self._db.tables:
             self._event_of_task.add(task_ids, np.arange(self._ordinal, self._ordinal + len(rowids)))
         shown = renamed(names, lambda name: name or TASK)
         return self._finished((TASK, rowids), None, shown, track, columns, args, points)
+
+    def _launches(self, connections: Int64, chosen: Mask) -> list[Point]:
+        """The ends of the flows from the calls and ops that launched the chosen events."""
+        launched = np.flatnonzero(self._calls.has(connections) & (connections != NONE) & chosen)
+        of_torch = launched[self._ops.has(connections[launched])]
+        return [
+            Point(LAUNCH, launched, connections[launched], END),
+            Point(TORCH_LAUNCH, of_torch, connections[of_torch], END),
+        ]
 
     def _mark_batch(self, rowids: Int64, columns: Mapping[str, Values]) -> TraceBatch:
         """Ranges and points of the program on a stream, named like those on the host."""
@@ -222,8 +225,7 @@ class AscendDbReader(OtherTables):
         names = renamed(messages, lambda message: self._names.known(message) or MARK_TYPE)
         # Without a type, as in timelines.
         args = {"Physic Stream Id": columns["streamId"], "Task Id": columns["taskId"]}
-        keys = combined([coded(columns["deviceId"]), coded(columns["streamId"])])
-        track = as_columns(keys, [self._stream(*key) for key in keys.distinct])
+        track = pairs_of(self._stream, columns["deviceId"], columns["streamId"])
         points = [Point(MARK_TYPE, np.arange(len(rowids)), connections, END)]
         self._tasks_of_marks = np.concatenate([self._tasks_of_marks, connections])
         return self._finished((TASK, rowids), None, names, track, columns, args, points)
@@ -275,7 +277,6 @@ class AscendDbReader(OtherTables):
         nothing: Values = [None] * len(rows)
         devices, groups = coded(own["deviceId"]), coded(part_columns.get("groupName", nothing))
         self._devices_of_ops.update(zip(part_columns.get("opId", nothing), devices, strict=True))
-        tracks = combined([devices, groups, coded(part_columns.get("planeId", nothing))])
         args = {
             "stream id": own["streamId"],
             "task id": own["taskId"],
@@ -283,7 +284,7 @@ class AscendDbReader(OtherTables):
             **self._args(PART_ARGS, part_columns),
         }
         names = renamed(self._texts(part_columns.get("name", nothing)), lambda name: name or COMM_TASK)
-        track = as_columns(tracks, [self._plane(*key) for key in tracks.distinct])
+        track = pairs_of(self._plane, devices, groups, part_columns.get("planeId", nothing))
         yield self._finished((TASK, rowids[places]), None, names, track, own, args)
 
     def _count_parts(self) -> None:
@@ -315,14 +316,8 @@ class AscendDbReader(OtherTables):
                 "connection_id": _without_none(connections),
             }
             groups = renamed(coded(columns["groupName"]), lambda number: (number, self._names.known(number)))
-            keys = combined([devices, groups])
-            track = as_columns(keys, [self._group(*key) for key in keys.distinct])
-            launched = np.flatnonzero(self._calls.has(connections) & (connections != NONE))
-            of_torch = launched[self._ops.has(connections[launched])]
-            points = [
-                Point(LAUNCH, launched, connections[launched], END),
-                Point(TORCH_LAUNCH, of_torch, connections[of_torch], END),
-            ]
+            track = pairs_of(self._group, devices, groups)
+            points = self._launches(connections, np.ones(len(rowids), np.bool_))
             names = renamed(self._texts(columns["opName"]), lambda name: name or COMM_OP)
             yield self._finished((COMM_OP, rowids), None, names, track, columns, args, points)
 
@@ -354,7 +349,7 @@ class AscendDbReader(OtherTables):
         for rowids, columns in self._rows(TORCH, _TORCH_COLUMNS):
             names = renamed(self._texts(columns["name"]), lambda name: name or TORCH)
             kinds = integer_array(columns["type"])
-            is_enqueue = np.array([name.startswith("Enqueue") for name in names.distinct], np.bool_)[names.codes]
+            is_enqueue = names.mask(lambda name: name.startswith("Enqueue"))
             code = np.where(kinds == PYTHON, 1, np.where(kinds != QUEUE, 0, np.where(is_enqueue, 2, 3)))
             categories = Coded(code.astype(np.int32), ["cpu_op", "python_function", "enqueue", "dequeue"])
             places, connections = self._names.connections(integer_array(columns["connectionId"]))

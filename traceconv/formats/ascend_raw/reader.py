@@ -23,7 +23,7 @@ from traceconv.formats.ascend_raw.tables import write_database
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.files import file_size
 from traceconv.formats.common.sqlite_database import Database
-from traceconv.formats.common.sqlite_reader import as_columns, renamed, same
+from traceconv.formats.common.sqlite_reader import pairs_of, renamed, same
 from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 
@@ -90,8 +90,7 @@ class AscendRawReader(AscendDbReader):
         """Executions of models, as msprof's timeline has them."""
         for rowids, row in self._rows(_STEPS, (*TIMES, "deviceId", "modelId", "step", "fpStartNs", "bpEndNs")):
             names = renamed(coded(row["step"]), lambda step: f"Iteration {step}")
-            keys = combined([coded(row["deviceId"]), coded(row["modelId"])])
-            track = as_columns(keys, [self._model(*key) for key in keys.distinct])
+            track = pairs_of(self._model, row["deviceId"], row["modelId"])
             args = {
                 "FP Start": renamed(coded(row["fpStartNs"]), _microseconds),
                 "BP End": renamed(coded(row["bpEndNs"]), _microseconds),
@@ -105,8 +104,8 @@ class AscendRawReader(AscendDbReader):
             streams = coded(row["streamId"])
             names = combined([streams, coded(row["number"])])
             names = Coded(names.codes, [f"Reduce_{stream}_{number}" for stream, number in names.distinct])
-            keys = combined([coded(row["deviceId"]), streams])
-            track = as_columns(keys, [self._step_track(device, f"Reduce, stream {n}") for device, n in keys.distinct])
+            titles = renamed(streams, lambda stream: f"Reduce, stream {stream}")
+            track = pairs_of(self._step_track, row["deviceId"], titles)
             yield self._finished((_REDUCES, rowids), same("Reduce", len(rowids)), names, track, row, {})
 
     def _model(self, device: object, model: object) -> tuple[Label, Label | NamedTrack]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from traceconv import native
 from traceconv.base.errors import InputError, printable
 from traceconv.formats.common.sqlite_pages import ROWIDS, Pages, Values
+from traceconv.schema.ddl import quote_identifier
 
 Row: TypeAlias = "tuple[Any, ...]"
 
@@ -107,7 +108,7 @@ class Database:
             return []
         if table not in self._columns:
             try:
-                listed = self._fetched(f"PRAGMA table_xinfo({_quoted(table)})")
+                listed = self._fetched(f"PRAGMA table_xinfo({quote_identifier(table)})")
             except ERRORS:
                 listed = []
             self._columns[table] = [row[1] for row in listed if row[6] == 0]
@@ -121,7 +122,7 @@ class Database:
     def _is_rowid(self, table: str, kinds: Sequence[object]) -> bool:
         """Whether a primary key of columns with these types is another name of the rowid: otherwise it has an index."""
         try:
-            indexes = self._fetched(f"PRAGMA index_list({_quoted(table)})")
+            indexes = self._fetched(f"PRAGMA index_list({quote_identifier(table)})")
         except ERRORS:
             return False
         return len(kinds) == 1 and str(kinds[0]).upper() == "INTEGER" and all(index[3] != "pk" for index in indexes)
@@ -129,7 +130,7 @@ class Database:
     def row_count(self, table: str) -> int:
         """An estimate of the number of rows, from the last rowid."""
         try:
-            row = self._execute(f"SELECT rowid FROM {_quoted(table)} ORDER BY rowid DESC LIMIT 1").fetchone()  # noqa: S608 - quoted
+            row = self._execute(f"SELECT rowid FROM {quote_identifier(table)} ORDER BY rowid DESC LIMIT 1").fetchone()  # noqa: S608 - quoted
         except ERRORS:
             return 0
         return int(row[0]) if row is not None and isinstance(row[0], int) and 0 < row[0] < 1 << 48 else 0
@@ -190,8 +191,8 @@ class Database:
 
     def rows_between(self, table: str, columns: Sequence[str], after: int | None, until: int) -> list[Row]:
         """Return the rows with rowids after one up to another; none if they can't be read."""
-        wanted = ", ".join(map(_quoted, columns))
-        sql = f"SELECT {wanted} FROM {_quoted(table)} WHERE rowid > ? AND rowid <= ? ORDER BY rowid"  # noqa: S608 - quoted
+        wanted = ", ".join(map(quote_identifier, columns))
+        sql = f"SELECT {wanted} FROM {quote_identifier(table)} WHERE rowid > ? AND rowid <= ? ORDER BY rowid"  # noqa: S608 - quoted
         try:
             return self._fetched(sql, (-(2**63) if after is None else after, until))
         except ERRORS:
@@ -220,8 +221,8 @@ class Database:
         if table not in self.tables:
             return
         have = {ROWID, *self.columns(table)}
-        wanted = ", ".join(("rowid", *(_quoted(column) if column in have else "NULL" for column in columns)))
-        sql = f"SELECT {wanted} FROM {_quoted(table)}"  # noqa: S608 - quoted names of the file's own tables
+        wanted = ", ".join(("rowid", *(quote_identifier(column) if column in have else "NULL" for column in columns)))
+        sql = f"SELECT {wanted} FROM {quote_identifier(table)}"  # noqa: S608 - quoted names of the file's own tables
         last, done = after
         skip = 0 if numbered else 1
         try:
@@ -266,11 +267,11 @@ class Database:
         """
         if table[1] not in self.columns(table[0]) or not {other[1], *columns} <= set(self.columns(other[0])):
             return None
-        wanted = ", ".join(("m.rowid", *(f"o.{_quoted(column)}" for column in columns)))
+        wanted = ", ".join(("m.rowid", *(f"o.{quote_identifier(column)}" for column in columns)))
         sql = (
             # CROSS keeps the order of the tables.
-            f"SELECT {wanted} FROM {_quoted(table[0])} AS m CROSS JOIN {_quoted(other[0])} AS o "  # noqa: S608 - quoted
-            f"WHERE o.{_quoted(other[1])} = m.{_quoted(table[1])} AND m.rowid >= ? AND m.rowid < ? "
+            f"SELECT {wanted} FROM {quote_identifier(table[0])} AS m CROSS JOIN {quote_identifier(other[0])} AS o "  # noqa: S608 - quoted
+            f"WHERE o.{quote_identifier(other[1])} = m.{quote_identifier(table[1])} AND m.rowid >= ? AND m.rowid < ? "
             "ORDER BY m.rowid, o.rowid"
         )
         bounds = (rowids.start, rowids.stop)
@@ -292,11 +293,11 @@ class Database:
         if not {key, *columns} <= set(self.columns(table)):
             return None
         found: list[Row] = []
-        wanted = ", ".join(map(_quoted, (key, *columns)))
+        wanted = ", ".join(map(quote_identifier, (key, *columns)))
         for at in range(0, len(values), _PARAMETERS):
             some = values[at : at + _PARAMETERS]
             marks = ", ".join("?" * len(some))
-            sql = f"SELECT {wanted} FROM {_quoted(table)} WHERE {_quoted(key)} IN ({marks})"  # noqa: S608 - quoted
+            sql = f"SELECT {wanted} FROM {quote_identifier(table)} WHERE {quote_identifier(key)} IN ({marks})"  # noqa: S608 - quoted
             try:
                 if not at and any(
                     step[3].startswith("SCAN") for step in self._fetched(f"EXPLAIN QUERY PLAN {sql}", some)
@@ -359,7 +360,3 @@ def _text(data: bytes) -> str:
 def _has_floats(kind: str) -> bool:
     """Whether a column of this type may have floats that are stored as integers."""
     return any(part in kind.upper() for part in _FLOATS)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

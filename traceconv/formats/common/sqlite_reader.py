@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from traceconv.base.arrays import NDArray
 from traceconv.base.diagnostics import Code, ImportLog
 from traceconv.base.errors import InputError, printable
-from traceconv.base.int64 import Mask
 from traceconv.events.trace import (
     Coded,
     EventColumns,
@@ -26,6 +25,7 @@ from traceconv.events.trace import (
     TraceBatch,
     TrackName,
     coded,
+    combined,
 )
 from traceconv.formats.common.columns import durations, integers
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
@@ -180,11 +180,6 @@ def renamed(column: Coded, name_of: Callable[[Any], Any]) -> Coded:
     return Coded(names.codes[column.codes], names.distinct)
 
 
-def is_one_of(column: Coded, values: Collection[Any]) -> Mask:
-    """Whether each value of a column is one of these."""
-    return np.array([value in values for value in column.distinct], np.bool_)[column.codes]
-
-
 def without(column: Values, value: int) -> Values:
     """A column with NULL in place of a value."""
     if isinstance(column, pa.Array):
@@ -199,8 +194,10 @@ def taken(column: Values, rows: NDArray[np.intp]) -> Values:
     return column.take(rows) if isinstance(column, Coded) else [column[row] for row in rows.tolist()]
 
 
-def as_columns(keys: Coded, pairs: Sequence[tuple[Any, Any]]) -> tuple[Coded, Coded]:
-    """The two values of each key, as two columns. `pairs`: in the order of the distinct keys."""
+def pairs_of(pair_of: Callable[..., tuple[Any, Any]], *columns: Values) -> tuple[Coded, Coded]:
+    """The pair of values for each row of columns, as two columns; each distinct row is looked up once."""
+    keys = combined([coded(column) for column in columns])
+    pairs = [pair_of(*key) for key in keys.distinct]
     first, second = coded([pair[0] for pair in pairs]), coded([pair[1] for pair in pairs])
     return Coded(first.codes[keys.codes], first.distinct), Coded(second.codes[keys.codes], second.distinct)
 

@@ -14,7 +14,7 @@ from traceconv.events.trace import Coded, NamedTrack, coded, combined
 from traceconv.formats.common.columns import json_objects
 from traceconv.formats.common.sqlite_database import Database
 from traceconv.formats.common.sqlite_pages import Values
-from traceconv.formats.common.sqlite_reader import Events, is_one_of, renamed, taken
+from traceconv.formats.common.sqlite_reader import Events, renamed, taken
 from traceconv.formats.nsys.names import Names
 from traceconv.formats.nsys.payloads import Payloads
 from traceconv.formats.nsys.tables import NVTX
@@ -40,7 +40,7 @@ class NvtxRanges:
         self._categories: dict[tuple[int, Any, Any], str] = {}
         for _, columns in db.columns_of(NVTX, _FIRST):  # damage is reported when the events are read
             kinds = coded(columns[2])
-            naming = np.flatnonzero(is_one_of(kinds, (DOMAIN, CATEGORY)))
+            naming = np.flatnonzero(kinds.mask(lambda kind: kind in (DOMAIN, CATEGORY)))
             if not len(naming):
                 continue
             for kind, thread, text, text_id, domain, category in zip(
@@ -59,14 +59,15 @@ class NvtxRanges:
     def events(self, columns: Sequence[Values]) -> Events:
         """The events of some rows; rows that only name a domain, a category or a thread are not events."""
         kinds = coded(columns[2])
-        naming = is_one_of(kinds, NAMING)
+        naming = kinds.mask(lambda kind: kind in NAMING)
         if naming.any():
             kept = np.flatnonzero(~naming)
             columns = [taken(column, kept) for column in columns]
             kinds = coded(columns[2])
         starts, ends = columns[:2]
         no_end, is_zero = _unknown_and_zero(ends)
-        is_range = is_one_of(kinds, _RANGES) | (~is_one_of(kinds, (MARK,)) & ~no_end & ~is_zero)
+        is_range = kinds.mask(lambda kind: kind in _RANGES)
+        is_range |= kinds.mask(lambda kind: kind != MARK) & ~no_end & ~is_zero
         phases = renamed(coded(pa.array(np.where(~is_range, 0, np.where(no_end, 1, 2)))), "iBX".__getitem__)
         threads, domain_ids = coded(columns[3]), coded(columns[6])
         pids = renamed(threads, lambda thread: self._names.thread(thread)[0])
@@ -76,7 +77,7 @@ class NvtxRanges:
         own = combined([processes, domain_ids, coded(columns[7])])
         categories = renamed(own, lambda key: self._categories.get(key, key[2]))
         # These may cross each other, and end on another thread.
-        is_async = Coded(is_one_of(kinds, (START_END, _TORCH_START_END)).astype(np.int32), [False, True])
+        is_async = Coded(kinds.mask(lambda kind: kind in (START_END, _TORCH_START_END)).astype(np.int32), [False, True])
         tracks = renamed(
             combined([is_async, domains, tids]),
             lambda key: NamedTrack("async", key[1] or "NVTX ranges") if key[0] else key[2],

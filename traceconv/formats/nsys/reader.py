@@ -19,8 +19,8 @@ from traceconv.formats.common.sqlite_pages import Values
 from traceconv.formats.common.sqlite_reader import (
     Events,
     SqliteReader,
-    as_columns,
-    is_one_of,
+    launch_flows,
+    pairs_of,
     renamed,
     same,
     taken,
@@ -49,7 +49,6 @@ from traceconv.formats.nsys.tables import (
     MetricTable,
 )
 
-_FLOWS = "launch"
 #: A database with one of these tables is a report.
 _REPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV", "ANALYSIS_DETAILS")
 
@@ -105,7 +104,7 @@ class NsysReader(SqliteReader):
 
     def _note_launched(self, table: DeviceTable) -> None:
         """Note the correlation ids of device work."""
-        if not {"correlationId"} <= set(self._db.columns(table.table)):
+        if "correlationId" not in self._db.columns(table.table):
             return
         for _, columns in self._db.columns_of(table.table, ("correlationId", "globalPid")):  # damage is reported later
             ids, processes = integer_array(columns[0]), self._process_indices(columns[1])
@@ -160,7 +159,7 @@ class NsysReader(SqliteReader):
             usable = np.flatnonzero(correlations >= 0)
             args = json_objects(keys, values, count)
             events = Events(same("X", count), names, pids, tids, by_column[0], by_column[1], args)
-            flows = self._flow_ends(usable, processes, correlations, 2) if not table.apart else None
+            flows = None if table.apart else _flows(usable, processes, correlations, 2)
             yield self._batch(table.category, events, flows, track_names)
 
     def _work_names(
@@ -181,36 +180,23 @@ class NsysReader(SqliteReader):
 
     def _streams(self, table: DeviceTable, ids: Sequence[Values]) -> tuple[Coded, Coded, tuple[TrackName, ...]]:
         """The tracks of streams, by device, process, context and stream."""
-        keys = combined([coded(one) for one in ids])
-        tracks: list[tuple[str, NamedTrack]] = []
         track_names: list[TrackName] = []
-        for device, process, context, stream in keys.distinct:
+
+        def track(device: object, process: object, context: object, stream: object) -> tuple[str, NamedTrack]:
             pid = "GPU" if device is None else f"GPU {device}"
             suffix = " waits" if table.apart else ""
             whose = self._names.process_label(process)
             tid = NamedTrack("stream", f"{whose}/{context}/{stream}{suffix}")
-            tracks.append((pid, tid))
-            if tracks[-1] not in self._named_tracks:
-                self._named_tracks.add(tracks[-1])
+            if (pid, tid) not in self._named_tracks:
+                self._named_tracks.add((pid, tid))
                 gpu = self._names.gpu(device)
                 track_names.append(TrackName(pid, None, f"{pid} {gpu}" if gpu else pid))
                 of_process = f" (process {whose})" if self._names.several_processes else ""
                 which = "No stream" if stream is None else f"Stream {stream}"
                 track_names.append(TrackName(pid, tid, f"{which}{suffix}{of_process}"))
-        return *as_columns(keys, tracks), tuple(track_names)
+            return pid, tid
 
-    def _flow_ends(
-        self,
-        places: Int64,
-        processes: Int64,
-        correlations: Int64,
-        step: int,
-    ) -> EventFlows | None:
-        if not len(places):
-            return None
-        keys = (processes[places] << 32) + correlations[places]
-        texts = pa.array(correlations[places]).cast(pa.string())
-        return EventFlows(places.astype(np.int64), keys, np.full(len(places), step, np.int32), _FLOWS, texts)
+        return *pairs_of(track, *ids), tuple(track_names)
 
     # -- calls of the host --
 
@@ -236,10 +222,10 @@ class NsysReader(SqliteReader):
                 if processes.any():
                     keys.append("correlation")
                     values.append(_correlation(processes, correlations))
-                launchers = np.flatnonzero(self._launches(processes, correlations) & is_one_of(phases, ("X",)))
-                flows = self._flow_ends(launchers, processes, correlations, 0)
-            threads = coded(by_column[2])
-            pids, tids = as_columns(threads, [self._names.thread(one) for one in threads.distinct])
+                is_call = phases.mask(lambda phase: phase == "X")
+                launchers = np.flatnonzero(self._launches(processes, correlations) & is_call)
+                flows = _flows(launchers, processes, correlations, 0)
+            pids, tids = pairs_of(self._names.thread, by_column[2])
             names = renamed(self._names.texts(by_column[3]), lambda name: name or table.category)
             args = json_objects(keys, values, count)
             events = Events(phases, names, pids, tids, by_column[0], by_column[1], args)
@@ -309,11 +295,10 @@ class NsysReader(SqliteReader):
                 by_column = [taken(column, kept) for column in by_column]
                 count = len(kept)
             times, places, *values = by_column
-            owners = coded(places)
             if place == "globalTid":
-                pids, tids = as_columns(owners, [self._names.thread(one) for one in owners.distinct])
+                pids, tids = pairs_of(self._names.thread, places)
             else:
-                pids, tids = renamed(owners, self._names.process_label), same(None, count)
+                pids, tids = renamed(coded(places), self._names.process_label), same(None, count)
             shown = [
                 self._labelled(value, enums[name]) if name in enums else self._shown(name, value)
                 for name, value in zip(columns, values, strict=True)
@@ -342,6 +327,11 @@ class NsysReader(SqliteReader):
         """The labels of numbers; those without one stay."""
         labels = self._names.labels(enum)
         return renamed(coded(column), lambda value: labels.get(value, value))
+
+
+def _flows(places: Int64, processes: Int64, correlations: Int64, step: int) -> EventFlows | None:
+    """The flows of events at these places, with keys that are unique over processes."""
+    return launch_flows(places, (processes[places] << 32) + correlations[places], correlations[places], step)
 
 
 def _correlation(processes: Int64, correlations: Int64) -> pa.Array:

@@ -100,9 +100,9 @@ class Process:
         device = self.device(self.counters.get(number, ("", None))[1])
         return f"GPU {device}" if device is not None else "CPU"
 
-    def track_name(self, number: Any, unknown: str) -> str:
-        """Return the name of a track."""
-        return self.strings.get(self.tracks.get(number, (None, None))[1] or 0, unknown)
+    def track_name(self, number: Any) -> str:
+        """Return the name of a track of samples."""
+        return self.strings.get(self.tracks.get(number, (None, None))[1] or 0, "sample")
 
     def thread(self, number: object) -> object:
         """Return the thread ID of the system."""

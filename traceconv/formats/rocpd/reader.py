@@ -26,8 +26,8 @@ from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_reader import (
     Events,
     SqliteReader,
-    as_columns,
     launch_flows,
+    pairs_of,
     renamed,
     same,
     taken,
@@ -185,8 +185,7 @@ class RocpdReader(SqliteReader):
     def _on_device(
         self, rows: Rows, category: str, agents: Sequence[Any], lines: Coded, args: Mapping[str, Sequence[Any]]
     ) -> _Shown:
-        keys = combined([coded(rows["pid"]), coded(agents), lines])
-        track = as_columns(keys, [self._stream(rows.process, *key) for key in keys.distinct])
+        track = pairs_of(partial(self._stream, rows.process), rows["pid"], agents, lines)
         devices = renamed(coded(agents), rows.process.device)
         return _Shown(same(category, len(rows)), (), track, {"device": devices, **args}, step=2)
 
@@ -204,7 +203,7 @@ class RocpdReader(SqliteReader):
     def _regions(self, process: Process, table: str) -> Iterator[TraceBatch]:
         for rows in self._tables.rows(process, table):
             names = _with_messages(rows, process.texts(rows["name_id"], _REGIONS))
-            track = self._threads(process, rows["pid"], rows["tid"])
+            track = pairs_of(partial(self._thread, process), rows["pid"], rows["tid"])
             args = rows.args("call_stack", "line_info")
             shown = _Shown(rows.categories, names, track, args, step=0)
             if DRIVER in rows.categories.distinct:
@@ -219,7 +218,7 @@ class RocpdReader(SqliteReader):
         for rows in self._tables.rows(process, table):
             count = len(rows)
             args = rows.args("agent_id", "graph_exec_id", "kernel_dispatch_count")
-            track = self._threads(process, rows["pid"], rows["tid"])
+            track = pairs_of(partial(self._thread, process), rows["pid"], rows["tid"])
             names = same("HIP_GRAPH_OPERATION_EXEC_LAUNCH", count)
             yield self._finished(rows, _Shown(same("hip_graph", count), names, track, args))
 
@@ -229,7 +228,7 @@ class RocpdReader(SqliteReader):
             categories = renamed(kinds, lambda kind: "scratch_memory" if kind[0] == "SCRATCH" else "memory_allocation")
             args = {"bytes": rows["size"], **rows.args("agent_id", "address", "queue_id", "stream_id")}
             args["flags"] = _member(rows["extdata"], "flags")
-            track = self._threads(process, rows["pid"], rows["tid"])
+            track = pairs_of(partial(self._thread, process), rows["pid"], rows["tid"])
             yield self._finished(rows, _Shown(categories, renamed(kinds, _allocation_name), track, args))
 
     def _samples(self, process: Process, table: str) -> Iterator[TraceBatch]:
@@ -245,10 +244,10 @@ class RocpdReader(SqliteReader):
                 continue
             marks.columns["start"] = marks["timestamp"]
             tracks = coded(marks["track_id"])
-            names = _with_messages(marks, renamed(tracks, lambda number: process.track_name(number, _SAMPLES)))
+            names = _with_messages(marks, renamed(tracks, process.track_name))
             threads = renamed(tracks, lambda number: process.tracks.get(number, (None, None))[0])
             owners = [next(iter(process.pids), None)] * len(marks)
-            track = self._threads(process, owners, threads)
+            track = pairs_of(partial(self._thread, process), owners, threads)
             args = marks.args("call_stack", "line_info")
             shown = _Shown(marks.categories, names, track, args, ("args", self._tables.arguments(marks)))
             shown.phases = same("i", len(marks))
@@ -274,10 +273,6 @@ class RocpdReader(SqliteReader):
         args, none = json_objects(("value",), [numbers], count), pa.nulls(count, pa.int64())
         self.place = (rows.table, rows.rowids[kept].tolist())
         yield self._batch("counters", Events(same("C", count), names, pids, same(None, count), starts, none, args))
-
-    def _threads(self, process: Process, pids: Sequence[Any], tids: Sequence[Any]) -> tuple[Coded, Coded]:
-        keys = combined([coded(pids), coded(tids)])
-        return as_columns(keys, [self._thread(process, pid, tid) for pid, tid in keys.distinct])
 
     def _thread(self, process: Process, number: object, thread: object) -> tuple[Label, Label]:
         pid, tid = self._pid(process, number), process.thread(thread)

@@ -24,7 +24,7 @@ from traceconv.events.trace import Coded, Label, NamedTrack, TraceBatch, coded, 
 from traceconv.formats.common.columns import integer_array, json_objects
 from traceconv.formats.common.elements import json_object
 from traceconv.formats.common.file_reader import SOURCE_ID
-from traceconv.formats.common.sqlite_reader import Events, SqliteReader, as_columns, launch_flows, renamed, same
+from traceconv.formats.common.sqlite_reader import Events, SqliteReader, launch_flows, pairs_of, renamed, same
 from traceconv.formats.common.sqlite_rows import locate_row
 from traceconv.formats.format import ReadRequest
 from traceconv.formats.rpd.links import Links
@@ -92,7 +92,7 @@ class RpdReader(SqliteReader):
         ids = coded(numbers)
         found = self._details(table, "id", [one for one in ids.distinct if type(one) is int])
         texts = {number: one.get("string") for number, one in found.items()}
-        unknown = np.array([one is not None and one not in texts for one in ids.distinct], np.bool_)[ids.codes]
+        unknown = ids.mask(lambda one: one is not None and one not in texts)
         message = f"{table}: texts of names or arguments are missing"
         self._log.count(Code.MISSING_TEXT, message, int(unknown.sum()), SOURCE_ID)
         return renamed(ids, lambda number: text if isinstance(text := texts.get(number), str) else None)
@@ -138,11 +138,11 @@ class RpdReader(SqliteReader):
             names = self._texts(_STRINGS, row.get("description_id"), count)
             kernels = details.pop("kernelName", [None] * count)
             categories = renamed(combined([types, names]), lambda one: _kind(*one))
-            devices, queues = (coded(row.get(name) or [None] * count) for name in ("gpuId", "queueId"))
-            keys = combined([devices, categories, queues, coded(pa.array(ids >> _SESSION_BITS))])
+            devices, queues = (row.get(name) or [None] * count for name in ("gpuId", "queueId"))
             sessions, first = np.unique(ids[places] >> _SESSION_BITS, return_index=True)
             callers = dict(zip(sessions.tolist(), calls[first].tolist(), strict=True))
-            tracks = as_columns(keys, [self._stream(key, callers) for key in keys.distinct])
+            sessions_of = pa.array(ids >> _SESSION_BITS)
+            tracks = pairs_of(partial(self._stream, callers), devices, categories, queues, sessions_of)
             args = {
                 "device": row.get("gpuId"),
                 "queue": row.get("queueId"),
@@ -154,12 +154,13 @@ class RpdReader(SqliteReader):
             shown = [name or kernel or kind for name, kernel, kind in zip(names, kernels, types, strict=True)]
             yield self._batch(categories, _events(same("X", count), shown, tracks, row, args), flows)
 
-    def _stream(self, key: tuple[Any, ...], calls: Mapping[int, int]) -> tuple[str, NamedTrack]:
+    def _stream(
+        self, calls: Mapping[int, int], device: object, category: str, queue: object, session: int
+    ) -> tuple[str, NamedTrack]:
         """The track of an operation: kernels by their queue, copies of a device together, barriers next to their queue.
 
         Queues of several processes, whose sessions have calls of their own, have the same numbers.
         """
-        device, category, queue, session = key
         if session not in self._processes:
             found = self._details(_CALLS, "id", [calls[session]] if session in calls else [])
             self._processes[session] = str(next((one.get("pid") for one in found.values()), f"session {session}"))
@@ -186,7 +187,7 @@ class RpdReader(SqliteReader):
             both = combined([functions, texts])
             names = renamed(both, lambda one: one[1] if one[0] == _USER_MARKER and one[1] else one[0])
             arguments = [None if name == _USER_MARKER else _arguments(text) for name, text in both.distinct]
-            runtime = _among(categories, ("hip", "cuda"))
+            runtime = categories.mask(lambda category: category in ("hip", "cuda"))
             launched = self._links.counts(ids)
             args: dict[str, Any] = {
                 "args": Coded(both.codes, arguments),
@@ -194,12 +195,11 @@ class RpdReader(SqliteReader):
                 "correlation": pa.array(ids, mask=~runtime),
             }
             starts, ends = (integer_array(row.get(name) or [None] * count) for name in ("start", "end"))
-            marks = (starts == ends) & ~runtime & ~_among(categories, ("roctx/range", "nvtx/range"))
+            is_range = categories.mask(lambda category: category in ("roctx/range", "nvtx/range"))
+            marks = (starts == ends) & ~runtime & ~is_range
             phases = Coded(marks.astype(np.int32), ["X", "i"])
-            track = as_columns(
-                keys := combined([coded(row.get(name) or [None] * count) for name in ("pid", "tid")]),
-                [(_label(pid), _label(tid)) for pid, tid in keys.distinct],
-            )
+            owners = [row.get(name) or [None] * count for name in ("pid", "tid")]
+            track = pairs_of(lambda pid, tid: (_label(pid), _label(tid)), *owners)
             places = np.flatnonzero(launched)
             flows = launch_flows(places, ids[places], ids[places], 0)
             yield self._batch(categories, _events(phases, names, track, row, args), flows)
@@ -246,11 +246,6 @@ def _domain(function: str | None) -> str | None:
     if function == _USER_MARKER:
         return "roctx"
     return next((domain for pattern, domain in _RUNTIMES if pattern.match(function or "")), None)
-
-
-def _among(categories: Coded, wanted: Sequence[str]) -> Mask:
-    found: Mask = np.array([one in wanted for one in categories.distinct], np.bool_)[categories.codes]
-    return found
 
 
 def _arguments(text: str | None) -> object:

@@ -72,7 +72,7 @@ class ArgColumns:
         found: dict[str, Numbers | Values] = {}
         for key in self._keys:
             texts = coded([bytes(one.get(key, b"null")) for one in objects])
-            null = np.array([text == b"null" for text in texts.distinct], np.bool_)[texts.codes]
+            null = texts.mask(lambda text: text == b"null")
             found[key] = Values(np.where(null, np.int32(-1), texts.codes), _decoded_values(texts.distinct))
         return found
 

@@ -67,7 +67,7 @@ def _flow_events(events: EventBatch, at: Places) -> list[pa.Array]:
     tracks = events.thread_tracks(at, FIRST)
     is_of_device = np.zeros(len(at), np.bool_) if events.sides is None else (events.sides[at] == DEVICE) & (steps > 0)
     bp = events.batch.columns.label("bp")
-    loose = np.array([one != "e" for one in bp.distinct], np.bool_)[bp.codes[at]]
+    loose = bp.take(at).mask(lambda one: one != "e")
     points = np.zeros(len(at), SPAN_DTYPE)
     points["start_ns"], points["id"], points["track"] = _binding_times(events, at, steps), events.ids[at], tracks
     points["link"] = is_of_device

@@ -45,7 +45,7 @@ def markers(events: EventBatch, at: Places, track: Int64) -> None:
     scopes = events.batch.columns.label("s")
     categories = events.categories
     if (events.kind[at] == phases.METADATA).any():
-        own = np.array([category is None for category in categories.distinct], np.bool_)[categories.codes]
+        own = categories.mask(lambda category: category is None)
         own &= events.kind == phases.METADATA
         codes = np.where(own, len(categories.distinct), categories.codes).astype(np.int32)
         categories = Coded(codes, [*categories.distinct, "__metadata"])

@@ -141,7 +141,7 @@ def _spill_slices(events: EventBatch, dur_known: Mask) -> None:
     at = events.places(phases.COMPLETE, phases.BEGIN, phases.ASYNC_BEGIN)
     if not len(at):
         return
-    nameless = np.array([name is None for name in events.names.distinct], np.bool_)[events.names.codes[at]]
+    nameless = events.names.take(at).mask(lambda name: name is None)
     if nameless.any():
         place, count = int(at[nameless.argmax()]), int(np.count_nonzero(nameless))
         events.report(Code.NO_NAME, "event without a name", place, count)

@@ -181,7 +181,7 @@ class EventBatch:
         # Metadata has no time: a timestamp is only kept.
         kept_time = (kinds == phases.METADATA) & ~self.ts.absent[places]
         scopes = self.batch.columns.label("s")
-        shown_scope = np.array([value in SCOPES for value in scopes.distinct], np.bool_)[scopes.codes[places]]
+        shown_scope = scopes.take(places).mask(lambda scope: scope in SCOPES)
         found = [
             None if self.extra is None else self._extra_members(self.extra, places),
             self._raw_members("id", places, no_id),
@@ -285,7 +285,7 @@ def without_keys(batch: TraceBatch) -> Mask:
     empty = np.ones(columns.count, np.bool_)
     for field in columns.labels:
         values = columns.label(field)
-        empty &= np.array([value is None for value in values.distinct], np.bool_)[values.codes]
+        empty &= values.mask(lambda value: value is None)
     for texts in columns.raw.values():
         empty &= pc.equal(pc.fill_null(pc.binary_length(texts), 0), 0).to_numpy(zero_copy_only=False)
     if columns.extra is not None:
