@@ -181,19 +181,21 @@ class _Search:
         found.unusable += unusable
         if captures or folders or raw or traces or unusable:
             found.others += others
-        elif reason is None or others:
-            shown = printable(str(top), 400)
-            message = f"{shown}: no capture and no trace found in {len(others)} files"
-            if others:
-                example = next((one for one in others if one.message != NOT_A_TRACE), others[0])
-                message += f", such as {printable(example.path.name, 60)}"
-                message += f", which {example.message}" if example.message != NOT_A_TRACE else ""
-            found.unusable.append(Problem(top, message))
         else:
-            found.unusable.append(Problem(top, str(reason)))
+            message = _nothing_found(top, others) if reason is None or others else str(reason)
+            found.unusable.append(Problem(top, message))
 
     def _is_new(self, path: Path) -> bool:
         key = os.path.realpath(path)
         is_new = key not in self._seen
         self._seen.add(key)
         return is_new
+
+
+def _nothing_found(top: Path, others: Sequence[Problem]) -> str:
+    message = f"{printable(str(top), 400)}: no capture and no trace found in {len(others)} files"
+    if not others:
+        return message
+    example = next((one for one in others if one.message != NOT_A_TRACE), others[0])
+    message += f", such as {printable(example.path.name, 60)}"
+    return message if example.message == NOT_A_TRACE else f"{message}, which {example.message}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -83,27 +83,7 @@ def ingest(
             return replace or writer.run_of(digest) is None
 
         turns = stack.enter_context(reading(recordings, found.names, found.processes, is_wanted, observer))
-        for (recording, run_observer), names, sure in zip(turns, found.names, found.sure, strict=True):
-            run_count, run_id = writer.run_count(), writer.next_run_id()
-            writer.changed = False
-            try:
-                run = import_run(recording, names, writer, run_observer, replace=replace)
-            except InputError as error:
-                if writer.run_count() < run_count:  # the replaced run is gone: undo everything
-                    raise
-                if writer.changed:
-                    writer.delete_run(run_id)
-                problem = Problem(recording.path, str(error))
-                if strict and sure:
-                    raise _strict_error(problem) from error
-                (result.unusable if sure else result.others).append(problem)
-                continue
-            finally:
-                run_observer.done()
-            result.append(run)
-            writer.end_run()
-            if strict and run.lossy:
-                raise _strict_run(run)
+        _import_recordings(turns, found, writer, result, replace=replace, strict=strict)
         if lakes:
             _import_lakes(lakes, writer, result, replace=replace, strict=strict)
         if not result:
@@ -183,6 +163,38 @@ def reading(
 
     with Readers(recordings, names, processes, is_wanted, observer, one_store=one_store) as readers:
         yield readers.recordings()
+
+
+def _import_recordings(
+    turns: Iterable[tuple[Recording, Observer]],
+    found: Found,
+    writer: StoreWriter,
+    result: IngestedRuns,
+    *,
+    replace: bool,
+    strict: bool,
+) -> None:
+    for (recording, run_observer), names, sure in zip(turns, found.names, found.sure, strict=True):
+        run_count, run_id = writer.run_count(), writer.next_run_id()
+        writer.changed = False
+        try:
+            run = import_run(recording, names, writer, run_observer, replace=replace)
+        except InputError as error:
+            if writer.run_count() < run_count:  # the replaced run is gone: undo everything
+                raise
+            if writer.changed:
+                writer.delete_run(run_id)
+            problem = Problem(recording.path, str(error))
+            if strict and sure:
+                raise _strict_error(problem) from error
+            (result.unusable if sure else result.others).append(problem)
+            continue
+        finally:
+            run_observer.done()
+        result.append(run)
+        writer.end_run()
+        if strict and run.lossy:
+            raise _strict_run(run)
 
 
 def _import_lakes(

@@ -122,9 +122,7 @@ def inspect_capture(capture: CaptureFolder, *, scan: bool = True) -> CaptureStat
     return state
 
 
-def inspect_file(
-    file: LogFile, counted: ManifestFile | None, *, scan: bool = True, seen: _Seen | None = None
-) -> FileState:
+def inspect_file(file: LogFile, counted: ManifestFile | None, *, scan: bool, seen: _Seen) -> FileState:
     """Inspect one file. `counted`: its manifest entry; `seen`: what earlier files contain."""
     state = FileState(file, read_header(file.path), counted, scan)
     if counted is not None and counted.size_bytes != file.size_bytes:
@@ -133,7 +131,7 @@ def inspect_file(
         owner = "the host" if state.header.device_id is None else f"device {state.header.device_id}"
         state.note(f"is not in the folder of {owner}, to which it belongs by its header")
     if scan:
-        _scan(state, {} if seen is None else seen)
+        _scan(state, seen)
         expected = counted.record_count if counted else None
         if expected is not None and state.total + state.lost_count != expected:
             state.note(f"has {state.total:,} records where the manifest says {expected:,}")

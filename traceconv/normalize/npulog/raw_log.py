@@ -21,7 +21,7 @@ from traceconv.normalize.names import Texts, constant
 from traceconv.normalize.npulog import device_passes, host_passes
 from traceconv.normalize.npulog.context import RunContext
 from traceconv.normalize.npulog.device_passes import TaskPass
-from traceconv.normalize.npulog.slices import json_object, json_object_of
+from traceconv.normalize.npulog.slices import as_json_object, json_object_of
 from traceconv.normalize.npulog.wall_clock import WallClock
 from traceconv.normalize.op_summary_waits import OpSummaryWaits
 from traceconv.normalize.rows import row_batch, rows_from_tuples
@@ -85,7 +85,7 @@ class RawLogNormalizer:
         """Facts about the run, after `tables` was read to its end."""
         context = self._context
         host, model_name, writer, options = self._capture
-        options = json_object(options)
+        options = as_json_object(options)
         return RunFacts(context.first_ns, context.last_ns, context.epoch_known, host, writer, model_name, options)
 
     @property

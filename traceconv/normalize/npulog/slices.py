@@ -100,19 +100,15 @@ def report_unknown(context: RunContext, kind: str, enums: dict[str, EnumColumn])
 def json_objects(texts: pa.DictionaryArray) -> pa.Array:
     """Return args as plain text; text that is not a JSON object is kept under the key `text`."""
     used = texts.dictionary_decode().dictionary_encode()  # without the texts of all other columns
-    distinct = [json_object(text) for text in used.dictionary.to_pylist()]
+    distinct = [as_json_object(text) for text in used.dictionary.to_pylist()]
     if not distinct:
         return pa.nulls(len(texts), pa.string())
     return pa.DictionaryArray.from_arrays(used.indices, pa.array(distinct, pa.string())).dictionary_decode()
 
 
-def json_object(text: str | None) -> str | None:
+def as_json_object(text: str | None) -> str | None:
     """Return the text of a JSON object: `text` itself if it is one, else an object with it under the key `text`."""
-    return text if text is None or _is_object(text) else json.dumps({"text": text})
-
-
-def _is_object(text: str) -> bool:
-    return json_object_of(text) is not None
+    return text if text is None or json_object_of(text) is not None else json.dumps({"text": text})
 
 
 def json_object_of(text: str | None) -> dict[str, object] | None:
