@@ -34,7 +34,7 @@ SELECT run_id, level, name,
        TRY_CAST(total AS BIGINT) AS total_ns,
        ended::BIGINT AS count,
        (started - ended)::BIGINT AS unfinished_count,
-       (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
+       average_ns(total, ended) AS avg_ns,
        shortest AS min_ns,
        longest AS max_ns,
        CASE WHEN longest < 1125899906842624 THEN

@@ -25,7 +25,7 @@ WITH fused AS (
   SELECT f.run_id, f.fusion_id, f.op_id, count(*) AS original_count,
          string_agg(f.original_name, ';' ORDER BY f.original_index) AS original_ops
   FROM fusion AS f
-  WHERE run IS NULL OR f.run_id = run
+  WHERE {{selected(f.run_id)}}
   GROUP BY f.run_id, f.fusion_id, f.op_id
 ), ran AS (
   SELECT t.run_id, t.op_id, t.device_id

@@ -30,7 +30,7 @@
 WITH named AS (
   SELECT o.run_id, o.op_id, kernel_name(o.name, o.op_type) AS kernel, o.input_shapes, o.executions_per_task
   FROM op AS o
-  WHERE run IS NULL OR o.run_id = run
+  WHERE {{selected(o.run_id)}}
 ), grouped AS (
   SELECT run_id, kernel, input_shapes, executions_per_task, min(op_id) AS first_op_id, list(op_id) AS op_ids
   FROM named
@@ -101,7 +101,7 @@ SELECT run_id, device_id, kernel,
        TRY_CAST(total AS BIGINT) AS total_ns,
        (100 * total)::DOUBLE / nullif(device_total, 0)::DOUBLE AS ratio_percent,
        percentiles[1] AS min_ns,
-       (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
+       average_ns(total, ended) AS avg_ns,
        percentiles[2] AS p50_ns, percentiles[3] AS p90_ns, percentiles[4] AS p99_ns,
        percentiles[5] AS max_ns
 FROM numbered

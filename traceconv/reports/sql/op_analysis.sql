@@ -77,7 +77,7 @@ SELECT r.run_id, r.device_id, r.op_id, r.op_name, r.op_type, r.phase, r.scope_pa
        (100 * r.own_so_far)::DOUBLE / nullif(r.device_own, 0)::DOUBLE AS cumulative_percent,
        TRY_CAST(r.total AS BIGINT) AS total_ns,
        r.shortest AS min_ns,
-       (((2000 * r.total + r.ended) // nullif(2 * r.ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
+       average_ns(r.total, r.ended) AS avg_ns,
        r.longest AS max_ns,
        r.one_flops AS flops,
        TRY_CAST(r.one_flops::HUGEINT * r.ended AS BIGINT) AS total_flops,

@@ -60,7 +60,7 @@ SELECT run_id, device_id, op_type, op_type_source, core_type,
        (started - ended)::BIGINT AS unfinished_count,
        TRY_CAST(total AS BIGINT) AS total_ns,
        shortest AS min_ns,
-       (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
+       average_ns(total, ended) AS avg_ns,
        longest AS max_ns,
        (100 * total)::DOUBLE / nullif(device_total, 0)::DOUBLE AS ratio_percent
 FROM of_device

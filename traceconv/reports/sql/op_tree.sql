@@ -64,7 +64,7 @@ WITH RECURSIVE spent AS (
   LEFT JOIN spent AS s ON s.run_id = p.run_id AND s.path_id = p.path_id
   LEFT JOIN moved AS m ON m.run_id = p.run_id AND m.launch_id = p.path_id
   LEFT JOIN enclosing AS e ON e.run_id = p.run_id AND e.path_id = p.path_id
-  WHERE (run IS NULL OR p.run_id = run)
+  WHERE {{selected(p.run_id)}}
     AND (p.kind IS DISTINCT FROM 'summary' OR e.path_id IS NOT NULL OR coalesce(s.tasks, 0) > 0)
   UNION ALL
   SELECT s.run_id, s.path_id, NULL, 0, NULL, NULL, false, 0, 0, 0, 0, s.tasks - coalesce(m.tasks, 0),

@@ -34,7 +34,7 @@ SELECT run_id, kind, category, name,
        TRY_CAST(total AS BIGINT) AS total_ns,
        TRY_CAST(own AS BIGINT) AS self_ns,
        shortest AS min_ns,
-       (((2000 * total + ended) // nullif(2 * ended, 0))::DECIMAL(38,0) * 0.001)::DECIMAL(22,3) AS avg_ns,
+       average_ns(total, ended) AS avg_ns,
        longest AS max_ns, place
 FROM by_name
 ORDER BY run_id, self_ns DESC, kind, category, name, place

@@ -18,7 +18,7 @@
 WITH RECURSIVE asked AS (
   SELECT r.run_id, r.label, r.start_ns, TRY(r.end_ns - r.start_ns) AS span_ns, r.complete
   FROM run AS r
-  WHERE run IS NULL OR r.run_id = run
+  WHERE {{selected(r.run_id)}}
 ), task_count AS (
   SELECT t.run_id, count(*) AS tasks, count(DISTINCT t.device_id) AS devices
   FROM task AS t
@@ -27,7 +27,7 @@ WITH RECURSIVE asked AS (
 ), step_time AS (
   SELECT s.run_id, s.step_id, TRY(s.end_ns - coalesce(s.start_ns, s.fp_start_ns)) AS dur_ns
   FROM step AS s
-  WHERE run IS NULL OR s.run_id = run
+  WHERE {{selected(s.run_id)}}
 ), step_sum AS (
   SELECT run_id, count(DISTINCT step_id) AS steps, sum(dur_ns) AS total, count(dur_ns) AS ended,
          quantile_disc(dur_ns, [0.5, 0.95]) AS percentiles, max(dur_ns) AS longest,
@@ -61,7 +61,7 @@ WITH RECURSIVE asked AS (
          sum(t.task_count) AS tasks, sum(sum(t.task_ns)) OVER (PARTITION BY t.run_id) AS run_total
   FROM range_path_time AS t
   LEFT JOIN path AS p ON p.run_id = t.run_id AND p.path_id = t.path_id
-  WHERE run IS NULL OR t.run_id = run
+  WHERE {{selected(t.run_id)}}
   GROUP BY t.run_id, 2
 ), operator AS (
   SELECT o.run_id, o.name, sum(o.self_ns) AS total, sum(o.count) AS calls

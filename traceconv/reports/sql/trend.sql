@@ -37,7 +37,7 @@ WITH asked AS (
          CASE WHEN r.start_ns <= r.end_ns AND coalesce(from_ns < r.end_ns, true) AND coalesce(to_ns > r.start_ns, true)
               THEN TRY(least(r.end_ns, to_ns) - greatest(r.start_ns, from_ns)) END AS span_ns
   FROM run AS r
-  WHERE run IS NULL OR r.run_id = run
+  WHERE {{selected(r.run_id)}}
 ), step_time AS (
   -- A run of whose steps none is chosen is still one with steps.
   SELECT s.run_id, count(s.chosen_ns) AS steps, quantile_disc(s.chosen_ns, [0.25, 0.5, 0.75]) AS quarters

@@ -30,7 +30,7 @@ WITH called_word AS MATERIALIZED (
   SELECT f.run_id, count(*) AS flows, count(CASE WHEN f.kind = 'launch' THEN f.dst_id END) AS launches,
          count(CASE WHEN f.src_id IS NULL OR f.dst_id IS NULL THEN 1 END) AS broken
   FROM flow AS f
-  WHERE run IS NULL OR f.run_id = run
+  WHERE {{selected(f.run_id)}}
   GROUP BY f.run_id
 ), tested AS MATERIALIZED (
   SELECT w.run_id, count(*) AS tasks, count(*) - count(w.dur_ns) AS unfinished, count(w.submit_ns) AS delays,

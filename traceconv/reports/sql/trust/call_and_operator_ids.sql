@@ -23,7 +23,7 @@ WITH with_operators AS (
   -- Args take time to read: those of a million operators half a second.
   SELECT o.run_id
   FROM "range" AS o
-  WHERE o.kind = 'host_op' AND (run IS NULL OR o.run_id = run)
+  WHERE o.kind = 'host_op' AND {{selected(o.run_id)}}
     AND o.run_id IN (SELECT run_id FROM run WHERE writer LIKE 'PyTorch%')
   GROUP BY o.run_id
   HAVING count(*) <= 200000

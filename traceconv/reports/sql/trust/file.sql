@@ -16,7 +16,7 @@
 -- reports = "breakdown, idle-gaps, launch, stream-utilisation, step-breakdown (no rows), exports of timelines"
 SELECT run_id, 'untimed_tasks', NULL, sum(event_count), NULL, NULL
 FROM import_log
-WHERE code = 'no_start' AND (run IS NULL OR run_id = run)
+WHERE code = 'no_start' AND {{selected(run_id)}}
 GROUP BY run_id
 UNION ALL
 SELECT run_id, 'unpaired_events', NULL, sum(event_count), NULL, NULL
@@ -26,10 +26,10 @@ GROUP BY run_id
 UNION ALL
 SELECT r.run_id, 'cut_file', NULL, 1, NULL, NULL
 FROM run AS r
-WHERE r.writer LIKE 'PyTorch%' AND r.source_format = 'chrome_json' AND (run IS NULL OR r.run_id = run)
+WHERE r.writer LIKE 'PyTorch%' AND r.source_format = 'chrome_json' AND {{selected(r.run_id)}}
   AND r.run_id NOT IN (SELECT run_id FROM "range" WHERE kind = 'summary')
 UNION ALL
 SELECT run_id, 'import_losses', NULL, sum(coalesce(event_count, 1)), NULL, NULL
 FROM import_log
-WHERE severity = 'data_loss' AND (run IS NULL OR run_id = run)
+WHERE severity = 'data_loss' AND {{selected(run_id)}}
 GROUP BY run_id

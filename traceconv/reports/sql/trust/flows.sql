@@ -13,13 +13,13 @@ WITH led AS (
   FROM flow AS f
   JOIN task AS t ON t.run_id = f.run_id AND t.id = f.dst_id AND t.api_id IS NOT NULL AND t.kind IS DISTINCT FROM 'sync'
   -- Also from other tasks: to a node of a graph that waits for others, the profiler writes no flow from a call.
-  WHERE f.run_id IN (SELECT run_id FROM run WHERE writer LIKE 'PyTorch%') AND (run IS NULL OR f.run_id = run)
+  WHERE f.run_id IN (SELECT run_id FROM run WHERE writer LIKE 'PyTorch%') AND {{selected(f.run_id)}}
   GROUP BY f.run_id
 ), loose AS (
   SELECT l.run_id, r.writer LIKE 'PyTorch%' AS is_pytorch, sum(l.event_count) AS flows
   FROM import_log AS l
   JOIN run AS r ON r.run_id = l.run_id AND r.source_format = 'chrome_json'
-  WHERE l.code = 'loose_flow' AND (run IS NULL OR l.run_id = run)
+  WHERE l.code = 'loose_flow' AND {{selected(l.run_id)}}
   GROUP BY ALL
 ), single AS (
   -- PyTorch's profiler writes a start or end for each call and task, even without a partner. Those of waits have no start.
@@ -54,5 +54,5 @@ SELECT f.run_id, 'broken_flows', NULL, count(CASE WHEN s.category = 'enqueue' AN
 FROM flow AS f
 LEFT JOIN "range" AS s ON s.run_id = f.run_id AND s.id = f.src_id
 LEFT JOIN "range" AS d ON d.run_id = f.run_id AND d.id = f.dst_id
-WHERE f.category = 'async_task_queue' AND (run IS NULL OR f.run_id = run)
+WHERE f.category = 'async_task_queue' AND {{selected(f.run_id)}}
 GROUP BY f.run_id

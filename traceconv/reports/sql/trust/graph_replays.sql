@@ -16,5 +16,5 @@ SELECT g.run_id, CASE WHEN g.reference_id IS NULL THEN 'unmatched_replays' ELSE 
 FROM graph_replay AS g
 JOIN task AS t ON t.run_id = g.run_id AND t.id = g.id
 JOIN (SELECT run_id, count(*) AS tasks FROM graph_replay GROUP BY run_id) AS n ON n.run_id = g.run_id
-WHERE (run IS NULL OR g.run_id = run) AND (g.reference_id IS NOT NULL OR g.operator_name IS NULL)
+WHERE {{selected(g.run_id)}} AND (g.reference_id IS NOT NULL OR g.operator_name IS NULL)
 GROUP BY g.run_id, g.reference_id IS NULL

@@ -53,7 +53,7 @@ WITH call_name AS (
   SELECT t.run_id, t.start_ns, coalesce(TRY(t.start_ns + t.dur_ns), t.start_ns) AS end_ns
   FROM task AS t
   WHERE t.correlation_id IS NOT NULL AND t.api_id IS NULL AND t.start_ns IS NOT NULL
-    AND t.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR t.run_id = run)
+    AND t.kind IS DISTINCT FROM 'sync' AND {{selected(t.run_id)}}
     -- Tasks with several calls are unclear, as are those of runs whose calls have no IDs.
     AND NOT EXISTS (
       FROM called_word AS c
@@ -76,7 +76,7 @@ WITH call_name AS (
   SELECT w.run_id, 'lost_launches', w.start_ns, w.start_ns, true
   FROM task AS w
   SEMI JOIN unlaunched AS u ON u.run_id = w.run_id
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+  WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}}
     AND w.api_id IS NOT NULL AND w.start_ns IS NOT NULL
 ), placed AS (
   SELECT run_id, finding, start_ns, end_ns, complete,
@@ -90,7 +90,7 @@ WITH call_name AS (
   FROM task AS w
   JOIN flow AS f ON f.run_id = w.run_id AND f.dst_id = w.id AND f.kind = 'launch'
   JOIN api AS a ON a.run_id = f.run_id AND a.id = f.src_id
-  WHERE w.submit_ns IS NULL AND w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+  WHERE w.submit_ns IS NULL AND w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}}
     AND (w.correlation_id = a.correlation_id) IS NOT TRUE
   GROUP BY w.run_id
 ), gap AS (
@@ -116,5 +116,5 @@ UNION ALL
 SELECT l.run_id, 'unclear_launches', NULL, l.events, count(*), NULL
 FROM (SELECT run_id, sum(event_count) AS events FROM import_log WHERE code = 'unclear_launch' GROUP BY run_id) AS l
 JOIN task AS w ON w.run_id = l.run_id
-WHERE run IS NULL OR w.run_id = run
+WHERE {{selected(w.run_id)}}
 GROUP BY l.run_id, l.events

@@ -13,7 +13,7 @@ WITH framed AS (
            min(CASE WHEN r.kind = 'host_op' THEN r.start_ns END) AS first_ns,
            max(CASE WHEN r.kind = 'host_op' THEN r.start_ns END) AS last_ns
     FROM "range" AS r
-    WHERE r.kind IN ('frame', 'module', 'host_op') AND (run IS NULL OR r.run_id = run)
+    WHERE r.kind IN ('frame', 'module', 'host_op') AND {{selected(r.run_id)}}
     GROUP BY r.run_id, r.track_id
     HAVING bool_or(r.kind = 'frame')
   )

@@ -14,7 +14,7 @@
 WITH by_name AS MATERIALIZED (
   SELECT w.run_id, w.name, count(*) AS tasks, min(CASE WHEN w.kind IS DISTINCT FROM 'collective' THEN w.id END) AS other_id
   FROM task AS w
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+  WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}}
   GROUP BY w.run_id, w.name
 ), like_collective AS (
   SELECT n.run_id, n.name

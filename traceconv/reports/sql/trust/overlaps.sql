@@ -13,7 +13,7 @@
 WITH crossing AS MATERIALIZED (
   SELECT w.run_id, w.track_id, w.id, w.parent_id, w.api_id, w.name, w.start_ns, w.dur_ns, w.stream_wait_ns
   FROM task AS w
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.stream_wait_ns < 0
+  WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}} AND w.stream_wait_ns < 0
 ), inner_task AS (
   -- A task inside another one is a part of it, as the copies of a collective are, unless both were launched.
   SELECT c.run_id, c.id
@@ -48,7 +48,7 @@ WITH crossing AS MATERIALIZED (
   FROM task AS w
   SEMI JOIN crossing AS c ON c.run_id = w.run_id AND c.track_id = w.track_id AND c.start_ns = w.start_ns
     AND c.dur_ns = w.dur_ns AND c.name IS NOT DISTINCT FROM w.name
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.dur_ns > 0
+  WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}} AND w.dur_ns > 0
   GROUP BY w.run_id, w.track_id, w.start_ns, w.dur_ns, w.name
   HAVING count(*) > 1
 )

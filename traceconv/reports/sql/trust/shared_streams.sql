@@ -7,7 +7,7 @@
 WITH shared AS (
   SELECT k.run_id, k.device_id, k.stream_id
   FROM track AS k
-  WHERE k.kind = 'stream' AND k.device_id IS NOT NULL AND k.stream_id IS NOT NULL AND (run IS NULL OR k.run_id = run)
+  WHERE k.kind = 'stream' AND k.device_id IS NOT NULL AND k.stream_id IS NOT NULL AND {{selected(k.run_id)}}
   GROUP BY k.run_id, k.device_id, k.stream_id
   HAVING count(DISTINCT k.process_id) > 1
 ), of_process AS (

@@ -12,7 +12,7 @@ WITH last_call AS (
   FROM run AS r
   LEFT JOIN tested AS t ON t.run_id = r.run_id
   LEFT JOIN last_call AS c ON c.run_id = r.run_id
-  WHERE (t.run_id IS NOT NULL OR r.writer LIKE 'PyTorch%') AND (run IS NULL OR r.run_id = run)
+  WHERE (t.run_id IS NOT NULL OR r.writer LIKE 'PyTorch%') AND {{selected(r.run_id)}}
     AND ((r.end_ns::HUGEINT - greatest(t.until_ns, c.start_ns)) * 50 > r.end_ns::HUGEINT - r.start_ns) IS NOT FALSE
 ), last_event AS (
   SELECT run_id, max(until_ns) AS until_ns, max(end_ns) AS end_ns

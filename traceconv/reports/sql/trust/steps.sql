@@ -16,26 +16,26 @@ WITH bound AS (
          bool_or(end_ns IS NULL OR coalesce(start_ns, fp_start_ns) IS NULL) AS is_cut, count(*) AS rows,
          count(*) FILTER (WHERE end_ns IS NULL OR coalesce(start_ns, fp_start_ns) IS NULL) AS cut_rows
   FROM step
-  WHERE run IS NULL OR run_id = run
+  WHERE {{selected(run_id)}}
   GROUP BY run_id, step_id
 ), of_step AS (
   SELECT run_id, step_id, sum(events) AS events
   FROM (
     SELECT w.run_id, w.step_id, count(*) AS events FROM task AS w
-    WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.step_id IS NOT NULL
+    WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}} AND w.step_id IS NOT NULL
     GROUP BY w.run_id, w.step_id
     UNION ALL
     SELECT r.run_id, r.step_id, count(*) FROM "range" AS r
-    WHERE (run IS NULL OR r.run_id = run) AND r.step_id IS NOT NULL
+    WHERE {{selected(r.run_id)}} AND r.step_id IS NOT NULL
     GROUP BY r.run_id, r.step_id
   )
   GROUP BY run_id, step_id
 ), outside AS (
   -- Without copies: those of weights belong to no step.
   SELECT w.run_id, coalesce(w.submit_ns, w.start_ns) AS ts_ns FROM task AS w
-  WHERE coalesce(w.kind, '') NOT IN ('sync', 'copy') AND (run IS NULL OR w.run_id = run) AND w.step_id IS NULL
+  WHERE coalesce(w.kind, '') NOT IN ('sync', 'copy') AND {{selected(w.run_id)}} AND w.step_id IS NULL
   UNION ALL
-  SELECT r.run_id, r.start_ns FROM "range" AS r WHERE (run IS NULL OR r.run_id = run) AND r.step_id IS NULL
+  SELECT r.run_id, r.start_ns FROM "range" AS r WHERE {{selected(r.run_id)}} AND r.step_id IS NULL
 ), sized AS (
   SELECT b.*, coalesce(o.events, 0) AS events, row_number() OVER (PARTITION BY b.run_id ORDER BY b.start_ns) AS number,
          count(*) OVER (PARTITION BY b.run_id) AS steps,

@@ -29,13 +29,13 @@
 WITH early AS (
   SELECT w.run_id, count(*) AS tasks, sum(w.submit_ns::HUGEINT - w.start_ns) AS earlier
   FROM task AS w
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run) AND w.start_ns < w.submit_ns
+  WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}} AND w.start_ns < w.submit_ns
   GROUP BY w.run_id
 ), delay AS (
   -- Those up to the largest error of a device, before the join with each one's own.
   SELECT w.run_id, w.device_id, w.start_ns - w.submit_ns AS delay_ns
   FROM task AS w
-  WHERE w.kind IS DISTINCT FROM 'sync' AND (run IS NULL OR w.run_id = run)
+  WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}}
     AND w.start_ns >= w.submit_ns AND TRY(w.start_ns - w.submit_ns) <= (SELECT max(clock_error_ns) FROM device)
 ), uncertain AS (
   SELECT w.run_id, count(*) AS tasks, sum(w.delay_ns) AS delay
