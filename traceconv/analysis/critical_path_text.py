@@ -12,8 +12,7 @@ from traceconv.reports.result import shortened, text_table
 from traceconv.reports.short_names import LONGEST_NAME, distinct
 from traceconv.reports.values import human_duration
 from traceconv.schema import tables
-from traceconv.schema.ddl import sql_type
-from traceconv.store.documented_sql import SqlColumn
+from traceconv.store.documented_sql import table_columns
 
 if TYPE_CHECKING:
     from traceconv.analysis.critical_path import CriticalPath, Step
@@ -62,10 +61,8 @@ def path_lines(path: CriticalPath, top: int = SHOWN_OPS) -> Iterator[str]:
 
 def path_table(path: CriticalPath) -> Table:
     """Return the parts of all paths, with the columns of the table critical_path."""
-    columns = tuple(SqlColumn(one.name, sql_type(one), one.unit, one.doc) for one in tables()["critical_path"].columns)
-    return Table(
-        columns, ([[path.run_id, *row.values()] for row in batch.to_pylist()] for batch in path.parts.to_batches())
-    )
+    rows = ([[path.run_id, *row.values()] for row in batch.to_pylist()] for batch in path.parts.to_batches())
+    return Table(table_columns(tables()["critical_path"]), rows)
 
 
 def path_dict(path: CriticalPath) -> dict[str, object]:

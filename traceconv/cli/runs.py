@@ -49,6 +49,7 @@ def list_runs(
     """
     from traceconv.cli.output import print_message, write_parquet_file, write_rows
     from traceconv.reports.current_store import open_current_store
+    from traceconv.reports.run_choice import NO_RUNS
     from traceconv.reports.runs import RUNS_SQL, runs_table, stored_runs
 
     chosen_format = options.row_format(form, output)
@@ -58,7 +59,7 @@ def list_runs(
             return
         rows = stored_runs(connection)
     if not rows:
-        print_message("the store has no runs; ingest one with: traceconv ingest PATH")
+        print_message(NO_RUNS)
     write_rows(runs_table(rows, for_people=chosen_format in ("table", "markdown")), chosen_format, output)
 
 

@@ -16,9 +16,9 @@ from traceconv.reports.fetch import reading
 from traceconv.reports.no_rows import IN_TRACES
 from traceconv.reports.question import OPTION_NAMES, takes_times_of_steps
 from traceconv.schema import tables
-from traceconv.schema.ddl import quote_identifier, sql_type
+from traceconv.schema.ddl import quote_identifier
 from traceconv.store.catalogue import views
-from traceconv.store.documented_sql import SqlColumn
+from traceconv.store.documented_sql import SqlColumn, table_columns
 
 _KINDS = {"table": "Tables", "view": "Views", "report": "Reports", "added to the store": "Added to the store"}
 
@@ -100,14 +100,7 @@ def catalogue(connection: duckdb.DuckDBPyConnection | None = None) -> Catalogue:
     return Catalogue(
         [
             *(
-                Described(
-                    table.name,
-                    "table",
-                    None,
-                    table.doc,
-                    tuple(SqlColumn(c.name, sql_type(c), c.unit, c.doc) for c in table.columns),
-                    counts.get(table.name),
-                )
+                Described(table.name, "table", None, table.doc, table_columns(table), counts.get(table.name))
                 for table in tables().values()
             ),
             *(Described(view.name, "view", view.title, view.doc, tuple(view.columns)) for view in views().values()),
@@ -168,9 +161,8 @@ def _report_lines(report: Report) -> Iterator[str]:
             "of --from and --to.",
             "      ",
         )
-    terms = ", ".join(f"{term.column} descending" if term.descending else term.column for term in report.order)
     yield ""
-    yield from _wrapped(f"Order: {terms}. With --top: the largest by {report.measure}.", "")
+    yield from _wrapped(f"Order: {report.order_text}. With --top: the largest by {report.measure}.", "")
     in_traces = (IN_TRACES[table] for table in report.needs if table in IN_TRACES)
     yield from _wrapped(" ".join((f"Needs rows in {', '.join(report.needs)}.", *in_traces, report.when_empty)), "")
     yield ""

@@ -7,6 +7,7 @@ import json
 import duckdb
 
 from traceconv.reports.question import Question
+from traceconv.reports.run_choice import NO_RUNS
 from traceconv.schema.ddl import quote_identifier
 
 #: When traces of other programs have rows in a table.
@@ -37,7 +38,7 @@ def why_empty(connection: duckdb.DuckDBPyConnection, question: Question) -> str:
     """Explain why there are no rows, and what to record."""
     name = question.report.name.replace("_", "-")
     if not connection.execute("SELECT 1 FROM run LIMIT 1").fetchall():
-        return f"{name}: the store has no runs; ingest one with: traceconv ingest PATH"
+        return f"{name}: {NO_RUNS}"
     run = question.parameters.get("run")
     run_id = None if run is None else int(run)
     of = "the store" if run_id is None else f"run {run_id}"

@@ -29,8 +29,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import tomli
 
+from traceconv.schema.ddl import sql_type
+
 if TYPE_CHECKING:
     from importlib.abc import Traversable
+
+    from traceconv.schema import TableSchema
 
 T = TypeVar("T")
 
@@ -99,6 +103,11 @@ class SqlColumn(NamedTuple):
     msprof_as: str = "plain"
     timestamp: bool = False
     group: str | None = None
+
+
+def table_columns(schema: TableSchema) -> tuple[SqlColumn, ...]:
+    """Return the columns of a table of the store."""
+    return tuple(SqlColumn(one.name, sql_type(one), one.unit, one.doc) for one in schema.columns)
 
 
 _RUN_ID = SqlColumn("run_id", "BIGINT", "id", "Run of the row.")
@@ -202,6 +211,11 @@ class DocumentedSql:
     @property
     def comment(self) -> str:
         return f"{self.title}. {self.doc}"
+
+    @property
+    def order_text(self) -> str:
+        """The order for people: `total_ns descending, name`."""
+        return ", ".join(f"{term.column} descending" if term.descending else term.column for term in self.order)
 
     @property
     def is_listed(self) -> bool:
