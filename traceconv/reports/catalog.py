@@ -11,7 +11,6 @@ from importlib import resources
 import duckdb
 
 from traceconv.reports.findings import findings_query, trust_findings
-from traceconv.reports.statements import report_statements
 from traceconv.schema.ddl import quote_identifier, quote_text
 from traceconv.store.catalogue import define, views
 from traceconv.store.documented_sql import (
@@ -56,15 +55,6 @@ def renamed_reports() -> Mapping[str, Report]:
         for one in reports().values()
         if one.formerly is not None
     }
-
-
-def install(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create or replace the macro and the view of each report in the current database.
-
-    `FROM op_statistic` covers all runs, `FROM op_statistic(run := 2)` one. Parameters are untyped because older DuckDB
-    versions can't read others.
-    """
-    connection.execute(";\n".join(report_statements()))
 
 
 def define_report(connection: duckdb.DuckDBPyConnection, report: Report) -> None:
@@ -173,6 +163,7 @@ def define_named(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def _macro(report: Report) -> str:
+    # Parameters are untyped because older DuckDB versions can't read others.
     parameters = ", ".join(f"{quote_identifier(parameter.name)} := NULL" for parameter in report.parameters)
     return f"{quote_identifier(report.name)}({parameters}) AS TABLE\n{report.body}"
 

@@ -52,9 +52,9 @@ class TextSizes:
 NO_TEXTS = TextSizes()
 
 
-def sizes_of_longest(longest_bytes: int, mean_bytes: int = 0) -> TextSizes:
+def sizes_of_longest(longest_bytes: int) -> TextSizes:
     """Return the sizes of texts of which the longest one is known."""
-    return TextSizes(longest_bytes, min(longest_bytes * VECTOR_ROWS, _MOST_VECTOR_BYTES), mean_bytes)
+    return TextSizes(longest_bytes, min(longest_bytes * VECTOR_ROWS, _MOST_VECTOR_BYTES))
 
 
 class RecentRows:
