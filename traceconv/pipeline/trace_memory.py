@@ -11,7 +11,8 @@ Paddle writes the device as a place, such as Place(gpu:0), and marks changes of 
 these markers only the new total counts. It doesn't count what is reserved on the host.
 
 PyTorch reports memory that it maps (files, tensors that processes share) with a total of 0, since its allocator doesn't
-count it. Such blocks are not part of what the allocator held.
+count it. Such blocks are not part of what the allocator held. Their reserved size is their own size, not a total; the
+allocator of the host reserves nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ WITH read AS (
          texts[4] IN ('Place(cpu)', 'Place(gpu_pinned)') AS is_host_place,
          CASE WHEN is_host_place THEN 0 ELSE TRY_CAST(texts[4] AS BIGINT) END AS device_type,
          CASE WHEN NOT is_reserve THEN TRY_CAST(texts[5] AS BIGINT) END AS total_bytes,
-         CASE WHEN is_host_place THEN NULL ELSE TRY_CAST(texts[6] AS BIGINT) END AS reserved_bytes,
+         CASE WHEN device_type = 0 THEN NULL ELSE TRY_CAST(texts[6] AS BIGINT) END AS reserved_bytes,
          coalesce(texts[7] = 'segment', false) AS is_segment,
          coalesce(texts[8] = 'true', false) AS is_before, 'stream ' || texts[9] AS pool,
          TRY(TRY_CAST(texts[10] AS BIGINT) + $first_op) AS op_id
