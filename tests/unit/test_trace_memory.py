@@ -164,7 +164,7 @@ def test_what_the_allocator_reserves_is_segments(tmp_path: Path) -> None:
         (6, -8, 64, 0),
     ]
     moments = [moment(us, size, address, **{"Total Reserved": held}) for us, size, address, held in reserved]
-    # PyTorch writes the size of what it maps on the host as reserved: this is no total.
+    # For what it maps on the host, PyTorch writes its size as the reserved total.
     host = moment(7, 8, 64, kind=CPU, **{"Total Allocated": 0, "Total Reserved": 8})
     want = "kind, device_id, size_bytes, alloc_ns - {base}, free_ns - {base}"
     assert [block for block in blocks(tmp_path, *moments, host, want=want) if block[0] == "segment"] == [
