@@ -61,3 +61,23 @@ def test_args_of_end_events_are_added_to_their_slices_on_threads_and_async_track
         "SELECT name, json_extract(args, '$.result')::BIGINT FROM range ORDER BY name",
     )
     assert found == [(f"s{number}", number) for number in range(6)]
+
+
+def test_an_operation_that_pytorch_marks_as_unfinished_has_no_duration(tmp_path: Path) -> None:
+    """Its profiler writes the time until the end of the recording."""
+    reduce = {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", **_PLACE, "args": {"finished": False}}
+    inner = {"ph": "X", "cat": "cpu_op", "name": "aten::add", **_PLACE, "ts": 12, "dur": 3}
+    named = {"ph": "X", "cat": "other", "name": "other", "pid": 0, "tid": 1, "ts": 0, "dur": 30}
+    _, store = taken(
+        {
+            "deviceProperties": [],
+            "traceEvents": [{**reduce, "ts": 10, "dur": 20}, inner, {**named, "args": {"finished": False}}],
+        },
+        tmp_path,
+    )
+    assert query(store, "SELECT name, dur_ns, self_ns, depth FROM range ORDER BY name") == [
+        ("aten::add", 3000, 3000, 1),
+        ("gloo:all_reduce", None, None, 0),
+        ("other", 30_000, 30_000, 0),
+    ]
+    assert query(store, "SELECT code, event_count FROM import_log") == [("unfinished", 1)]

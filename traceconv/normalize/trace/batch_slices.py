@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from traceconv.base.diagnostics import Code
 from traceconv.base.int64 import Int64, Mask, differences, sums
@@ -65,9 +66,23 @@ def _complete(events: EventBatch, at: Places) -> Mask:
     spans = np.zeros(len(at), SPAN_DTYPE)
     spans["start_ns"], spans["dur_ns"] = events.ts.ns[at], np.where(valid[at], dur.ns[at], 0)
     spans["id"], spans["link"], spans["track"], spans["kind"] = events.ids[at], -1, events.track[at], SLICE
+    unfinished = valid & _is_unfinished(events)
+    spans["kind"][unfinished[at]] = UNFINISHED
     events.first.spans.add(spans)
     events.first.note_times(spans["start_ns"] + spans["dur_ns"])
-    return valid
+    events.first.log.count(Code.UNFINISHED, "complete events marked as unfinished", int(unfinished.sum()), 1)
+    return valid & ~unfinished
+
+
+def _is_unfinished(events: EventBatch) -> Mask:
+    """Return which events are of a category that may be unfinished, and have args that say so."""
+    args = events.batch.columns.raw.get("args")
+    may_be = [category in events.first.unfinished for category in events.categories.distinct]
+    if args is None or not any(may_be):
+        return np.zeros(events.count, np.bool_)
+    marked = pc.match_substring_regex(args, r'"finished":\s*false').fill_null(False)
+    found: Mask = np.array(may_be, np.bool_)[events.categories.codes] & marked.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _points(events: EventBatch, begins: Places, ends: Places) -> None:

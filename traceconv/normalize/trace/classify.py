@@ -187,6 +187,8 @@ class RuleSet:
     flow_chains   flow IDs are not reused: all points of an ID are one chain, including a second start
     launch_flows  matches categories of flows that lead from a call to the task that it launched
     instants      categories of complete events that are instants, whatever their duration
+    unfinished    categories of complete events that last until the end of the recording if their arg `finished` is
+                  false: their own end is unknown
     op_types      patterns of op names with a group `op_type`, for ops without a type
     step_ends     how instants mark the ends of steps
     hosts         args that contain the name of the host; the first that any row has is used
@@ -214,6 +216,7 @@ class RuleSet:
     hosts: tuple[HostArg, ...] = ()
     step_ends: StepEnds | None = None
     instants: frozenset[str] = frozenset()
+    unfinished: frozenset[str] = frozenset()
     event_limit: int | None = None
     launch_arg: str | None = None
     overflow_keys: tuple[str, ...] = ()

@@ -47,6 +47,7 @@ class FirstPass(TimeBounds):
         self.rule_sets = rule_sets
         #: Before a rule set is chosen, those of all.
         self.instants = frozenset(chain.from_iterable(rules.instants for rules in rule_sets))
+        self.unfinished = frozenset(chain.from_iterable(rules.unfinished for rules in rule_sets))
         self.sides = {category: side for rules in rule_sets for category, side in rules.sides.items()}
         #: Bounds the state that both passes carry from batch to batch.
         self.budget = Budget()

@@ -34,6 +34,7 @@ A file may also describe how its writer marks allocations and frees (`[memory]`,
 how instants mark the ends of steps (`[step_ends]`, with the fields of `StepEnds`), which flows lead from a call to the
 task that it launched (`launch_flows`, patterns of their categories), which arg shows it in files without correlation
 IDs (`launch_arg`), which complete events are instants, whatever their duration (`instants`, a list of categories),
+which have no end if their arg `finished` is false (`unfinished`, a list of categories),
 which events are on threads of the host and which on streams of devices, if their pids and tids may be equal
 (`host_categories`, `device_categories`), which args contain the name of the host (`[[host]]`, with the fields of
 `HostArg`), how many complete events it keeps (`event_limit`), which keys outside the events show that it dropped some
@@ -90,7 +91,7 @@ SIDES = {"host_categories": HOST, "device_categories": DEVICE}
 _COUNTS = {"event_limit": 2**63 - 1, "start_step_ns": 10**9}
 _FILE_KEYS = {
     **dict.fromkeys(("title", "device_kind", "launch_arg"), _TEXT),
-    **dict.fromkeys(("launch_flows", "op_types", "instants", "overflow_keys", *SIDES), _TEXTS),
+    **dict.fromkeys(("launch_flows", "op_types", "instants", "unfinished", "overflow_keys", *SIDES), _TEXTS),
     **dict.fromkeys(("detect", "memory", "step_ends", "time_args"), _TABLE),
     "items": _ITEMS,
     **dict.fromkeys(("priority", *_COUNTS), _INTEGER),
@@ -198,6 +199,7 @@ def parse_rules(text: str, where: str, *, is_ours: bool = False) -> RuleSet:
             hosts=tuple(_host_arg(entry, f"{where}: host {number}") for number, entry in hosts),
             step_ends=_texts_of(StepEnds, raw["step_ends"], f"{where}: step_ends") if "step_ends" in raw else None,
             instants=frozenset(raw.get("instants", ())),
+            unfinished=frozenset(raw.get("unfinished", ())),
             event_limit=_count(raw, "event_limit", where),
             launch_arg=raw.get("launch_arg"),
             overflow_keys=tuple(raw.get("overflow_keys", ())),
