@@ -146,7 +146,7 @@ def find_steps(
     from_ns, to_ns = window.times(connection, [run_id])
     ((start_ns, end_ns),) = connection.execute(_WHOLE, {"run": run_id, "device": device}).fetchall()
     if start_ns is None or end_ns is None or end_ns <= start_ns:
-        raise InputError("the run has no tasks with times, so it has no dependencies")
+        raise InputError("the run has no tasks with times: it has critical paths only for steps, if recorded")
     chosen_ns = max(start_ns, start_ns if from_ns is None else from_ns), min(end_ns, end_ns if to_ns is None else to_ns)
     if chosen_ns[0] >= chosen_ns[1]:
         raise UsageError(f"the run's tasks are from {start_ns} to {end_ns} ns; the window contains none of this time")
