@@ -121,6 +121,24 @@ def test_quotes_that_kineto_does_not_escape_are_repaired(tmp_path: Path) -> None
     assert {entry.message for entry in run.log} == {"quote in a string without a backslash"}
 
 
+def test_quotes_that_onnxruntime_does_not_escape_are_repaired(tmp_path: Path) -> None:
+    node = (
+        '{"cat" : "Node","pid" :7,"tid" :7,"dur" :%d,"ts" :%d,"ph" : "X","name" :"%s_kernel_time",'
+        '"args" : {"op_name" : "%s","provider" : "CPUExecutionProvider","node_index" : "0"}}'
+    )
+    nodes = [node % row for row in ((2, 1, 'then/"Relu"', "Relu"), (3, 5, '"', "Exp"), (4, 9, "sum", "Sum"))]
+    run, store = taken("[\n" + ",\n".join(nodes) + "\n]\n", tmp_path)
+    rows = query(store, "SELECT op.name, start_ns, dur_ns FROM task JOIN op USING (run_id, op_id) ORDER BY 2")
+    assert rows == [
+        ('then/"Relu"_kernel_time', 1000, 2000),
+        ('"_kernel_time', 5000, 3000),
+        ("sum_kernel_time", 9000, 4000),
+    ]
+    assert {(entry.code, entry.message) for entry in run.log} == {
+        (Code.ODD_JSON, "quote in a string without a backslash")
+    }
+
+
 @pytest.mark.parametrize(
     ("sound", "damaged", "names", "code"),
     [

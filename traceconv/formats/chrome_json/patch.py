@@ -4,7 +4,8 @@ Handles raw control characters in strings, unknown escapes, lone surrogates, byt
 like, commas before a closing bracket, and values nested too deep (kept as text).
 
 Kineto writes quotes in strings without a backslash. In the keys before the events, each of which has a line, it turns
-all backslashes into slashes; in names and call stacks it adds none: these strings end where its next key begins.
+all backslashes into slashes; in names and call stacks it adds none: these strings end where its next key begins. So do
+names that onnxruntime writes.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ _LONGEST_BARE = 10
 _WRONG_NUMBER = re.compile(rb"\+[0-9]|-?0[0-9]|-?\.[0-9]")
 _POINTED = re.compile(rb"-?[0-9]+\.")
 _BARE_END = re.compile(rb"[\s,\]}\"]|\Z")
-#: In Kineto's events: strings from the program, each on one line, what follows a name and others, and quotes without a
-#: backslash.
-_PROGRAM_STRING = re.compile(rb'"(?:(?P<name>name)|CallFrom|Call stack|Module Hierarchy)": "')
-_NAME_END = re.compile(rb'"(?=,\s*"pid":)')
+#: In events of Kineto and onnxruntime: strings from the program, each on one line, what follows a name and others, and
+#: quotes without a backslash.
+_PROGRAM_STRING = re.compile(rb'"(?:(?P<name>name)|CallFrom|Call stack|Module Hierarchy)"(?:: | :)"')
+_NAME_END = re.compile(rb'"(?=,\s*"(?:pid":|args" :))')
 _VALUE_END = re.compile(rb'"(?=,\s*"[A-Z][A-Za-z ]*":|\s*\n)')
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 #: In Kineto's keys: quotes whose backslash became a slash; the second pattern leaves strings that end in a slash.
@@ -117,7 +118,7 @@ def patch(text: bytes) -> Patched:
 
 
 def escape_quotes(text: bytes) -> Patched:
-    """Escape the quotes in strings of the program in Kineto's events."""
+    """Escape the quotes in strings of the program in events of Kineto and onnxruntime."""
     edits: list[_Edit] = []
     at = 0
     while begin := _PROGRAM_STRING.search(text, at):
