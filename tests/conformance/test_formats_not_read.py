@@ -25,6 +25,20 @@ from traceconv.pipeline.result import NothingUsable
         ),
         ("a.heapprofile", b'{"head":{"callFrame":{"functionName":"(root)"}}}', "heap profile of V8"),
         ("a.json", b'{"start_time": 1.5,"duration": 2,"root_frame": {"function": "f"}}', "pyinstrument -r speedscope"),
+        ("a.pyisession", b'{"start_time": 1.5, "duration": 2.5, "min_interval": 0.1', "--load FILE -r speedscope"),
+        (
+            "memory.prof",
+            b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x12\x07\x0a\x02\x01\x02",
+            "profile for pprof",
+        ),
+        ("scalene-profile.json", b'{\n    "alloc_samples": 241,\n    "args": [\n        "a.py"', "profile of Scalene"),
+        ("callgrind.out.7", b"# callgrind format\nversion: 1\ncreator: callgrind-3.19.0\n", "callgrind's format"),
+        ("yappi.callgrind", b"version: 1\ncreator: yappi\npid: 7\ncmd:  a.py\n", "callgrind's format"),
+        (
+            "benchmark_sorted_report.json",
+            b'{\n    "report_type": "sorted",\n    "avg_performance": {\n        "nodes": [\n            {',
+            "NPU_PRINT_PROFILING=JSON",
+        ),
         ("cargo-timing.html", b"<!DOCTYPE HTML>\n<html></html>", "an HTML page"),
         ("perf.data", b"PERFILE2" + bytes(100), "output of perf script in speedscope"),
         (

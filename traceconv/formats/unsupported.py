@@ -28,8 +28,27 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "is a heap profile of V8, which is not supported: it has no timestamps",
     ),
     (
-        re.compile(rb'\s*\{\s*"(?:session"\s*:\s*\{\s*")?start_time"\s*:[^{]{1,2000}"root_frame"\s*:'),
-        "is pyinstrument's own JSON, which is not supported; write the profile with pyinstrument -r speedscope",
+        re.compile(rb'\s*\{\s*"(?:session"\s*:\s*\{\s*")?start_time"\s*:[^{]{1,2000}"(?:root_frame|min_interval)"'),
+        "is pyinstrument's own JSON, which is not supported; write the profile with pyinstrument -r speedscope, or "
+        "that of a session with pyinstrument --load FILE -r speedscope",
+    ),
+    (
+        re.compile(rb'\s*\{\s*"alloc_samples"\s*:\s*\d'),
+        "is a profile of Scalene, which is not supported: it has totals of lines, but no times of calls; viztracer and "
+        "pyinstrument -r speedscope write supported formats",
+    ),
+    (
+        re.compile(rb"# callgrind format|version: \d+\r?\ncreator: "),
+        "is a profile in callgrind's format, which is not supported: it has totals, but no times of calls",
+    ),
+    (
+        re.compile(rb"(?:\x0a\x04\x08[^\0]\x10[^\0]){1,9}\x12"),
+        "is a profile for pprof, which is not supported: it has totals, but no times of calls",
+    ),
+    (
+        re.compile(rb'\s*\{\s*"report_type"\s*:\s*"\w+"\s*,\s*"\w+_performance"\s*:'),
+        "is a report of OpenVINO's benchmark_app, which is not supported: it has durations of layers, but no start "
+        "times; on an NPU, NPU_PRINT_PROFILING=JSON writes a supported trace",
     ),
     (
         re.compile(rb'\s*\{\s*"schema"\s*:\s*"[^"]{1,100}"\s*,\s*"pid"\s*:\s*\d+\s*,\s*"time"'),
