@@ -53,11 +53,10 @@ def ask(connection: duckdb.DuckDBPyConnection, statement: str) -> Table:
     Raises UsageError with DuckDB's message.
     """
     with explained(statement):
+        if connection.extract_statements(statement)[0].type == duckdb.StatementType.SELECT:
+            described = connection.execute(f"DESCRIBE {statement}").fetchall()
+            statement = with_types(statement, [(name, kind) for name, kind, *_ in described], _TIMES, "VARCHAR")
         connection.execute(statement)
-        described = [(name, str(kind)) for name, kind, *_ in connection.description or ()]
-        with_texts = with_types(statement, described, _TIMES, "VARCHAR")
-        if with_texts != statement:
-            connection.execute(with_texts)
         columns = tuple(SqlColumn(name, str(kind), "text", "") for name, kind, *_ in connection.description or ())
         # The first batch is read now, so that errors come before anything is written.
         first = connection.fetchmany(BATCH_ROWS)
