@@ -75,7 +75,7 @@ def test_a_run_without_anything(make_store: MakeStore) -> None:
     ]
 
 
-def test_ranges_of_a_run_without_tasks_and_operators(make_store: MakeStore) -> None:
+def test_ranges_of_a_run_without_tasks(make_store: MakeStore) -> None:
     def row(run: int, id: int, name: str | None, kind: str, dur_ns: int, self_ns: int) -> dict[str, object]:
         return {
             "run_id": run,
@@ -106,7 +106,8 @@ def test_ranges_of_a_run_without_tasks_and_operators(make_store: MakeStore) -> N
         (1, "range", "Source", 60, 60.0, 2),
         (1, "range", "Frontend", 30, 30.0, 1),
         (1, "range", "-", 10, 10.0, 1),
-        (2, "host op", "aten::mm", 40, 100.0, 1),
+        (2, "range", "forward", 50, 100 * 50 / 90, 1),
+        (2, "range", "aten::mm", 40, 100 * 40 / 90, 1),
     ]
 
 

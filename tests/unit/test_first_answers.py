@@ -146,14 +146,17 @@ def test_an_exact_answer_has_the_values_of_the_report(report: str, command: Comm
     assert "not yet" not in command("report", report, path, "--sample").out
 
 
-def test_operators_that_occur_equally_often_are_in_order_of_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kernels", "section"), [(1, "host op"), (0, "range")])
+def test_ranges_that_occur_equally_often_are_in_order_of_name(tmp_path: Path, kernels: int, section: str) -> None:
     """Forty names, the last first: the order of the rows, of the file or of a hash table, is another."""
     names = [f"aten::op_{number:02}" for number in reversed(range(40))]
     operator = {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "dur": 4}
     events = [operator | {"name": name, "ts": 10 * number} for number, name in enumerate(names)]
     path = tmp_path / "t.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [kernel(0), *events]}))
-    found = [row["item"] for row in sample(path, "summary") if row["section"] == "host op"]
+    path.write_text(
+        json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [kernel(0)][:kernels] + events})
+    )
+    found = [row["item"] for row in sample(path, "summary") if row["section"] == section]
     assert found == sorted(names)[:5]
 
 

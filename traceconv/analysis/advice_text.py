@@ -148,7 +148,9 @@ def _page_of_run(advice: Advice) -> _Page:
     )
     heading = [
         f"run {advice.run_id} ({shortened(advice.label, 40)}), {_counted(len(advice.findings), 'finding')}",
-        devices or "no device has tasks with start times, and all rules are about devices",
+        devices
+        or "no device has tasks with start times, and all rules are about devices; the reports summary and op-tree "
+        "show what takes the host's time",
     ]
     columns = {"": True, "finding": False, "device": True, "saving": True, "%": True, "basis": False, "count": True}
     rows = [

@@ -76,15 +76,16 @@ FROM store.main.task AS t JOIN event AS e ON e.id = t.id
 WHERE t.kind IS DISTINCT FROM 'sync' AND e.is_complete AND t.start_ns IS NOT NULL AND t.track_id IS NOT NULL
 ORDER BY t.track_id, t.id
 """
-_OPERATORS = """
-WITH operator AS (
+#: `kinds`: a condition.
+_RANGES = """
+WITH named AS (
   SELECT e.block, r.name, e.is_complete
   FROM store.main."range" AS r JOIN event AS e ON e.id = r.id
-  WHERE r.kind = 'host_op' AND r.dur_ns IS NOT NULL AND r.name IS NOT NULL
+  WHERE r.kind {kinds} AND r.dur_ns IS NOT NULL AND r.name IS NOT NULL
 )
 SELECT block, NULL, name, count(*), 0
-FROM operator
-WHERE name NOT IN (SELECT name FROM operator WHERE NOT is_complete)
+FROM named
+WHERE name NOT IN (SELECT name FROM named WHERE NOT is_complete)
 GROUP BY block, name
 """
 _OTHER_TASKS = """
@@ -258,10 +259,12 @@ class _Estimates:
                 note = (key[1] or "unknown") if section == "kernel" else None
                 name = key[0] or ("-" if section == "kernel" else "unknown")
                 yield self._row(_line(section, name, note), item, whole[None], most)
-        operators = self._items(self._sampled.execute(_OPERATORS).fetchall())
-        by_count = sorted(operators.items(), key=lambda one: (-one[1].all_count, str(one[0])))
+        # As in the report: of a run without tasks, all ranges.
+        section, kinds = ("host op", "= 'host_op'") if kernels else ("range", "IS DISTINCT FROM 'summary'")
+        ranges = self._items(self._sampled.execute(_RANGES.format(kinds=kinds)).fetchall())
+        by_count = sorted(ranges.items(), key=lambda one: (-one[1].all_count, str(one[0])))
         for key, item in by_count[:_ROWS_OF_SECTION]:
-            yield EstimatedRow(_line("host op", key[0]), self._count(item, _most(operators)), _NOTHING, UNKNOWN_SHARE)
+            yield EstimatedRow(_line(section, key[0]), self._count(item, _most(ranges)), _NOTHING, UNKNOWN_SHARE)
 
     # -- the sample --
 

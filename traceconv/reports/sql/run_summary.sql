@@ -1,5 +1,5 @@
 -- title = "Summary of a run"
--- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, why it is idle, the kernels and operators that take most of it, the peaks of memory, and what the import lost. Of a run with neither tasks nor operators, its ranges."
+-- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, why it is idle, the kernels and operators that take most of it, the peaks of memory, and what the import lost. Of a run without tasks, its ranges instead of operators."
 -- needs = ["run"]
 -- when_empty = "Ingest a capture or trace: traceconv ingest PATH."
 -- order = ["run_id", "position"]
@@ -8,7 +8,7 @@
 -- selects = { run = true }
 -- [columns]
 -- position = { type = "BIGINT", unit = "index", doc = "Place of the row in the summary, from 1." }
--- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), phase (of a training: device time of what was launched in it), category (of kernels), kernel, host op (an operator's own time on the host), range (of a run without tasks and operators), memory or losses." }
+-- section = { type = "VARCHAR", unit = "text", doc = "run, steps, device and its number, idle (causes of gaps of 10 µs or more), gap (the longest three), phase (of a training: device time of what was launched in it), category (of kernels), kernel, host op (an operator's own time on the host), range (of a run without tasks: also time outside of operators), memory or losses." }
 -- item = { type = "VARCHAR", unit = "text", doc = "What the row is about; names are those of idle_causes.cause, idle_gaps.host_name, kernels.label without a number, range.name and import_log.code." }
 -- time_ns = { type = "BIGINT", unit = "ns", doc = "Time: of causes, kernels and categories their total, of operators and ranges their self time; of a peak of memory, the time since the start of the run; NULL if not applicable or unknown." }
 -- percent = { type = "DOUBLE", unit = "percent", doc = "Share of time_ns: of the window of the device, or of all its gaps, or of all kernels, operators or ranges of the run; NULL if not applicable." }
@@ -63,17 +63,14 @@ WITH RECURSIVE asked AS (
   LEFT JOIN path AS p ON p.run_id = t.run_id AND p.path_id = t.path_id
   WHERE {{selected(t.run_id)}}
   GROUP BY t.run_id, 2
-), operator AS (
-  SELECT o.run_id, o.name, sum(o.self_ns) AS total, sum(o.count) AS calls
-  FROM range_statistic(run := run) AS o
-  WHERE o.kind = 'host_op'
-  GROUP BY o.run_id, o.name
 ), host_only AS (
   SELECT run_id FROM asked
   EXCEPT SELECT run_id FROM task_count
-  EXCEPT SELECT run_id FROM operator
 ), host AS (
-  SELECT 'host op' AS section, * FROM operator
+  SELECT 'host op' AS section, o.run_id, o.name, sum(o.self_ns) AS total, sum(o.count) AS calls
+  FROM range_statistic(run := run) AS o
+  WHERE o.kind = 'host_op' AND o.run_id NOT IN (FROM host_only)
+  GROUP BY o.run_id, o.name
   UNION ALL
   SELECT 'range', r.run_id, coalesce(r.name, '-'), sum(r.self_ns), sum(r.count)
   FROM range_statistic(run := run) AS r
