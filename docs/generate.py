@@ -25,6 +25,8 @@ from traceconv.base.diagnostics import Code
 from traceconv.base.display import TextDisplay
 from traceconv.cli.app import COMMANDS, app
 from traceconv.reports.catalog import Report, reports
+from traceconv.reports.described import TIME_OF_STEPS
+from traceconv.reports.question import takes_times_of_steps
 from traceconv.schema import RecordSchema, records, tables
 from traceconv.schema.model import SCHEMA_VERSION
 from traceconv.spark.constructs import NotPortableError
@@ -197,6 +199,8 @@ def _report(report: Report) -> Iterator[str]:
             ["parameter", "type", "description"],
             ([f"`{p.name}`", p.type, p.doc] for p in report.parameters),
         )
+    if takes_times_of_steps(report):
+        yield f"`--step` and `--steps` on the command line: {TIME_OF_STEPS[0].lower()}{TIME_OF_STEPS[1:]}"
     yield _columns(report.columns, msprof=True)
     if report.findings:
         yield _table(

@@ -5,6 +5,7 @@ The page loads nothing, and its only script is ours: the page's policy names its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -142,7 +143,7 @@ def _page(
         yield f"<h3>Over time{clock}</h3>{_omitted(devices, MOST_DEVICES)}{over_time(connection, devices)}"
         if steps:
             yield f"<h3>By step</h3>{_omitted(devices, MOST_DEVICES)}"
-            if len(steps) > MOST_STEPS // 2:
+            if max(Counter((one.run, one.device_id) for one in steps).values()) > MOST_STEPS // 2:
                 yield f"<p><small>Of more than {MOST_STEPS} steps of a device, each column is the longest of a group "
                 yield "of consecutive ones.</small></p>"
             yield columns(steps)

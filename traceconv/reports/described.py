@@ -20,6 +20,11 @@ from traceconv.schema.ddl import quote_identifier
 from traceconv.store.catalogue import views
 from traceconv.store.documented_sql import SqlColumn, table_columns
 
+#: What steps select in a report without parameters for them.
+TIME_OF_STEPS = (
+    "Only the time from the start of the first of these steps to the end of the last one and of its tasks; not "
+    "together with --from and --to."
+)
 _KINDS = {"table": "Tables", "view": "Views", "report": "Reports", "added to the store": "Added to the store"}
 
 
@@ -156,11 +161,7 @@ def _report_lines(report: Report) -> Iterator[str]:
         yield from _wrapped(parameter.doc, "      ")
     if takes_times_of_steps(report):
         yield "  --step, --steps"
-        yield from _wrapped(
-            "The time from the start of the first of these steps to the end of the last one and of its tasks, instead "
-            "of --from and --to.",
-            "      ",
-        )
+        yield from _wrapped(TIME_OF_STEPS, "      ")
     yield ""
     yield from _wrapped(f"Order: {report.order_text}. With --top: the largest by {report.measure}.", "")
     in_traces = (IN_TRACES[table] for table in report.needs if table in IN_TRACES)
