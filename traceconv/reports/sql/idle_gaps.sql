@@ -24,6 +24,10 @@ SELECT g.run_id, g.device_id, g.start_ns, g.end_ns, TRY(g.end_ns - g.start_ns) A
        g.launch_delay_ns, g.host_id, g.host_name, g.task_id, g.task_name, g.stream_id, g.thread_id
 FROM device_gap AS g
 WHERE {{selected(g.run_id, g.device_id, g.start_ns)}}
-  AND (coalesce(step, first_step, last_step) IS NULL
-       OR EXISTS (FROM task AS t WHERE t.run_id = g.run_id AND t.id = g.task_id AND {{selected(t.step_id)}}))
+  AND (coalesce(step, first_step, last_step) IS NULL OR EXISTS (
+    -- The first condition keeps DuckDB from reading all tasks if no step is selected.
+    FROM task AS t
+    WHERE coalesce(step, first_step, last_step) IS NOT NULL AND t.run_id = g.run_id AND t.id = g.task_id
+      AND {{selected(t.step_id)}}
+  ))
 ORDER BY g.run_id, g.device_id, g.start_ns
