@@ -139,7 +139,7 @@ def find_steps(
 
     Raises UsageError, InputError.
     """
-    window.check_one()
+    window.require_steps_or_times()
     steps = [] if window.has_times else chosen_steps(connection, run_id, window, device=device)
     if steps:
         return [Step(*step) for step in steps]

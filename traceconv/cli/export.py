@@ -76,8 +76,9 @@ def _add(group: typer.Typer, export: Export) -> None:
         "run": (str | None, _runs_option(export)),
     }
     for option in export.options:
-        flag = option.flag or f"--{option.name.replace('_', '-')}"
-        declaration = f"{flag}/--no-{flag[2:]}" if option.kind is bool and option.default else flag
+        declaration = option.flag
+        if option.kind is bool and option.default:
+            declaration += f"/--no-{option.flag[2:]}"
         kind = option.kind if option.default is not None else option.kind | None
         metavar = option.metavar or _METAVARS[option.kind]
         parameters[option.name] = kind, typer.Option(option.default, declaration, metavar=metavar, help=option.help)

@@ -9,7 +9,7 @@ import typer
 from traceconv.cli import options
 from traceconv.export.registry import EXCERPT
 
-_STEPS, _FROM, _TO = (typer.Option(None, str(one.flag), metavar=one.metavar, help=one.help) for one in EXCERPT)
+_STEPS, _FROM, _TO = (typer.Option(None, one.flag, metavar=one.metavar, help=one.help) for one in EXCERPT)
 
 
 def timeline(

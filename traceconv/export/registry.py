@@ -41,15 +41,20 @@ Writer: TypeAlias = "Callable[..., Written]"
 class Option(NamedTuple):
     """A keyword argument of a writer, and an option of its command. A bool that is True has a `--no-` form.
 
-    flag, metavar  of the option; None: by the name, and by the kind
+    long, metavar  of the option; None: by the name, and by the kind
     """
 
     name: str
     kind: type[bool] | type[int] | type[str]
     help: str
     default: bool | int | str | None = None
-    flag: str | None = None
+    long: str | None = None
     metavar: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """The option as on the command line."""
+        return self.long or f"--{self.name.replace('_', '-')}"
 
 
 class Export(NamedTuple):
@@ -140,16 +145,15 @@ _ARGS = Option("args", bool, "Write the arguments of slices.", True)
 _PATH = Option("critical_path", bool, "Show the path that traceconv analyze critical-path found as arrows.", False)
 #: The options of `excerpt.find_excerpt`.
 EXCERPT = (
-    Option("steps", str, "Only what overlaps these steps: 3-5, 3- or -5.", None, "--steps", "A-B"),
+    Option("steps", str, "Only what overlaps these steps: 3-5, 3- or -5.", metavar="A-B"),
     Option(
         "from_ns",
         str,
         "Only what overlaps the time from here on: since the start of the run (1.5ms), or absolute ns without a unit.",
-        None,
-        "--from",
-        "TIME",
+        long="--from",
+        metavar="TIME",
     ),
-    Option("to_ns", str, "End of that time.", None, "--to", "TIME"),
+    Option("to_ns", str, "End of that time.", long="--to", metavar="TIME"),
 )
 
 EXPORTS = (

@@ -66,7 +66,7 @@ def times_of(
 
     Raises UsageError as `chosen_steps` and `Window.times` do, and for steps of several runs.
     """
-    window.check_one()
+    window.require_steps_or_times()
     if not window.has_steps:
         return window.times(connection, run_ids)
     if len(run_ids) != 1:

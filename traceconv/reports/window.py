@@ -52,8 +52,8 @@ class Window:
         """Whether it has a start or an end."""
         return (self.start, self.end) != (None, None)
 
-    def check_one(self) -> None:
-        """Raise UsageError if it has both steps and times."""
+    def require_steps_or_times(self) -> None:
+        """Raise UsageError if it has both."""
         if self.has_steps and self.has_times:
             limits = option("--from", "from_ns"), option("--to", "to_ns")
             raise UsageError(f"select {option('--steps')}, or a window with {' and '.join(limits)}")
