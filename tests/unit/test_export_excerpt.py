@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,8 @@ def check_load(store: Path, window: tuple[int, int], names: set[str], tmp_path: 
         assert found == [(window[0], before), *inside] or (not before and found == inside)
 
 
-def test_viewers_show_the_steps(store: Path, command: Command, tmp_path: Path) -> None:
-    file = tmp_path / "t.pftrace"
-    command("export", "perfetto", "--db", store, "--steps", "2-3", "-o", file)
+def first_shown(file: Path) -> dict[int, int]:
+    """Times of the events of the recording by their number: 1 began, 5 ended."""
     data = file.read_bytes()
     shown = {}
     for _, _, size, at in fields(data, 0, len(data)):
@@ -137,11 +137,31 @@ def test_viewers_show_the_steps(store: Path, command: Command, tmp_path: Path) -
             size, at = packet[69]
             [(event, _, value, _)] = fields(data, at, at + size)
             assert value == 1
+            assert event not in shown
             shown[event] = packet[8][0]
+    return shown
+
+
+def test_viewers_show_the_steps(store: Path, command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "t.pftrace"
+    command("export", "perfetto", "--db", store, "--steps", "2-3", "-o", file)
     [(start,)] = query(store, "SELECT min(start_ns) FROM step WHERE step_id IN (2, 3)")
     [(ended,)] = query(store, "SELECT max(end_ns) FROM step WHERE step_id IN (2, 3)")
     [(done,)] = query(store, "SELECT max(start_ns + dur_ns) FROM task WHERE step_id IN (2, 3)")
-    assert shown == {1: start, 5: max(ended, done)}
+    assert first_shown(file) == {1: start, 5: max(ended, done)}
+
+
+def test_viewers_show_the_steps_of_all_runs(make_store: Callable[..., Path], tmp_path: Path) -> None:
+    """The first run has its step last."""
+    runs = [(1, 700), (2, 500), (3, 600)]
+    steps = [{"run_id": run, "device_id": 0, "step_id": 1, "iteration": 1, "start_ns": at} for run, at in runs]
+    store = make_store(
+        run=[{"run_id": run, "start_ns": 0, "end_ns": 900, "epoch_known": True} for run, _ in runs],
+        step=[{**step, "end_ns": at + 50} for step, (_, at) in zip(steps, runs, strict=True)],
+    )
+    with traceconv.open_store(store) as opened:
+        opened.export_perfetto(tmp_path / "t.pftrace", run="all", steps=1)
+    assert first_shown(tmp_path / "t.pftrace") == {1: 500, 5: 750}
 
 
 def test_a_part_that_is_not_there(store: Path, command: Command, tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ class Excerpt(NamedTuple):
     start_ns: int | None = None
     end_ns: int | None = None
 
+    def moved(self, by_ns: int) -> Excerpt:
+        """Return this time on another clock."""
+        return Excerpt(*(None if ns is None else ns + by_ns for ns in self))
+
     def of(self, sources: Mapping[str, str]) -> dict[str, str]:
         """Return FROM clauses of the rows that overlap the time, and of those without a time. They are whole."""
         if self == Excerpt():

@@ -92,6 +92,7 @@ def export_perfetto(
     omitted: Counter[str] = Counter()
     first_track, first_flow = 1, 0
     excerpts = {run_id: find_excerpt(connection, run_id, **part) for run_id in runs}
+    shown: list[Excerpt] = []
     with open_output(output) as file:
         counted = CountedFile(file)
         for place in places:
@@ -111,13 +112,13 @@ def export_perfetto(
                     loads = excerpt.counted(whole)
                     plan = TrackPlan(connection, run_id, sources, loads, excerpt.end_ns, title, first_track)
                     filtered = device is not None or excerpt != Excerpt()
-                    export = _Export(
-                        connection, run_id, sources, timeless, plan, found, records, args, filtered, excerpt, place
-                    )
+                    export = _Export(connection, run_id, sources, timeless, plan, found, records, args, filtered, place)
                     export.write()
+            shown.append(excerpt.moved(export.shift_ns))
             written.update(export.rows)
             omitted.update(export.omitted)
             first_track, first_flow = plan.next_id, found.result().next_id
+        _show_first(counted, shown)
     return Written(written, counted.size_bytes, omitted, notes=tuple(notes))
 
 
@@ -128,7 +129,6 @@ class _Export:
     timeless  markers without a time
     flows     those that viewers show, found meanwhile; those of `sources` are the rows
     filtered  whether a device or an excerpt was selected
-    excerpt   the time that viewers show first
     place     the place of the run among others; None if it is the only one, which ingest restores from the file
 
     The file's thread makes the events, so that texts are interned in the order written.
@@ -143,7 +143,6 @@ class _Export:
     file: RecordFile
     with_args: bool
     filtered: bool
-    excerpt: Excerpt
     place: PlacedRun | None
 
     def __post_init__(self) -> None:
@@ -176,7 +175,9 @@ class _Export:
         in_turn(self._stored(another(self.connection)), self._computed())
         if self._restorable:
             self.file.write_later(lambda: _own_packet(ROWS, f"[{self.samples}]".encode(), DRAWN))
-        [(timeless,)] = self.connection.execute(f"SELECT count(*) FROM {self.timeless}").fetchall()
+        # Metadata events describe tracks at no time.
+        instants = f"FROM {self.timeless} WHERE category IS DISTINCT FROM '__metadata'"
+        [(timeless,)] = self.connection.execute(f"SELECT count(*) {instants}").fetchall()
         self.omitted = {
             "instants of markers without a time": int(timeless),
             "arrows with an end outside the trace": self.flows.result().loose,
@@ -194,16 +195,12 @@ class _Export:
             raise StoreError(f"{what}; the store is damaged, ingest its sources again")
 
     def _metadata(self) -> None:
-        """Write the writer, the shift of timestamps, and when recording began and ended, as far as viewers show it."""
+        """Write the writer and the shift of timestamps."""
         writer = wire.bytes_field(1, b"traceconv-writer") + wire.bytes_field(2, f"traceconv {__version__}".encode())
         shift = wire.bytes_field(1, SHIFT.encode()) + wire.number_field(4, self.shift_ns)
         values = [writer, shift] if self.place is None else [writer]
         bundle = b"".join(wire.bytes_field(2, value) for value in values)
         self.file.write(wire.packet(wire.bytes_field(wire.BUNDLE, bundle)))
-        for event, ns in ((wire.ALL_STARTED, self.excerpt.start_ns), (wire.DISABLED, self.excerpt.end_ns)):
-            if ns is not None and ns + self.shift_ns >= 0:
-                service = wire.bytes_field(wire.SERVICE, wire.number_field(event, 1))
-                self.file.write(wire.packet(wire.number_field(wire.TIMESTAMP, ns + self.shift_ns), service))
 
     # -- what only traceconv reads --
 
@@ -461,6 +458,15 @@ def _own_packet(number: int, text: bytes, table_name: str = "") -> bytes:
     """Return a packet with what only traceconv reads, compressed."""
     name = wire.bytes_field(TABLE, table_name.encode()) if table_name else b""
     return packed(wire.packet(wire.bytes_field(pb.OWN, name + wire.bytes_field(number, text))), _LEVEL)
+
+
+def _show_first(file: CountedFile, shown: Sequence[Excerpt]) -> None:
+    """Write when recording began and ended, as viewers show this time first: all of the excerpts of the runs."""
+    starts, ends = ([ns for ns in times if ns is not None] for times in zip(*shown, strict=True))
+    for event, ns in ((wire.ALL_STARTED, min(starts, default=-1)), (wire.DISABLED, max(ends, default=-1))):
+        if ns >= 0:
+            service = wire.bytes_field(wire.SERVICE, wire.number_field(event, 1))
+            file.write(wire.packet(wire.number_field(wire.TIMESTAMP, ns), service))
 
 
 def _shift_ns(connection: duckdb.DuckDBPyConnection, sources: Mapping[str, str]) -> int:
