@@ -98,8 +98,9 @@ def _inline(tree: Node) -> None:
             body, is_table = _macro(call.name, call.expressions)
             if is_table:
                 raise NotPortableError(f"it uses the table function {call.name} as a value")
+            body = exp.paren(body)
             _inline(body)
-            call.replace(exp.paren(body))
+            call.replace(body)
     known = {cte.alias for cte in tree.find_all(exp.CTE)}
     for place in list(tree.find_all(exp.Table)):
         if isinstance(place.this, exp.Anonymous):

@@ -24,35 +24,11 @@ WITH latency AS (
   FROM "range" AS r
   WHERE r.kind = 'inference' AND {{selected(r.run_id, r.step_id, r.start_ns)}}
   GROUP BY r.run_id
-), place AS (
-  SELECT l.*, p.thousandths, p.thousandths * (l.ended - 1) // 1000 + 1 AS lower_place,
-         p.thousandths * (l.ended - 1) % 1000 AS rest
-  FROM latency AS l
-  CROSS JOIN (VALUES (NULL), (500), (900), (950), (970), (990), (999)) AS p(thousandths)
-), fraction AS (
-  -- The percentiles in thousandths, and the mean as another fraction: all are rounded in one place below.
-  SELECT run_id, started, ended, sorted[1] AS shortest, sorted[ended] AS longest, thousandths,
-         CASE WHEN thousandths IS NULL THEN total
-              ELSE sorted[lower_place] * 1000
-                   + (coalesce(sorted[lower_place + 1], sorted[lower_place]) - sorted[lower_place]) * rest
-         END AS part,
-         CASE WHEN thousandths IS NULL THEN nullif(ended, 0) ELSE 1000 END AS divisor
-  FROM place
-), rounded AS (
-  SELECT run_id, started, ended, shortest, longest, thousandths,
-         part // divisor + CASE WHEN 2 * (part % divisor) > divisor THEN 1
-                              WHEN 2 * (part % divisor) = divisor THEN part // divisor % 2 ELSE 0 END AS value
-  FROM fraction
 )
-SELECT run_id, max(ended)::BIGINT AS count, max(started - ended)::BIGINT AS unfinished_count,
-       max(shortest)::BIGINT AS min_ns, max(longest)::BIGINT AS max_ns,
-       max(value) FILTER (WHERE thousandths IS NULL)::BIGINT AS mean_ns,
-       max(value) FILTER (WHERE thousandths = 500)::BIGINT AS median_ns,
-       max(value) FILTER (WHERE thousandths = 900)::BIGINT AS p90_ns,
-       max(value) FILTER (WHERE thousandths = 950)::BIGINT AS p95_ns,
-       max(value) FILTER (WHERE thousandths = 970)::BIGINT AS p97_ns,
-       max(value) FILTER (WHERE thousandths = 990)::BIGINT AS p99_ns,
-       max(value) FILTER (WHERE thousandths = 999)::BIGINT AS p99_9_ns
-FROM rounded
-GROUP BY run_id
+SELECT run_id, ended AS count, started - ended AS unfinished_count, sorted[1]::BIGINT AS min_ns,
+       sorted[ended]::BIGINT AS max_ns, half_even(total, ended)::BIGINT AS mean_ns,
+       percentile_ns(sorted, ended, 500) AS median_ns, percentile_ns(sorted, ended, 900) AS p90_ns,
+       percentile_ns(sorted, ended, 950) AS p95_ns, percentile_ns(sorted, ended, 970) AS p97_ns,
+       percentile_ns(sorted, ended, 990) AS p99_ns, percentile_ns(sorted, ended, 999) AS p99_9_ns
+FROM latency
 ORDER BY run_id
