@@ -50,7 +50,8 @@ class Format(NamedTuple):
     in_captures  its files belong to captures, folders that are read as one recording
     read_ahead   a thread should read ahead: the reader works mostly outside of the interpreter's lock
     why_skipped  why a file of this format that was found in a folder is not ingested; None: it is
-    parts        the files of a recording, to one of which a path leads; the first is the one that is opened
+    parts        the files of a recording, to one of which a path leads; the first is the one that is opened.
+                 None: each file is a recording
     """
 
     name: str
@@ -62,7 +63,7 @@ class Format(NamedTuple):
     in_captures: bool = False
     read_ahead: bool = False
     why_skipped: Callable[[Path], str | None] = lambda path: None
-    parts: Callable[[Path], tuple[Path, ...]] = lambda path: (path,)
+    parts: Callable[[Path], tuple[Path, ...]] | None = None
 
     def load_reader(self) -> Reader:
         """Import the reader."""

@@ -64,6 +64,7 @@ FORMATS = (
     XPLANE,
 )
 _BUILT_IN = {one.name: one for one in FORMATS}
+_PARTS = [one.parts for one in FORMATS if one.parts is not None]
 
 
 def format_names() -> list[str]:
@@ -78,7 +79,7 @@ def format_of(name: str) -> Format | None:
 
 def parts_of(path: Path) -> tuple[Path, ...]:
     """Return the files that are read together with one, by their names, first the one that is opened."""
-    found = (one.parts(path) for one in FORMATS)
+    found = (parts(path) for parts in _PARTS)
     return next((files for files in found if files != (path,)), (path,))
 
 

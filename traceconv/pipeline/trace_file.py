@@ -280,7 +280,7 @@ class _AnyTrace:
             ran = "SELECT DISTINCT step_id, device_id FROM task WHERE run_id = $run AND step_id + device_id IS NOT NULL"
             found = second.slices.step_rows(target.fetch(ran))
             target.run_sql("DELETE FROM step WHERE run_id = $run")
-            target.writer.insert("step", target.run_id, iter([found]))
+            target.writer.insert("step", target.run_id, found)
         if self._has_waits_apart:
             bind_flows_to_waits(target)
         if second.has_flows_between_tasks:

@@ -80,8 +80,11 @@ def _is_unfinished(events: EventBatch) -> Mask:
     may_be = [category in events.first.unfinished for category in events.categories.distinct]
     if args is None or not any(may_be):
         return np.zeros(events.count, np.bool_)
-    marked = pc.match_substring_regex(args, r'"finished":\s*false').fill_null(False)
-    found: Mask = np.array(may_be, np.bool_)[events.categories.codes] & marked.to_numpy(zero_copy_only=False)
+    marked = pc.match_substring_regex(args, r'"finished":\s*false')
+    if not marked.true_count:
+        return np.zeros(events.count, np.bool_)
+    found: Mask = np.array(may_be, np.bool_)[events.categories.codes]
+    found &= marked.fill_null(False).to_numpy(zero_copy_only=False)
     return found
 
 

@@ -197,7 +197,7 @@ class SecondPass:
         for part in (first.slices, first.flows, self._nested, self._flows):
             part.close()
         yield "op", slices.op_rows()
-        yield "step", iter([slices.step_rows()])
+        yield "step", slices.step_rows()
         yield "device", iter([slices.device_rows(_device_names(self._keys))])
         yield "process", first.tracks.process_rows()
         yield "track", first.tracks.track_rows()
@@ -235,9 +235,10 @@ def _table_rows(table: str, rows: SpilledRows) -> Iterator[pa.RecordBatch]:
 
 def _device_names(keys: Mapping[str, bytes]) -> dict[int, str]:
     """Return the names of devices that the file lists next to its events."""
-    for key in ("deviceProperties", "computeProperties", "xplane_devices", "npu_devices", "ncu_devices", "gpu_info"):
+    names = ("deviceProperties", "computeProperties", "xplane_devices", "npu_devices", "ncu_devices", "gpu_info")
+    for key in [name for name in names if name in keys]:
         try:
-            listed = json.loads(keys.get(key, b"[]"))
+            listed = json.loads(keys[key])
         except (ValueError, RecursionError):
             continue
         if isinstance(listed, list):

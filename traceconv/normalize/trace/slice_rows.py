@@ -56,7 +56,7 @@ class SliceRows:
             _OPTIONAL - first.slices.valued - {_OF_SLICE[name] for name in first.ends.valued & _OF_SLICE.keys()}
         )
         self._launch_arg = None if arg is None else ArgColumns({arg: (arg,)}, (arg,))
-        self._steps: Steps | EndedSteps = Steps()
+        self._steps: Steps | EndedSteps = Steps.none()
         self.launches = Launches(first.tracks, self._calls, self._call_args, self._launched)
         #: Pairs of step and device of the tasks of each batch.
         self._step_devices: list[Int64] = []
@@ -320,13 +320,15 @@ class SliceRows:
             return "recorded", op_type
         return ("name", self._set.type_in(name)) if name is not None else (None, None)
 
-    def step_rows(self, ran: Iterable[tuple[int, int]] | None = None) -> pa.RecordBatch:
-        """Return the rows of table step: a step on each device that ran part of it.
+    def step_rows(self, ran: Iterable[tuple[int, int]] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of table step: a step on each device that ran part of it.
 
         ran  pairs of step and device of tasks, if they changed when tasks were stored
         """
+        if not self._steps:
+            return
         pairs = self._step_devices if ran is None else [np.array(list(ran), np.int64).reshape(-1, 2)]
-        return self._steps.rows(np.unique(np.concatenate([np.zeros((0, 2), np.int64), *pairs]), axis=0))
+        yield self._steps.rows(np.unique(np.concatenate([np.zeros((0, 2), np.int64), *pairs]), axis=0))
 
     def device_rows(self, names: Mapping[int, str]) -> pa.RecordBatch:
         """Return the rows of table device."""

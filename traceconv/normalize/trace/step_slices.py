@@ -59,7 +59,7 @@ class StepFinder:
         """Return the steps that are slices."""
         numbers = [number for number, rule in enumerate(self._rules) if rule.step]
         if not numbers:
-            return Steps()
+            return Steps.none()
         ranges, marks = [np.zeros(0, RANGE)], [np.zeros(0, MARK)]
         for first_row, count, read in self._first.slices.parts():
             codes = self._codes(first_row, count)
@@ -68,7 +68,7 @@ class StepFinder:
             for number in present:
                 rows, steps = _step_numbers(batch, np.flatnonzero(codes == number), self._rules[number])
                 (marks if self._rules[number].times else ranges).append(self._marks(batch, rows, number, steps))
-        return Steps(join(ranges), join(marks))
+        return Steps(join(ranges), join(marks)) if len(ranges) + len(marks) > 2 else Steps.none()
 
     def _step_ends(self, name: str) -> dict[int, Int64]:
         """Return the sorted times of the markers with this name on each track."""

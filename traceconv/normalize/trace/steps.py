@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +60,12 @@ class Steps:
 
     def __len__(self) -> int:
         return len(self._steps)
+
+    @staticmethod
+    @cache  # most traces have none, and all of this takes as long as it does for many
+    def none() -> Steps:
+        """Return no steps."""
+        return Steps()
 
     def at(
         self, tracks: NDArray[np.int32], ns: Int64, process_of: Callable[[int], int | None], *, tasks: bool
