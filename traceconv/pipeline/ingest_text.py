@@ -126,8 +126,8 @@ def _losses(run: IngestedRun) -> Iterator[str]:
         place += f" and {len(others):,} more place{'s' * (len(others) > 1)}" if others else ""
         events = sum(one.event_count or 0 for one in (entry, *others))
         count = f" ({events:,} record{'s' if events > 1 else ''})" if events else ""
-        name = run.source_names.get(entry.source_id or 0, run.label)
-        file = f"{printable(name)}: " if entry.source_id else ""
-        yield f"  {entry.severity.value}: {file}{printable(entry.message)}{place}{count}"
+        name, message = printable(run.source_names.get(entry.source_id or 0, run.label)), printable(entry.message)
+        file = f"{name}: " if entry.source_id and not message.startswith(name) else ""
+        yield f"  {entry.severity.value}: {file}{message}{place}{count}"
     if len(alike) > _SHOWN_LOSSES:
         yield f"  … and {len(alike) - _SHOWN_LOSSES} more, in the table import_log"
