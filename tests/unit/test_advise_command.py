@@ -67,7 +67,7 @@ def test_a_run_is_an_argument_or_an_option(command: Command, tmp_path: Path) -> 
 
 
 def test_the_findings_of_all_runs_are_added_up(command: Command, tmp_path: Path) -> None:
-    """Three ranks that wait for the host, the second one for longest, and one without tasks."""
+    """Three ranks that wait for the host, the second one for longest and with a lost task, and one without tasks."""
     for rank, gap_us in enumerate((2_000, 6_000, 2_000, None)):
         kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "dur": 1_000}
         call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "dur": 5}
@@ -75,6 +75,8 @@ def test_the_findings_of_all_runs_are_added_up(command: Command, tmp_path: Path)
         for number, start_us in enumerate((0, 1_000 + (gap_us or 0)) if gap_us else ()):
             arguments = {"device": 0, "stream": 7, "correlation": number}
             events += [{**call, "ts": start_us, "args": arguments}, {**kernel, "ts": start_us + 9, "args": arguments}]
+        if rank == 1:
+            events.append({**call, "ts": 7_020, "args": {"correlation": 2}})
         path = tmp_path / f"job/rank{rank}/trace.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events}))
@@ -84,6 +86,8 @@ def test_the_findings_of_all_runs_are_added_up(command: Command, tmp_path: Path)
         advice = opened.advise("all")
         single = [opened.advise(f"rank={rank}") for rank in range(4)]
         assert advice.to_dict() == {"version": 1, "runs": [one.to_dict() for one in single]}
+        lost = [one.findings[0].caveats[1:] for one in single[:3]]
+        assert lost == [(), ("lost_tasks: 1 of 3",), ()]
         (found,) = advice.findings
         savings = [one.findings[0].saving_ns for one in single[:3]]
         assert (found.rule, found.saving_ns, found.run_ids) == ("host-bound", sum(savings), (2, 1, 3))

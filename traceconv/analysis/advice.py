@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from typing import TypeAlias
 
 import duckdb
 
@@ -59,6 +60,8 @@ _PAUSES = (
     "WHERE run_id = $run AND device_id IS NOT DISTINCT FROM $device AND kind IS DISTINCT FROM 'sync' "
     "AND dur_ns IS NOT NULL) WHERE start_ns < end_ns)"
 )
+#: A finding of the report trust: its name, what is lost, and the reports affected.
+_Loss: TypeAlias = tuple[str, str, str]
 _CALL = re.compile(r"\b([a-z_]+)\(run :=|\bFROM ([a-z_]+)\b")
 
 # First start and last end of compute tasks; first and last end of tasks, and how many known devices they have.
@@ -253,8 +256,34 @@ def advise(
 
     Raises UsageError for a device without tasks.
     """
+    [advice] = advise_each(connection, [run_id], device=device, least_percent=least_percent)
+    return replace(advice, findings=advice.findings[:top])
+
+
+def advise_each(
+    connection: duckdb.DuckDBPyConnection,
+    run_ids: Sequence[int],
+    *,
+    device: int | None = None,
+    least_percent: float | None = None,
+) -> Iterator[Advice]:
+    """Do it for each of some runs. What reports and rules need is defined once."""
+    defined: set[str] = set()
+    lost = _losses(connection, run_ids, defined)
+    for run_id in run_ids:
+        yield _advise(connection, run_id, device, least_percent, lost[run_id], defined)
+
+
+def _advise(
+    connection: duckdb.DuckDBPyConnection,
+    run_id: int,
+    device: int | None,
+    least_percent: float | None,
+    lost: Sequence[_Loss],
+    defined: set[str],
+) -> Advice:
     label = connection.execute("SELECT label FROM run WHERE run_id = ?", [run_id]).fetchall()[0][0]
-    _create_tables(connection, run_id)
+    _create_tables(connection, run_id, defined)
     windows: dict[int | None, int] = dict(
         connection.execute(
             "SELECT device_id, window_ns FROM advice_device WHERE window_ns > 0 ORDER BY device_id"
@@ -265,19 +294,18 @@ def advise(
             known = ", ".join(str(one) for one in windows if one is not None) or "none"
             raise UsageError(f"run {run_id} has no tasks on device {device}. Devices with tasks: {known}")
         windows = {device: windows[device]}
-    lost = _losses(connection, run_id)
     found = [
         finding
         for rule in advice_rules().values()
-        for finding in _apply(connection, rule, run_id, windows, lost)
+        for finding in _apply(connection, rule, run_id, windows, lost, defined)
         if 100 * finding.saving_ns
         >= (rule.least_percent if least_percent is None else least_percent) * windows[finding.device_id]
     ]
     found.sort(key=lambda one: (-one.saving_ns, one.rule, -1 if one.device_id is None else one.device_id))
-    return Advice(run_id, printable(str(label), 60), windows, tuple(found[:top]))
+    return Advice(run_id, printable(str(label), 60), windows, tuple(found))
 
 
-def _create_tables(connection: duckdb.DuckDBPyConnection, run_id: int) -> None:
+def _create_tables(connection: duckdb.DuckDBPyConnection, run_id: int, defined: set[str]) -> None:
     first, last, lowest, highest, devices = connection.execute(_TIMES, [run_id]).fetchall()[0]
     shift = highest - lowest + 1
     fits = max(highest, -lowest) + devices * shift <= LARGEST
@@ -286,7 +314,7 @@ def _create_tables(connection: duckdb.DuckDBPyConnection, run_id: int) -> None:
         "$shift": f"{shift:d}::{'BIGINT' if fits else 'HUGEINT'}",
     }  # fmt: skip
     for name, body in _TABLES.items():
-        _define(connection, body)
+        _define(connection, body, defined)
         sql = _of_run(body, run_id)
         for key, value in values.items():
             sql = sql.replace(key, value)
@@ -294,11 +322,15 @@ def _create_tables(connection: duckdb.DuckDBPyConnection, run_id: int) -> None:
     connection.execute(f"CREATE OR REPLACE TEMP VIEW advice_task AS {_of_run(_TASKS, run_id)}")
 
 
-def _define(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Create the reports, views and functions that a query uses, for this connection."""
+def _define(connection: duckdb.DuckDBPyConnection, sql: str, defined: set[str]) -> None:
+    """Create the reports, views and functions that a query uses, for this connection, unless they are `defined`."""
+    if sql in defined:
+        return
     define(connection, sql)
-    for name in dict.fromkeys(one for match in _CALL.findall(sql) for one in match if one in reports()):
+    names = {one for match in _CALL.findall(sql) for one in match if one in reports()}
+    for name in sorted(names - defined):
         define_report(connection, reports()[name])
+    defined |= {sql, *names}
 
 
 def _of_run(sql: str, run_id: int, device: int | None = None) -> str:
@@ -306,16 +338,21 @@ def _of_run(sql: str, run_id: int, device: int | None = None) -> str:
     return sql.replace("$run", f"{run_id:d}").replace("$device", shown)
 
 
-def _losses(connection: duckdb.DuckDBPyConnection, run_id: int) -> Sequence[tuple[str, str, str]]:
-    """Return the findings of the report trust: name, what is lost, and the reports affected."""
-    _define(connection, "FROM trust(run := run)")
-    rows = connection.execute(
-        f"SELECT finding, count, total_count, reports FROM trust(run := {run_id:d}) ORDER BY ALL"  # noqa: S608 - integer
-    ).fetchall()
-    return [
-        (str(name), f"{count:,}" + (f" of {total:,}" if total is not None else ""), str(affected))
-        for name, count, total, affected in rows
-    ]
+def _losses(
+    connection: duckdb.DuckDBPyConnection, run_ids: Sequence[int], defined: set[str]
+) -> Mapping[int, Sequence[_Loss]]:
+    """Return the findings of the report trust for each run: name, what is lost, and the reports affected."""
+    _define(connection, "FROM trust(run := run)", defined)
+    [(stored,)] = connection.execute("SELECT count(*) FROM run").fetchall()
+    found: dict[int, list[_Loss]] = {run_id: [] for run_id in run_ids}
+    for run in ["NULL"] if len(run_ids) == stored > 1 else run_ids:  # all at once takes little longer than one
+        rows = connection.execute(
+            f"SELECT run_id, finding, count, total_count, reports FROM trust(run := {run}) ORDER BY ALL"  # noqa: S608 - integer
+        ).fetchall()
+        for run_id, name, count, total, affected in rows:
+            lost = f"{count:,}" + (f" of {total:,}" if total is not None else "")
+            found[run_id].append((str(name), lost, str(affected)))
+    return found
 
 
 def _apply(
@@ -323,12 +360,13 @@ def _apply(
     rule: Rule,
     run_id: int,
     windows: Mapping[int | None, int],
-    lost: Sequence[tuple[str, str, str]],
+    lost: Sequence[_Loss],
+    defined: set[str],
 ) -> Iterator[Finding]:
     """Yield the rule's finding for each device on which something can be saved."""
     if rule.only_if is not None and not connection.execute(_of_run(rule.only_if, run_id)).fetchall()[0][0]:
         return
-    _define(connection, rule.body)
+    _define(connection, rule.body, defined)
     rows = connection.execute(
         f"""
         SELECT device_id, TRY_CAST(sum(saving) AS BIGINT), sum(items)::BIGINT,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from traceconv.analysis.advice import VERSION, Advice, Finding, advise
+from traceconv.analysis.advice import VERSION, Advice, Finding, advise_each
 from traceconv.base.errors import UsageError
 from traceconv.reports.run_choice import NO_RUNS, in_runs
 
@@ -78,7 +78,7 @@ def advise_all(
     ranks: dict[int, int | None] = dict(connection.execute(query).fetchall())
     if not ranks:
         raise UsageError(NO_RUNS)
-    runs = tuple(advise(connection, run_id, device=device, least_percent=least_percent) for run_id in ranks)
+    runs = tuple(advise_each(connection, [*ranks], device=device, least_percent=least_percent))
     labels = {advice.run_id: advice.label for advice in runs}
     names = {run_id: labels[run_id] if rank is None else f"rank {rank}" for run_id, rank in ranks.items()}
     by_rule: dict[str, dict[int, list[Finding]]] = defaultdict(lambda: defaultdict(list))
