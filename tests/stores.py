@@ -36,5 +36,6 @@ def attached(store: Path, *, read_only: bool = True) -> Iterator[duckdb.DuckDBPy
 def _database() -> duckdb.DuckDBPyConnection:
     connection = connect_memory(temporary_spill_folder())
     connection.execute("SET threads = 1; SET wal_autocheckpoint = '0B'")
-    connection.execute("SET fsync_mode = 'NONE'")
+    with contextlib.suppress(duckdb.CatalogException):  # unknown to DuckDB 1, which Python 3.10 has
+        connection.execute("SET fsync_mode = 'NONE'")
     return connection
