@@ -1,4 +1,4 @@
-"""Rules for traces of accelerators: what the tools of Cambricon, Qualcomm, Rebellions and FuriosaAI write."""
+"""Rules for traces of accelerators: what the tools of Cambricon, MetaX, Qualcomm, Rebellions and FuriosaAI write."""
 
 from __future__ import annotations
 
@@ -49,6 +49,42 @@ def test_cnperf(tmp_path: Path) -> None:
         ("cnrtInvokeKernel", "runtime", 243885758), ("cnInvokeKernel", "driver", 11128796),
         ("cnrtMemcpy", "runtime", 3026), ("cnMemcpyDtoH", "driver", 24115),
     ]  # fmt: skip
+
+
+def mctracer_events(start: int) -> list[dict[str, Any]]:
+    """A call, a kernel and a fill: the form of events that mcTracer 3.5 writes for a MetaX C500."""
+    device = {"device_id": 0, "queue_id": 3, "co_id": 5, "queue_ts": start + 100, "mtreg_occupancy(%)": 1}
+    grid = {"grid": {"x": 4096, "y": 1, "z": 1}, "block": {"x": 256, "y": 1, "z": 1}}
+    where = {"pid": 2, "tid": 1024}
+    return [
+        {"ph": "M", "name": "process_name", "pid": 2, "args": {"name": "Device"}},
+        {"ph": "X", "name": "mcLaunchKernel", "pid": 1, "tid": 77, "ts": start, "dur": 9001, "args": {}},
+        {"ph": "s", "name": "flow", "id": 5, "pid": 1, "tid": 77, "ts": start},
+        {"ph": "f", "bp": "e", "name": "flow", "id": 5, **where, "ts": start + 44736},
+        {"ph": "X", "cat": "0", "name": "saxpy", **where, "ts": start + 44736, "dur": 18944, "args": device | grid},
+        {"ph": "X", "cat": "0", "name": "memset", **where, "ts": start + 70000, "dur": 256, "args": device},
+    ]
+
+
+def test_mctracer_writes_nanoseconds(tmp_path: Path) -> None:
+    """As µs, its times would be in the year 56,000,000, which no int64 in ns can express."""
+    start = 1789465586316840000
+    tasks = "name, kind, device_id, stream_id, submit_ns, start_ns, dur_ns, correlation_id"
+    run, store = taken({"traceEvents": mctracer_events(start)}, tmp_path)
+    assert not run.log
+    assert query(store, f"SELECT {tasks} FROM task ORDER BY start_ns") == [
+        ("saxpy", "compute", 0, 3, start, start + 44736, 18944, 5),
+        ("memset", "copy", 0, 3, None, start + 70000, 256, 5),
+    ]
+    assert query(store, "SELECT name, level, dur_ns FROM api") == [("mcLaunchKernel", "runtime", 9001)]
+    assert query(store, "SELECT epoch_known FROM run") == [(True,)]
+
+
+def test_one_time_that_is_too_large_does_not_change_the_unit(tmp_path: Path) -> None:
+    events = [{"ph": "X", "name": "a", "ts": ts, "dur": 5, "pid": 1, "tid": 1} for ts in (1789465586316840000, 7)]
+    run, store = taken(events, tmp_path)
+    assert query(store, "SELECT start_ns, dur_ns FROM range") == [(7000, 5000)]
+    assert [entry.event_count for entry in run.log] == [1]
 
 
 def test_qaic_opstats(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def read_metadata(tracks: TraceTracks, name: str | None, pid: Label, tid: Label 
 
 def time_places(events: EventColumns) -> int:
     """Return the unit of times as a power of ten of nanoseconds: µs, unless DFTracer wrote others, or the file is
-    Proton's first format.
+    Proton's first format or has only times that are since 1970 in nanoseconds, which are too large for µs.
     """
-    if _has_nanoseconds(events):
+    if _has_nanoseconds(events) or _are_nanoseconds(events.raw.get("ts")):
         return 0
     names = events.label("name")
     args = events.raw.get("args")
@@ -83,6 +83,15 @@ def _has_nanoseconds(events: EventColumns) -> bool:
     times = events.raw["ts"]
     is_decimal = pa.types.is_binary(times.type) and pc.any(pc.match_substring(times, ".")).as_py()
     return "call_stack" in arg_keys(events.raw.get("args")) and not is_decimal
+
+
+def _are_nanoseconds(times: pa.Array | None) -> bool:
+    """Whether all times but zeros have the digits of nanoseconds since 1970 (2001 to 2286), and some have."""
+    if times is None or not pa.types.is_binary(times.type):
+        return False
+    long = pc.match_substring_regex(times, rb'^"?[1-9]\d{18}(?:\.\d*)?"?$')
+    none = pc.match_substring_regex(times, rb'^(?:"?0(?:\.0*)?"?|null)?$')
+    return bool(pc.any(long).as_py() and pc.all(pc.or_(long, none)).as_py())
 
 
 def id2_parts(text: bytes) -> tuple[str, str]:
