@@ -14,7 +14,7 @@ _WAITS = (
 )
 _HOST = ("start_ns", "host_ns of its start, plus the recorded offset between the host's clock and the epoch")
 _DEVICE = ("start_ns", "ticks of its start, mapped to the host's clock by the sync records around it")
-_US = ("start_ns", "ts of its event in µs, converted to ns exactly")
+_US = ("start_ns", "ts of its event, converted to ns exactly")
 
 _RAW: dict[str, tuple[tuple[str, str], ...]] = {
     "api": (_HOST, ("dur_ns", "host_ns of its end minus that of its start"), *_NESTED),
