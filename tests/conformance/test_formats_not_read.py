@@ -81,6 +81,7 @@ from traceconv.pipeline.result import NothingUsable
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),
         ("a.nsys-rep", b"\x01\x02\x03", "nsys export --type sqlite"),
         ("NVTX_EVENTS.parquet", b"PAR1" + bytes(50), "nsys export --type sqlite"),
+        ("Instruction.parquet", b"PAR1" + bytes(50), r"COPY \(FROM 't.parquet'\)"),
         ("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(50), "nsys export --type sqlite"),
         ("torch.op_range", b"\x01\0\x02\0\0\0ab", "next to FRAMEWORK"),
         ("aicore.data.0.slice_0", b"\x01\x02\x03", "ingest the folder around it, PROF_"),

@@ -129,7 +129,7 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
         re.compile(rb"PAR1|ARROW1|\x89HDF\r\n"),
         "is a Parquet, Arrow or HDF5 file, which is not supported; export reports of Nsight Systems with nsys export "
-        "--type sqlite",
+        "--type sqlite. Other tables: " + TABLE.replace("csv", "parquet"),
     ),
     (re.compile(rb"PK\x03\x04"), "is a ZIP archive; extract it first"),
     (re.compile(rb"BZh[1-9]1AY&SY"), "is compressed with bzip2; decompress it first (gzip, zstd and xz are supported)"),
