@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,24 @@ def test_flows_lead_to_waits_on_a_track_of_their_own(tmp_path: Path) -> None:
         )
         assert sorted(store.execute(names).fetchall()) == [("memcpy", "Memcpy HtoD"), ("synchronize", "Stream Sync")]
         assert store.execute("SELECT DISTINCT device_id, stream_id FROM task").fetchall() == [(0, 7)]
+
+
+def test_nodes_of_a_graph_that_are_shown_on_a_lane_keep_their_stream(tmp_path: Path) -> None:
+    """PyTorch writes the lane of an annotated CUDA graph as `stream`; an early version wrote that key twice."""
+    lane = {"pid": 0, "tid": 60, "cat": "kernel", "ph": "X", "dur": 10}
+    args = (
+        '"device": 0, "stream": 60, "graph node id": 5, "original_stream": 13',
+        '"device": 0, "stream": 17, "graph node id": 6, "stream": 60, "original_stream": 17',
+        '"device": 0, "stream": 60, "annotated_stream": 61',
+    )
+    events = [
+        json.dumps({**lane, "name": f"k{i}", "ts": BASE_US + i})[:-1] + f', "args": {{{text}}}}}'
+        for i, text in enumerate(args)
+    ]
+    trace = f'{{"deviceProperties": [], "cudaGraphInlineAnnotated": true, "traceEvents": [{", ".join(events)}]}}'
+    streams = "SELECT w.name, w.stream_id, k.stream_id FROM task AS w JOIN track AS k USING (track_id)"
+    rows = rows_of(trace, tmp_path, streams)
+    assert sorted(rows) == [("k0", 13, None), ("k1", 17, None), ("k2", 60, None)]
 
 
 def test_npus_that_only_their_process_names(tmp_path: Path) -> None:

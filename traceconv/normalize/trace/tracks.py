@@ -39,6 +39,8 @@ class TraceTracks(Tracks):
         self._sides = bytearray()
         #: Pairs of tracks with one pid and tid, by the number of the first: the host's, the device's.
         self.pairs: dict[int, tuple[int, int]] = {}
+        #: Tracks whose tasks are of several streams.
+        self._mixed: set[int] = set()
         #: Recent tracks, by all that they were asked for by, and its types: True is not 1.
         self._recent: dict[tuple[object, ...], int] = {}
 
@@ -127,7 +129,8 @@ class TraceTracks(Tracks):
     def make_streams(self, tracks: Int64, device: tuple[Int64, Int64], stream: tuple[Int64, Int64]) -> None:
         """Mark tracks as ones on which a device runs tasks.
 
-        device, stream  the numbers, and whether each is known (1); the first known ones of a track are kept
+        device, stream  the numbers, and whether each is known (1); the first known device of a track is kept,
+                        and its stream unless there are several
         """
         is_async = self.asyncs.among(tracks)
         rows = np.flatnonzero(is_async)
@@ -144,7 +147,9 @@ class TraceTracks(Tracks):
         was = track.kind, track.device_id, track.stream_id
         kind = "stream" if track.kind == "thread" else track.kind
         device_id = device_id if track.device_id is None else track.device_id
-        stream_id = stream_id if track.stream_id is None else track.stream_id
+        if track.stream_id is not None and stream_id not in (None, track.stream_id):
+            self._mixed.add(track_id)
+        stream_id = None if track_id in self._mixed else track.stream_id if stream_id is None else stream_id
         if was != (kind, device_id, stream_id):
             self._tracks.change(track_id, kind=kind, device_id=device_id, stream_id=stream_id)
 
