@@ -218,20 +218,22 @@ def test_flows_lead_to_waits_on_a_track_of_their_own(tmp_path: Path) -> None:
 
 def test_nodes_of_a_graph_that_are_shown_on_a_lane_keep_their_stream(tmp_path: Path) -> None:
     """PyTorch writes the lane of an annotated CUDA graph as `stream`; an early version wrote that key twice."""
-    lane = {"pid": 0, "tid": 60, "cat": "kernel", "ph": "X", "dur": 10}
+    lane = {"pid": 0, "tid": 60, "ph": "X", "dur": 10}
+    cats = ("kernel", "gpu_memcpy", "gpu_memset", "graph_event_node")
     args = (
         '"device": 0, "stream": 60, "graph node id": 5, "original_stream": 13',
         '"device": 0, "stream": 17, "graph node id": 6, "stream": 60, "original_stream": 17',
         '"device": 0, "stream": 60, "annotated_stream": 61',
+        '"device": 0, "stream": 60, "graph node id": 8, "original_stream": 19',
     )
     events = [
-        json.dumps({**lane, "name": f"k{i}", "ts": BASE_US + i})[:-1] + f', "args": {{{text}}}}}'
-        for i, text in enumerate(args)
+        json.dumps({**lane, "cat": cat, "name": cat, "ts": BASE_US})[:-1] + f', "args": {{{text}}}}}'
+        for cat, text in zip(cats, args, strict=True)
     ]
     trace = f'{{"deviceProperties": [], "cudaGraphInlineAnnotated": true, "traceEvents": [{", ".join(events)}]}}'
     streams = "SELECT w.name, w.stream_id, k.stream_id FROM task AS w JOIN track AS k USING (track_id)"
     rows = rows_of(trace, tmp_path, streams)
-    assert sorted(rows) == [("k0", 13, None), ("k1", 17, None), ("k2", 60, None)]
+    assert sorted(rows, key=repr) == [(cat, n, None) for cat, n in sorted(zip(cats, (13, 17, 60, 19), strict=True))]
 
 
 def test_npus_that_only_their_process_names(tmp_path: Path) -> None:
