@@ -76,9 +76,15 @@ def test_kernels_are_tasks_launched_by_their_calls(tmp_path: Path) -> None:
     assert store.execute("SELECT name FROM track WHERE kind = 'stream'").fetchall() == [("Channel #1",)]
 
 
-@pytest.mark.parametrize(("queue", "stream"), [("Queue #1", 9), ("[07] default", 7), ("stream 0007", 7)])
-def test_calls_with_the_categories_of_kineto_launch_kernels_and_copies(queue: str, stream: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("queue", "own", "stream"),
+    [("Queue #1", 7, 9), ("[07] default", 7, 7), ("stream 0007", None, 7), ("[60] lane of a graph", 13, 13)],
+)
+def test_calls_with_the_categories_of_kineto_launch_kernels_and_copies(
+    queue: str, own: int | None, stream: int, tmp_path: Path
+) -> None:
     """As producers that are injected into a program write them, and versions of PyTorch's CUPTI monitor."""
+    extra = [] if own is None else [(6, message((1, "stream id"), (2, str(own))))]
     specifications = [
         (24, message((1, 9), (2, queue))), specification(1, "Kernel", COMPUTE), specification(2, "Memcpy", OTHER),
         (1000, message((1, 21), (2, "_Z3addv"), (3, "add()"))),
@@ -89,9 +95,9 @@ def test_calls_with_the_categories_of_kineto_launch_kernels_and_copies(queue: st
     for ts, category, name, number in calls:
         parts += [begin(ts, 2, name, (22, category), (3000, message((1, number))), (3001, 5)), end(ts + 5, 2)]
     parts += [
-        stage(100, (1, 5), (2, 20), (11, 2), (13, 9), (14, 1), (19, 21)),
+        stage(100, (1, 5), (2, 20), (11, 2), (13, 9), (14, 1), (19, 21), *extra),
         stage(130, (1, 6), (2, 20), (11, 2), (13, 9), (14, 2), (17, "Memcpy"),
-              (6, message((1, "size_bytes"), (2, "4096")))),
+              (6, message((1, "size_bytes"), (2, "4096"))), *extra),
     ]  # fmt: skip
     _, store = taken(parts, tmp_path)
     tasks = (
