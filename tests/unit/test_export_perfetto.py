@@ -274,6 +274,18 @@ def test_the_run_is_restored(everything: Path) -> None:
     assert query(everything.with_name("log.duckdb"), "SELECT count(*) FROM import_log") == [(0,)]
 
 
+def test_steps_that_overlap_on_some_devices(tmp_path: Path) -> None:
+    """Steps 1 and 2 overlap on devices 0 and 1; device 2 has step 2 only."""
+    steps = [
+        {"step_id": step, "device_id": device, "iteration": step, "start_ns": 10 * step, "end_ns": 10 * step + 15}
+        for step, device in [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2)]
+    ]
+    store = build_store(tmp_path / "trace.duckdb", run=[{"run_id": 1}], step=steps)
+    summary, output = exported(store)
+    assert summary.rows["step"] == 5
+    assert differences(store, restored(output)) == []
+
+
 #: Each returns the bytes of an export after a change.
 MODIFICATIONS: list[Callable[[bytes], bytes]] = [
     lambda data: data + data,
