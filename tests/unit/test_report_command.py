@@ -274,6 +274,7 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["op-statistic", "--from", "soon"], 2, "since the start of the run"),
         (["op-statistic", "--from", "1ms", "--run", "all"], 2, "select one run"),
         (["op-statistic", "--steps", "five"], 2, "3-5, 3- or -5"),
+        (["memory-peak", "--step", "1", "--steps", "2-3"], 2, "--step and --steps exclude each other"),
         (["fusion-op", "--to", "1ms"], 2, "no to parameter; it has: run, device"),
         (["op-statistic", "-o", "ops.html"], 2, "unknown suffix: ops.html"),
         (["op-statistic", "--run", "newst"], 2, "Did you mean 'newest'?"),

@@ -112,6 +112,8 @@ def make_question(
         raise UsageError(option("--ascending and --descending need --order-by COLUMN", "ascending needs order_by"))
     if top is not None and top < 1:
         raise UsageError(f"top must be 1 or more, not {top}")
+    if parameters.get("step") is not None and window.has_steps:
+        raise UsageError(f"{option('--step')} and {option('--steps')} exclude each other")
     steps = {"first_step": window.first_step, "last_step": window.last_step}
     if takes_times_of_steps(report):
         if (step := parameters.pop("step", None)) is not None:
