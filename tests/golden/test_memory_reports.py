@@ -88,6 +88,15 @@ def test_unknown_values_stay_unknown(make_store: MakeStore) -> None:
     assert ask(store, "SELECT count(*) FROM memory_peak(run := 3, device := 0)") == [(0,)]
 
 
+def test_pools_of_a_window_before_others(make_store: MakeStore) -> None:
+    """A source that names pools has a row for blocks without one, also before the first block of a named pool."""
+    store = make_store(memory=[block(1, 5, 0, None), block(2, 7, 9, None, pool="a")])
+    assert ask(store, "SELECT level, pool, peak_used_bytes FROM memory_peak(to_ns := 5)") == [
+        ("device", None, 5),
+        ("pool", None, 5),
+    ]
+
+
 def test_a_recorded_run_agrees_with_its_allocator(tmp_path: Path) -> None:
     """The log has the allocator's totals after each event; the reports compute theirs from the blocks."""
     record(RecordOptions("mini_transformer", tmp_path / "raw", iterations=2, devices=2, deterministic=True))

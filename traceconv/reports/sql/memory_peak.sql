@@ -27,7 +27,7 @@ WITH usage AS MATERIALIZED (
   FROM usage AS u
   -- Without known pools, a row of all blocks without a pool would repeat the device's row.
   WHERE u.level = 'device' OR EXISTS (
-    SELECT 1 FROM usage AS n
+    SELECT 1 FROM memory_interval AS n
     WHERE n.run_id = u.run_id AND n.device_id IS NOT DISTINCT FROM u.device_id AND n.pool IS NOT NULL
   )
   GROUP BY u.run_id, u.device_id, u.level, u.pool
