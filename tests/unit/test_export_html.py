@@ -148,6 +148,18 @@ def test_ranks_are_on_one_page(make_store: MakeStore, tmp_path: Path) -> None:
     assert "<h3>Over time, from the start of each run</h3>" in (tmp_path / "all.html").read_text("utf-8")
 
 
+def test_steps_of_all_runs_are_counted(make_store: MakeStore, tmp_path: Path) -> None:
+    """Two runs have step 1 on two devices, one of them step 2, too."""
+    steps = [
+        {"run_id": run, "step_id": step, "device_id": device}
+        for run, step in [(1, 1), (2, 1), (2, 2)]
+        for device in (0, 1)
+    ]
+    runs = [{"run_id": run, "label": f"r{run}", "start_ns": 0, "end_ns": 9} for run in (1, 2)]
+    page_of(make_store(run=runs, step=steps), tmp_path, "--run", "all")
+    assert "<dt>steps</dt><dd>3</dd>" in (tmp_path / "run.html").read_text("utf-8")
+
+
 def test_devices_that_are_not_drawn_are_counted(make_store: MakeStore, tmp_path: Path) -> None:
     rows = [{**task, "device_id": n} for n, task in enumerate(tasks(33))]
     page_of(make_store(task=rows), tmp_path)

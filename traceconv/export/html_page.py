@@ -207,7 +207,7 @@ def _counts(connection: duckdb.DuckDBPyConnection, runs: Sequence[int]) -> Itera
     """Yield the numbers of tasks and the like, and the names of devices."""
     for name, sql in (
         ("tasks", f"SELECT count(*) FROM task WHERE {in_runs(runs)} AND kind IS DISTINCT FROM 'sync'"),
-        ("steps", f"SELECT count(DISTINCT step_id) FROM step WHERE {in_runs(runs)}"),
+        ("steps", f"SELECT count(DISTINCT (run_id, step_id)) FROM step WHERE {in_runs(runs)}"),
     ):
         [(count,)] = connection.execute(sql).fetchall()
         yield name, f"{count:,}" if count else ""
