@@ -259,6 +259,23 @@ def test_overlapping_slices_get_separate_tracks(everything: Path) -> None:
     assert "Step Trace (overlap 1)" in names
 
 
+def test_slices_that_overlap_at_different_depths(make_store: MakeStore) -> None:
+    """The second range is inside a task that overlaps the first one. The steps are of no known device."""
+    store = make_store(
+        track=[{"track_id": 1, "kind": "stream", "stream_id": 3}],
+        range=[
+            {"id": 1, "track_id": 1, "name": "first", "start_ns": 0, "dur_ns": 100, "depth": 0},
+            {"id": 3, "track_id": 1, "name": "second", "start_ns": 60, "dur_ns": 80, "depth": 1, "parent_id": 2},
+        ],
+        task=[{"id": 2, "track_id": 1, "name": "k", "start_ns": 50, "dur_ns": 100, "depth": 0}],
+        step=[{"step_id": n, "device_id": None, "start_ns": 50 * n, "end_ns": 50 * n + 70} for n in (1, 2)],
+    )
+    names = thread_names(exported(store))
+    assert sorted(names) == [
+        "Step Trace", "Step Trace (overlap 1)", "Stream 3", "Stream 3", "Stream 3 (overlap 1)",
+    ]  # fmt: skip
+
+
 def test_a_flow_begins_and_ends_inside_its_slices(make_store: MakeStore) -> None:
     store = make_store(
         track=[{"track_id": 1, "kind": "thread", "device_id": None}, {"track_id": 2, "kind": "stream"}],

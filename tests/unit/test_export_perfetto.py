@@ -275,14 +275,14 @@ def test_the_run_is_restored(everything: Path) -> None:
 
 
 def test_steps_that_overlap_on_some_devices(tmp_path: Path) -> None:
-    """Steps 1 and 2 overlap on devices 0 and 1; device 2 has step 2 only."""
+    """Steps 1 and 2 overlap on devices 0 and 1, and on an unknown one; device 2 has step 2 only."""
     steps = [
         {"step_id": step, "device_id": device, "iteration": step, "start_ns": 10 * step, "end_ns": 10 * step + 15}
-        for step, device in [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2)]
+        for step, device in [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2), (1, None), (2, None)]
     ]
     store = build_store(tmp_path / "trace.duckdb", run=[{"run_id": 1}], step=steps)
     summary, output = exported(store)
-    assert summary.rows["step"] == 5
+    assert summary.rows["step"] == 7
     assert differences(store, restored(output)) == []
 
 

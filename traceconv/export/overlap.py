@@ -6,6 +6,7 @@ store may overlap, so a slice that doesn't fit into the stack goes to the next l
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import duckdb
@@ -42,18 +43,17 @@ def create_lanes(connection: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-def add_lanes(connection: duckdb.DuckDBPyConnection, table: str, slices: str) -> None:
-    """Find the tracks with overlaps and assign lanes to their slices, window by window.
+def add_lanes(connection: duckdb.DuckDBPyConnection, table: str, slices: str, tracks: Collection[int | None]) -> None:
+    """Assign lanes to the slices of a table on some tracks, window by window.
 
-    `slices` is a FROM clause with the columns track_id, id, start_ns, end_ns and depth. In a well-formed track, slices
-    of one depth never overlap.
+    `slices` is a FROM clause with the columns track_id, id, start_ns and end_ns.
     """
-    tracks = _overlapping(connection, slices)
     if not tracks:
         return
+    known = ", ".join(str(track) for track in tracks if track is not None) or "NULL"
     rows_sql = (
         "(SELECT track_id, id, start_ns, coalesce(end_ns, start_ns) AS end_ns "
-        f"FROM {slices} WHERE track_id IN ({', '.join(map(str, tracks))}))"
+        f"FROM {slices} WHERE track_id IN ({known}){' OR track_id IS NULL' if None in tracks else ''})"
     )
     state = {track: _Track() for track in tracks}
     for window in time_windows(connection, rows_sql, "start_ns"):
@@ -72,14 +72,16 @@ def add_lanes(connection: duckdb.DuckDBPyConnection, table: str, slices: str) ->
             )
 
 
-def _overlapping(connection: duckdb.DuckDBPyConnection, slices: str) -> list[int]:
-    """Tracks where a slice starts before the previous one at the same depth has ended.
+def overlapping(connection: duckdb.DuckDBPyConnection, slices: str) -> list[int | None]:
+    """Return the tracks where a slice starts before the previous one at the same depth has ended.
 
-    Any two slices that overlap without nesting have such a pair of neighbours between them.
+    Any two slices that overlap without nesting have such a pair of neighbours between them. `slices`, a FROM clause
+    with the columns track_id, id, start_ns, end_ns and depth, must have all slices of the tracks: in a well-formed
+    track, those of one depth never overlap.
     """
     rows = connection.execute(
         "SELECT DISTINCT track_id FROM (SELECT track_id, start_ns < lag(end_ns) "
         f"OVER (PARTITION BY track_id, depth ORDER BY start_ns, id) AS early FROM {slices}) "
-        "WHERE early AND track_id IS NOT NULL ORDER BY track_id"
+        "WHERE early ORDER BY track_id"
     ).fetchall()
     return [row[0] for row in rows]

@@ -370,7 +370,8 @@ class _Export:
             "SELECT coalesce(l.lane, 0)::INTEGER AS lane, 'Iteration ' || iteration AS name, 'step' AS category, "
             "at_ns AS start_ns, CASE WHEN end_ns >= at_ns THEN end_ns - at_ns END AS dur_ns, "
             f"{', '.join(f's.{name} AS step_{name}' for name in names)} FROM {self.sources['step']} AS s "
-            "LEFT JOIN export_lane AS l ON l.source = 'step' AND l.track_id = s.device_id AND l.id = s.step_id "
+            "LEFT JOIN export_lane AS l ON l.source = 'step' AND l.id = s.step_id "
+            "AND l.track_id IS NOT DISTINCT FROM s.device_id "
             "WHERE at_ns IS NOT NULL ORDER BY s.device_id, at_ns, end_ns DESC NULLS FIRST, step_id"
         )
         written = 0

@@ -154,8 +154,8 @@ def _any_falls(keys: Sequence[NDArray[np.signedinteger]], same: NDArray[np.bool_
 def has_no_overlaps(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
     """Whether every slice of `source` starts after the previous one of its track and depth ended.
 
-    `source` is a FROM clause with the column ROW. Also False if that can't be checked cheaply: values are NULL, or
-    there are too many tracks or depths.
+    `source` is a FROM clause of all slices of its tracks. Also False if that can't be checked cheaply: values are NULL,
+    or there are too many tracks or depths.
     """
     found = connection.execute(
         "SELECT min(track_id), max(track_id), min(depth), max(depth), count(*), count(track_id), count(depth), "
@@ -181,7 +181,7 @@ def has_no_overlaps(connection: duckdb.DuckDBPyConnection, source: str) -> bool:
         return order_of([found.column(name).to_numpy() for name in ("start_ns", "end_ns")])
 
     with one_thread(connection):
-        for batch, places in time_ordered(connection, source, "start_ns", query, order, _NUMBERS_ROWS, {}):
+        for batch, places in time_ordered(connection, source, "start_ns", query, order, _NUMBERS_ROWS):
             line, start, end = (column.to_numpy() for column in batch.columns)
             if not _are_apart(line, start, end, np.arange(len(line)) if places is None else places, last):
                 return False
