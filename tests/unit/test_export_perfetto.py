@@ -274,6 +274,20 @@ def test_the_run_is_restored(everything: Path) -> None:
     assert query(everything.with_name("log.duckdb"), "SELECT count(*) FROM import_log") == [(0,)]
 
 
+def test_memory_from_before_a_negative_excerpt(tmp_path: Path) -> None:
+    """It counts from the start of the excerpt, which precedes all of its slices; viewers drop negative times."""
+    store = build_store(
+        tmp_path / "trace.duckdb",
+        run=[{"run_id": 1, "start_ns": -1000, "end_ns": 0}],
+        memory=[{"block_id": 1, "kind": "block", "size_bytes": 5, "alloc_ns": None, "free_ns": -10}],
+    )
+    with open_store(store) as connection:
+        export_perfetto(connection, 1, tmp_path / "t.pftrace", from_ns="-900")
+    ingest([drawn(tmp_path / "t.pftrace")], tmp_path / "back.duckdb")
+    found = query(tmp_path / "back.duckdb", "SELECT ts_ns, value FROM counter ORDER BY 1")
+    assert found == [(-900, 5), (-10, 0)]
+
+
 def test_steps_that_overlap_on_some_devices(tmp_path: Path) -> None:
     """Steps 1 and 2 overlap on devices 0 and 1, and on an unknown one; device 2 has step 2 only."""
     steps = [

@@ -151,7 +151,8 @@ class _Export:
         #: Counter events written.
         self.samples = 0
         self.texts = Texts(self.file.at_once)
-        self.shift_ns = self.place.offset_ns if self.place else _shift_ns(self.connection, self.sources)
+        shown = {**self.sources, "memory": self.plan.counted_memory}
+        self.shift_ns = self.place.offset_ns if self.place else _shift_ns(self.connection, shown)
         self._restorable = self.with_args and self.place is None
         self._ops = _ops(self.connection, self.run_id) if self.with_args else {}
 

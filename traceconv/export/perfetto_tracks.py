@@ -64,8 +64,9 @@ class TrackPlan:
         places = np.array([track * len(self._series) + self._series[series] for track, series in recorded], np.int64)
         order = np.argsort(places)
         self._counter_places, self._counters = places[order], np.array([*recorded.values()], np.int64)[order]
-        self._counted_memory = counted["memory"]
-        self._memory = self._add_memory(connection, device_memory(run_id, self._counted_memory))
+        #: A FROM clause of the memory that determines counters.
+        self.counted_memory = counted["memory"]
+        self._memory = self._add_memory(connection, device_memory(run_id, self.counted_memory))
         counters = load_counters(connection, run_id, counted, self.layout, _first_ns(counted["memory"]), end_ns)
         #: The counters of the devices' load, each with its track.
         self._load = [(self._add_counter(one.name, thread, one.unit), one) for one, thread in counters]
@@ -105,7 +106,7 @@ class TrackPlan:
 
     def memory(self, connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64, Int64]]:
         """Yield the bytes in blocks (used) and segments (reserved) of devices over time: tracks, times, values."""
-        source = self._counted_memory
+        source = self.counted_memory
         for (device, kind), uuid in self._memory.items():
             same = "IS NULL" if device is None else f"= {device}"
             blocks = f"(SELECT * FROM {source} WHERE kind = '{kind}' AND device_id {same})"
