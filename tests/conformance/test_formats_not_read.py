@@ -76,6 +76,17 @@ from traceconv.pipeline.result import NothingUsable
         ("a.prof", marshal.dumps({("a.py", 1, "f"): ()}), "cProfile"),
         ("memray.bin", b'\x04"M\x18@@\xc0zA\x00\x00\xfa\x04memray\x00\r\x00', "memray"),
         ("flame.svg", b'<?xml version="1.0" standalone="no"?><!DOCTYPE svg PUBLIC "">', "flame graph in SVG"),
+        ("run.ireeprof", b"IRPF\x01\x00\x06\x00\x18" + bytes(23), "iree-profile-render"),
+        (
+            "run.jsonl",
+            b'{"schema_version":15,"record_type":"schema","format":"ireeperf-jsonl"}\n',
+            "iree-profile-render",
+        ),
+        (
+            "dedicated_log_torch_trace_1.log",
+            b'V1130 18:22:35.210000 5978 torch/_dynamo/utils.py:2350] {"chromium_event": {}}\n\t{\n',
+            "tlparse",
+        ),
         ("a.json.bz2", b"BZh91AY&SY" + bytes(50), "decompress it first"),
         ("a.zip", b"PK\x03\x04" + bytes(50), "extract it first"),
         ("a.duckdb", bytes(8) + b"DUCK" + bytes(50), "--db"),

@@ -39,6 +39,7 @@ def named(pid: int, name: str, tid: int | None = None) -> dict[str, Any]:
         ({}, {"cat": "node,node.fs,node.fs.sync"}, "Node.js", "annotation"),
         ({}, {"cat": "py-spy"}, "py-spy", "frame"),
         ({}, {"cat": "toplevel"}, "Chrome", "annotation"),
+        ({}, {"cat": "dynamo_timed"}, "PyTorch compiler", "annotation"),
         ({}, {"cat": "mine"}, None, "annotation"),
     ],
 )
@@ -439,6 +440,39 @@ def test_launches_of_unitrace_in_perfetto(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "trace.duckdb"), read_only=True) as store:
         found = store.execute("SELECT kind, device_id, submit_ns, start_ns, call_ns FROM task").fetchall()
         assert found == [("compute", 0, 100, 150, 5)]
+
+
+def test_iree(tmp_path: Path) -> None:
+    """Perfetto traces of iree-profile-render: dispatches of processors and of GPUs, on tracks without a process."""
+    slices = [
+        (1, 100, 900, "execute cb#1: main_dispatch_0_matmul_64x64x64_f32", "execute", 0),
+        (2, 150, 800, "main_dispatch_0_matmul_64x64x64_f32", "dispatch", 0),
+        (1, 950, 970, "host:fill", "fill", 0),
+        (1, 980, 985, "host:alloca", "alloca", 0),
+        (3, 1000, 1300, "main_dispatch_1", None, 1),
+        (4, 1000, 1400, "queue-device:execute", "execute", 1),
+        (4, 1500, 1600, "queue-device:copy", "copy", 1),
+    ]
+    names = ["host execution", "host execution lane 1", "dispatch lane 1", "device queue ops"]
+    packets = [track(uuid, name) for uuid, name in enumerate(names, 1)]
+    for uuid, start_ns, end_ns, name, op, device in slices:
+        numbers = {"physical_device_ordinal": device, "queue_ordinal": 3, "payload_length": 64}
+        notes = [(4, message((10, key), (4, value))) for key, value in numbers.items()]
+        texts = {"iree_perfetto_time_domain": "iree_host_time_ns", **({"op": op} if op else {})}
+        notes += [(4, message((10, key), (6, value))) for key, value in texts.items()]
+        packets += [begin(start_ns, uuid, name, *notes), end(end_ns, uuid)]
+    (tmp_path / "iree.pftrace").write_bytes(b"".join(packets))
+    _, store = taken_from(tmp_path / "iree.pftrace", tmp_path)
+    tasks = "SELECT start_ns, dur_ns, kind, task_type, device_id, stream_id, op_type, size_bytes FROM task"
+    tasks += " LEFT JOIN op USING (run_id, op_id) ORDER BY start_ns"
+    assert store.execute(tasks).fetchall() == [
+        (150, 650, "compute", "DISPATCH", 0, 3, "matmul", None),
+        (950, 20, "copy", "fill", 0, 3, None, 64),
+        (1000, 300, "compute", "DISPATCH", 1, 3, "main_dispatch_1", None),
+        (1500, 100, "copy", "copy", 1, 3, None, 64),
+    ]
+    assert store.execute("SELECT start_ns FROM range ORDER BY start_ns").fetchall() == [(100,), (980,), (1000,)]
+    assert store.execute("SELECT writer FROM run").fetchall() == [("IREE",)]
 
 
 def test_apex(tmp_path: Path) -> None:

@@ -61,6 +61,16 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         'the trace that Proton writes with data="trace"',
     ),
     (
+        re.compile(rb'IRPF[\0-\x0f]|\{"schema_version":\d+,"record_type":"schema","format":"ireeperf'),
+        "is a profile of IREE in its own format, which is not supported; convert it to a Perfetto trace with "
+        "iree-profile export and iree-profile-render",
+    ),
+    (
+        re.compile(rb'V\d{4} [\d:.]+ \d+ torch/[^\n\]]+\] \{"'),
+        "is a structured log of PyTorch (TORCH_TRACE), which is not supported; ingest the chromium_events.json that "
+        "tlparse extracts from it",
+    ),
+    (
         re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE),
         "is an HTML page, which is not supported; ingest the recording from which it was generated",
     ),
