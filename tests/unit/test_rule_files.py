@@ -203,6 +203,7 @@ _FULL = {"ph": "M", "cat": "__metadata", "name": "trace_buffer_overflowed", "pid
     ("more", "key", "missing"),
     [
         ([], {"viztracer_metadata": {"overflow": True}}, True),
+        ([], {"viztracer_metadata": {"overflow": True}, "trace_id": "A"}, True),  # with --log_torch
         ([], {"viztracer_metadata": {"overflow": False}}, False),
         ([], {"viztracer_metadata": {"overflow": "no"}}, False),
         ([], {"metadata": {"trace_processor_stats": {"traced_buf": [{"chunks_discarded": 0}]}}}, False),

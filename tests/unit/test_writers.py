@@ -34,6 +34,7 @@ def named(pid: int, name: str, tid: int | None = None) -> dict[str, Any]:
     ("keys", "event", "writer", "kind"),
     [
         ({"viztracer_metadata": {"version": "1.1.1"}}, {"cat": "fee"}, "VizTracer", "frame"),
+        ({"viztracer_metadata": {}, "trace_id": "A"}, {"cat": "FEE"}, "PyTorch profiler (Kineto)", "frame"),
         ({"beginningOfTime": 1}, {}, "clang -ftime-trace", "annotation"),
         ({"otherData": {}}, {"cat": "action processing"}, "Bazel", "annotation"),
         ({}, {"cat": "node,node.fs,node.fs.sync"}, "Node.js", "annotation"),
