@@ -142,6 +142,21 @@ def test_invalid_times_are_reported(tmp_path: Path) -> None:
     assert slices(store) == SAMPLED
 
 
+@pytest.mark.parametrize(
+    ("units", "counted"),
+    [(("bytes", "none", "bytes"), {0, 2}), (("none", "seconds", "microseconds", "bytes"), {1, 2})],
+)
+def test_only_profiles_of_one_quantity_are_added_up(units: tuple[str, ...], counted: set[int], tmp_path: Path) -> None:
+    """memray writes bytes and numbers of allocations of the same functions. Times count before all others."""
+    path = tmp_path / "mixed.json"
+    path.write_text(json.dumps(document(*(sampled(unit=unit) for unit in units))))
+    _, store = taken_from(path, tmp_path)
+    kinds = "SELECT DISTINCT t.sort_index, r.kind FROM range r JOIN track t USING (run_id, track_id) ORDER BY 1"
+    assert store.execute(kinds).fetchall() == [
+        (number, "frame" if number in counted else "summary") for number in range(len(units))
+    ]
+
+
 def test_values_of_other_types(tmp_path: Path) -> None:
     bad = evented()
     bad["events"] += [{"type": "Z", "frame": 0, "at": 1}, 5, {"type": "O", "frame": 77, "at": 20},

@@ -54,6 +54,10 @@ class _Profile:
     def unit(self) -> str:
         return str(self.values.get("unit", "none"))
 
+    @property
+    def quantity(self) -> str:
+        return "time" if self.unit in UNITS else self.unit
+
 
 class SpeedscopeReader(FileReader):
     """Reads one file twice: names and units first, since they may come after what they describe."""
@@ -65,6 +69,8 @@ class SpeedscopeReader(FileReader):
         self._names: list[str] = []
         self._frame_args: dict[int, bytes] = {}
         self._profiles: dict[int, _Profile] = {}
+        #: Profiles of another quantity than the others, such as bytes next to times.
+        self._not_counted: set[int] = set()
         self._rounded = 0
         self._unknown_frames = 0
         #: Frames of the current evented profile that are open, and its last time.
@@ -140,6 +146,9 @@ class SpeedscopeReader(FileReader):
         name = str(msgspec.json.decode(title)) if title else None
         if name:
             self._track_names.append(TrackName(_PID, None, name))
+        quantities = [profile.quantity for profile in self._profiles.values()]
+        counted = "time" if "time" in quantities else quantities[0]
+        self._not_counted = {number for number, one in self._profiles.items() if one.quantity != counted}
         for number, profile in self._profiles.items():
             shown = str(profile.values.get("name", f"profile {number}"))
             self._track_names.append(TrackName(_PID, number + 1, shown, number))
@@ -272,6 +281,8 @@ class SpeedscopeReader(FileReader):
             "pid": [_PID] * count,
             "tid": [number + 1] * count,
         }
+        if number in self._not_counted:
+            labels["cat"] = [self._profiles[number].unit] * count
         raw: dict[str, pa.Array] = {"ts": integers(times)}
         if lengths is not None:
             raw["dur"] = integers(lengths)
