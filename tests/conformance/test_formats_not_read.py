@@ -82,6 +82,7 @@ from traceconv.pipeline.result import NothingUsable
             b'{"schema_version":15,"record_type":"schema","format":"ireeperf-jsonl"}\n',
             "iree-profile-render",
         ),
+        ("etdump.etdp", b"\xf4\x06\x00\x00\x08\x00\x00\x00ED00\xf8\xff\xff\xff", "etdump_to_chrome_trace.py"),
         (
             "dedicated_log_torch_trace_1.log",
             b'V1130 18:22:35.210000 5978 torch/_dynamo/utils.py:2350] {"chromium_event": {}}\n\t{\n',

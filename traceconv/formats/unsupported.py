@@ -66,6 +66,11 @@ _BY_HEAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
         "iree-profile export and iree-profile-render",
     ),
     (
+        re.compile(rb".{8}ED00", re.DOTALL),
+        "is an ETDump of ExecuTorch, which is not supported; convert it with etdump_to_chrome_trace.py, a script of "
+        "ExecuTorch (backends/arm/scripts)",
+    ),
+    (
         re.compile(rb'V\d{4} [\d:.]+ \d+ torch/[^\n\]]+\] \{"'),
         "is a structured log of PyTorch (TORCH_TRACE), which is not supported; ingest the chromium_events.json that "
         "tlparse extracts from it",
