@@ -6,6 +6,7 @@ import gzip
 import json
 import shutil
 import struct
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from traceconv.formats.perfetto_proto.own_export import (
 )
 from traceconv.pipeline.ingest import ingest
 from traceconv.store.database import open_store
+from traceconv.wire.protobuf import fields
 
 BASE = 1_720_000_000_123_456_789
 HOSTILE = 'a"b\\c\x00\x01\x1f\x7f</script>\n\té😀' + "x" * 5000
@@ -298,6 +300,35 @@ def test_steps_that_overlap_on_some_devices(tmp_path: Path) -> None:
     summary, output = exported(store)
     assert summary.rows["step"] == 7
     assert differences(store, restored(output)) == []
+
+
+def test_a_slice_without_an_end_keeps_that_of_the_slice_around_it(tmp_path: Path) -> None:
+    """In viewers, an end is that of the innermost slice of its track, in the order of time."""
+    slices = [(0, 100, None), (10, None, 1), (20, 5, 2), (120, None, None)]
+    rows = [
+        {"id": id_, "track_id": 1, "start_ns": start, "dur_ns": dur, "parent_id": parent, "depth": parent or 0}
+        for id_, (start, dur, parent) in enumerate(slices, 1)
+    ]
+    store = build_store(tmp_path / "trace.duckdb", run=[{"run_id": 1}], track=[{"track_id": 1}], range=rows)
+    data = exported(store)[1].read_bytes()
+    events = []
+    for _, _, size, at in fields(data, 0, len(data)):
+        packet = {number: (value, place) for number, _, value, place in fields(data, at, at + size)}
+        if wire.EVENT in packet:
+            length, place = packet[wire.EVENT]
+            event = {number: value for number, _, value, _ in fields(data, place, place + length)}
+            events.append((packet[wire.TIMESTAMP][0], event[wire.TYPE] == wire.END, event[wire.TRACK]))
+    found: dict[int, int | None] = {}
+    running: dict[int, list[int]] = defaultdict(list)
+    for ns, is_end, track in sorted(events):
+        if is_end:
+            start = running[track].pop()
+            found[start] = ns - start
+        else:
+            running[track].append(ns)
+            found[ns] = None
+    assert found == {start: dur for start, dur, _ in slices}
+    assert differences(store, restored(tmp_path / "out.pftrace")) == []
 
 
 #: Each returns the bytes of an export after a change.

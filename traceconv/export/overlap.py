@@ -1,7 +1,8 @@
 """Lanes for slices that overlap on one track without nesting.
 
 Viewers draw the slices of a thread as a stack: a slice that starts inside another must end inside it. Slices in a
-store may overlap, so a slice that doesn't fit into the stack goes to the next lane where it does.
+store may overlap, so a slice that doesn't fit into the stack goes to the next lane where it does. One without an end
+doesn't fit into one with an end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from traceconv.base.integers import LARGEST
 from traceconv.export.windows import condition, time_windows
 
 #: Beyond this many lanes, slices overlap in the last one, so that the work stays linear.
@@ -52,7 +54,7 @@ def add_lanes(connection: duckdb.DuckDBPyConnection, table: str, slices: str, tr
         return
     known = ", ".join(str(track) for track in tracks if track is not None) or "NULL"
     rows_sql = (
-        "(SELECT track_id, id, start_ns, coalesce(end_ns, start_ns) AS end_ns "
+        f"(SELECT track_id, id, start_ns, coalesce(end_ns, {LARGEST}) AS end_ns "
         f"FROM {slices} WHERE track_id IN ({known}){' OR track_id IS NULL' if None in tracks else ''})"
     )
     state = {track: _Track() for track in tracks}
@@ -83,5 +85,17 @@ def overlapping(connection: duckdb.DuckDBPyConnection, slices: str) -> list[int 
         "SELECT DISTINCT track_id FROM (SELECT track_id, start_ns < lag(end_ns) "
         f"OVER (PARTITION BY track_id, depth ORDER BY start_ns, id) AS early FROM {slices}) "
         "WHERE early ORDER BY track_id"
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def with_endless(connection: duckdb.DuckDBPyConnection, slices: str) -> list[int | None]:
+    """Return the tracks where a slice without an end is inside of one with an end.
+
+    `slices` is a FROM clause with the columns track_id, id, parent_id and end_ns.
+    """
+    rows = connection.execute(
+        f"SELECT DISTINCT s.track_id FROM {slices} AS s JOIN {slices} AS p ON p.id = s.parent_id "
+        "WHERE s.end_ns IS NULL AND p.end_ns IS NOT NULL ORDER BY ALL"
     ).fetchall()
     return [row[0] for row in rows]

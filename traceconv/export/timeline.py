@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 import duckdb
 
 from traceconv.base.errors import InputError, StoreError, printable
-from traceconv.export.overlap import add_lanes, create_lanes, overlapping
+from traceconv.export.overlap import add_lanes, create_lanes, overlapping, with_endless
 from traceconv.export.row_order import has_no_overlaps
 from traceconv.export.sorted_runs import ROW, one_thread
 from traceconv.normalize.trace.own_columns import PATH_FLOW
@@ -132,13 +132,14 @@ def find_lanes(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -
     """Assign lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
     create_lanes(connection)
     # The depth of a slice counts those around it in all tables.
-    columns = "track_id, id, start_ns, dur_ns, start_ns + dur_ns AS end_ns, depth"
+    columns = "track_id, id, parent_id, start_ns, dur_ns, start_ns + dur_ns AS end_ns, depth"
     tables = {name: f"(SELECT {columns} FROM {sources[name]})" for name in SLICE_TABLES}
     slices = f"({' UNION ALL '.join(f'FROM {table}' for table in tables.values())})"
+    tracks = {*with_endless(connection, slices)}
     if not has_no_overlaps(connection, slices):
-        tracks = overlapping(connection, slices)
-        for name, table in tables.items():
-            add_lanes(connection, name, table, tracks)
+        tracks |= {*overlapping(connection, slices)}
+    for name, table in tables.items():
+        add_lanes(connection, name, table, tracks)
     columns = "device_id AS track_id, step_id AS id, at_ns AS start_ns, end_ns, 1 AS depth"
     steps = f"(SELECT {columns} FROM {sources['step']})"
     add_lanes(connection, "step", steps, overlapping(connection, steps))
