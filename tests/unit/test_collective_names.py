@@ -98,6 +98,7 @@ def test_all_rules_for_gpu_kernels_use_the_shared_pattern() -> None:
         "Perfetto",
         "Proton",
         "PyTorch profiler (Kineto)",
+        "mcTracer",
         "nsys2json",
         "rocmProfileData",
         "rocprof",
