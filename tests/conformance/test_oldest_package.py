@@ -37,7 +37,14 @@ def test_ingest_reports_frames_and_exports_are_the_same(names: tuple[str, ...], 
     for at in range(4):
         builder.sync(1_000 + at * 100, 10_000 + at * 1_000)
     builder.task(1, 1_000, 1_050, op_index=0).close()
-    traces = [shared("real") / name for name in names] + [tmp_path / "capture"]
+    # A launch that only an arg of the call and the task shows.
+    args = {"External id": 1, "device": 0, "stream": 7}
+    events = [
+        {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": 7, "ts": pid, "dur": 1, "args": args}
+        for pid, cat, name in ((1, "cuda_runtime", "cudaLaunchKernel"), (2, "kernel", "k"))
+    ]
+    (tmp_path / "launch.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    traces = [shared("real") / name for name in names] + [tmp_path / "capture", tmp_path / "launch.json"]
     old = walked(OLDEST_PACKAGE, tmp_path / "old", traces)
     new = walked(None, tmp_path / "new", traces)
     (allowed,) = re.findall(r'"duckdb>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())

@@ -336,7 +336,7 @@ def test_flows_and_pairs_that_are_broken_are_found(make_store: MakeStore) -> Non
     task = {"id": 1, "track_id": 1, "start_ns": 0, "dur_ns": 9, "name": "x"}
     flows = [{"flow_id": 1, "src_id": 5, "dst_id": 1}, {"flow_id": 2, "dst_id": 1}, {"flow_id": 3, "src_id": 5}]
     log = [{"severity": "info", "code": code, "event_count": 4} for code in ("loose_flow", "end_without_begin", "odd")]
-    sql = "SELECT finding, count, total_count FROM trust"
+    sql = "SELECT finding, count, total_count FROM trust ORDER BY ALL"
     broken = [("broken_flows", 2, 3), ("broken_flows", 4, None), ("unpaired_events", 4, None)]
     assert query(make_store(run=[run], task=[task], flow=flows, import_log=log), sql) == broken
     run["writer"] = "PyTorch profiler (Kineto)"  # it writes ends of flows without tasks

@@ -84,7 +84,7 @@ MISTAKES = {
     "st.query(Path('q.sql'))": "sql must be a string",
     "st.query('DELETE FROM task')": "read-only",
     "st.query('SELECT 1; SELECT 2')": "2 statements",
-    "st.query('FROM task WHERE kind = ?')": "not provided",
+    "st.query('FROM task WHERE kind = ?')": "parameter",
     "st.query('FROM task', top=5)": "query has no option 'top'",
     "closed.query('FROM task')": "is closed: open it again",
     "closed.runs()": "is closed",

@@ -76,7 +76,7 @@ def test_streams_whose_process_is_known_by_the_times_of_calls(tmp_path: Path) ->
                     f"""
 SELECT t.name, p.pid_text::BIGINT, count(*) FROM ({rows}) AS f JOIN task AS t ON t.id = dst_id
 JOIN api AS a ON a.id = src_id JOIN track AS k ON k.track_id = a.track_id JOIN process AS p USING (process_id)
-WHERE a.args->>'n' = t.args->>'n' GROUP BY ALL ORDER BY ALL""",
+WHERE (a.args->>'n') = (t.args->>'n') GROUP BY ALL ORDER BY ALL""",
                 )
                 assert launches == known
                 assert query(store, f"SELECT count(*) FROM ({rows})") == [(9 * len(known),)]

@@ -68,5 +68,6 @@ def find_launches_by_arg(target: RunSql, arg: str) -> int:
         "WHERE task.run_id = $run AND task.id = t.id",
         arg=arg,
     )
-    unclear = "SELECT count(*) FROM task WHERE run_id = $run AND submit_ns IS NULL AND args->>$arg IS NOT NULL"
-    return target.number(f"{unclear} AND EXISTS (FROM api WHERE run_id = $run AND args->>$arg IS NOT NULL)", arg=arg)
+    # In DuckDB 1, ->> binds less than AND.
+    unclear = "SELECT count(*) FROM task WHERE run_id = $run AND submit_ns IS NULL AND (args->>$arg) IS NOT NULL"
+    return target.number(f"{unclear} AND EXISTS (FROM api WHERE run_id = $run AND (args->>$arg) IS NOT NULL)", arg=arg)

@@ -36,11 +36,12 @@ def check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
             raise UsageError("a query of a lake must be a SELECT statement")
         define_named(connection, sql)
     text = statements[0].query.encode()
-    for at, kind in reversed(duckdb.tokenize(text.decode())):
-        if kind != duckdb.token_type.comment and text[at:].strip() != b";":
+    end = len(text)
+    for at, kind in reversed(duckdb.tokenize(text.decode())):  # DuckDB 1 omits comments
+        if kind != duckdb.token_type.comment and text[at : at + 1] != b";":
             break
-        text = text[:at]
-    return text.decode().strip()
+        end = at
+    return text[:end].decode().strip()
 
 
 #: Types of times: Python's have no nanoseconds, months or infinity.

@@ -10,10 +10,12 @@ import pyarrow as pa
 from traceconv.store.database import GROUP_ROWS
 from traceconv.store.text_sizes import LONG_TEXT_BYTES, NO_TEXTS, SMALL_VECTOR_BYTES, TextSizes
 
+#: DuckDB 1, which Python 3.10 gets, holds blocks of each insert into a temporary table until the commit.
+_HELD_BYTES = 64_000_000 if duckdb.__version__.startswith("1.") else 0
 #: Memory limit while loading.
-_LOAD_BYTES = 96_000_000
+_LOAD_BYTES = 96_000_000 + _HELD_BYTES
 #: The same while derived tables are filled: joins of tasks with operators can't spill all they need.
-DERIVE_BYTES = 136_000_000
+DERIVE_BYTES = 136_000_000 + _HELD_BYTES
 #: Operators of a PyTorch trace that may launch tasks, for which that is enough; more may have as many shapes. An
 #: existing store gets all rows in one transaction, so that fewer are.
 _DERIVED_OPERATORS, _APPENDED_OPERATORS = 5_000_000, 1_700_000
