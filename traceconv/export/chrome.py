@@ -126,7 +126,7 @@ def _prepare(
     whole = row_sources(connection, run_id, device)
     sources = excerpt.of(whole)
     base_ns = _base_ns(connection, sources, run_id)
-    find_lanes(connection, {**sources, "step": step_source(sources["step"], base_ns)})
+    find_lanes(connection, run_id, {**sources, "step": step_source(sources["step"], base_ns)})
     layout = make_layout(connection, run_id, sources)
     return _Trace(
         run_id, sources, excerpt.counted(whole), excerpt.end_ns, device is not None or excerpt != Excerpt(),

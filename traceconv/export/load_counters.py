@@ -18,6 +18,7 @@ from traceconv.base.errors import StoreError
 from traceconv.base.int64 import Int64
 from traceconv.export.busy_time import BusyTime
 from traceconv.export.chrome_layout import Layout, Thread
+from traceconv.export.timeline import has_format
 from traceconv.store.time_chunks import time_chunks
 
 _WINDOWS = 100
@@ -124,8 +125,7 @@ def load_counters(
     first    SQL of the time when memory from before the recording counts
     end_ns   when an excerpt ends: ops that start then or later are pending until its end
     """
-    query = "SELECT 1 FROM run WHERE run_id = ? AND source_format = 'npulog'"
-    if not connection.execute(query, [run_id]).fetchall():
+    if not has_format(connection, run_id, "npulog"):
         return
     threads: dict[tuple[str, int], Thread] = {}
     for thread in layout.threads:

@@ -94,6 +94,8 @@ def with_endless(connection: duckdb.DuckDBPyConnection, slices: str) -> list[int
 
     `slices` is a FROM clause with the columns track_id, id, parent_id and end_ns.
     """
+    if not connection.execute(f"SELECT 1 FROM {slices} WHERE end_ns IS NULL LIMIT 1").fetchall():
+        return []
     rows = connection.execute(
         f"SELECT DISTINCT s.track_id FROM {slices} AS s JOIN {slices} AS p ON p.id = s.parent_id "
         "WHERE s.end_ns IS NULL AND p.end_ns IS NOT NULL ORDER BY ALL"

@@ -107,7 +107,7 @@ def export_perfetto(
                 flows = with_path_flows(connection, run_id, sources["flow"]) if critical_path else sources["flow"]
                 with record_file(counted) as records:
                     found = records.call(partial(Flows, another(connection), {**sources, "flow": flows}, first_flow))
-                    find_lanes(connection, sources)
+                    find_lanes(connection, run_id, sources)
                     title = f"{place.title} · " if place else ""
                     loads = excerpt.counted(whole)
                     plan = TrackPlan(connection, run_id, sources, loads, excerpt.end_ns, title, first_track)

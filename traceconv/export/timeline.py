@@ -49,7 +49,7 @@ def exporting(
     try:
         query = "SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1"
         has_no_starts = connection.execute(query, [run_id]).fetchall()
-        if has_no_starts and not (estimates and _is_static(connection, run_id)):
+        if has_no_starts and not (estimates and has_format(connection, run_id, "static")):
             raise InputError(
                 f"run {run_id} has no timeline to export: its tasks have no start times, as in a static profile"
             )
@@ -66,9 +66,10 @@ def limit_memory(connection: duckdb.DuckDBPyConnection, memory_bytes: int) -> No
     connection.execute(f"SET memory_limit = '{memory_bytes + texts}B'")
 
 
-def _is_static(connection: duckdb.DuckDBPyConnection, run_id: int) -> bool:
-    query = "SELECT 1 FROM run WHERE run_id = ? AND source_format = 'static'"
-    return bool(connection.execute(query, [run_id]).fetchall())
+def has_format(connection: duckdb.DuckDBPyConnection, run_id: int, name: str) -> bool:
+    """Whether the source of a run has this format."""
+    query = "SELECT 1 FROM run WHERE run_id = ? AND source_format = ?"
+    return bool(connection.execute(query, [run_id, name]).fetchall())
 
 
 def row_sources(connection: duckdb.DuckDBPyConnection, run_id: int, device: int | None) -> dict[str, str]:
@@ -87,7 +88,7 @@ def row_sources(connection: duckdb.DuckDBPyConnection, run_id: int, device: int 
     stored = "SELECT 1 FROM duckdb_tables() WHERE database_name = current_database() AND table_name = 'task'"
     row = "rowid" if connection.execute(stored).fetchall() else "NULL::BIGINT"
     sources = {name: f'(SELECT {row} AS {ROW}, * FROM "{name}" WHERE {where})' for name, where in conditions.items()}
-    if _is_static(connection, run_id):
+    if has_format(connection, run_id, "static"):
         before = "sum(dur_ns) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         sources["task"] = f"(SELECT * REPLACE (coalesce({before}, 0)::BIGINT AS start_ns) FROM {sources['task']})"
     return sources
@@ -128,18 +129,20 @@ def device_memory(run_id: int, source: str) -> str:
     )
 
 
-def find_lanes(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
+def find_lanes(connection: duckdb.DuckDBPyConnection, run_id: int, sources: dict[str, str]) -> None:
     """Assign lanes to slices that overlap. `sources["step"]` has a column `at_ns`, where a step starts."""
     create_lanes(connection)
-    # The depth of a slice counts those around it in all tables.
     columns = "track_id, id, parent_id, start_ns, dur_ns, start_ns + dur_ns AS end_ns, depth"
     tables = {name: f"(SELECT {columns} FROM {sources[name]})" for name in SLICE_TABLES}
-    slices = f"({' UNION ALL '.join(f'FROM {table}' for table in tables.values())})"
-    tracks = {*with_endless(connection, slices)}
-    if not has_no_overlaps(connection, slices):
-        tracks |= {*overlapping(connection, slices)}
-    for name, table in tables.items():
-        add_lanes(connection, name, table, tracks)
+    # The depth of a slice counts those around it in all tables, but in raw logs only those in its own.
+    is_raw = has_format(connection, run_id, "npulog")
+    for names in [[name] for name in tables] if is_raw else [[*tables]]:
+        slices = f"({' UNION ALL '.join(f'FROM {tables[name]}' for name in names)})"
+        tracks = {*with_endless(connection, slices)}
+        if not has_no_overlaps(connection, slices):
+            tracks |= {*overlapping(connection, slices)}
+        for name in names:
+            add_lanes(connection, name, tables[name], tracks)
     columns = "device_id AS track_id, step_id AS id, at_ns AS start_ns, end_ns, 1 AS depth"
     steps = f"(SELECT {columns} FROM {sources['step']})"
     add_lanes(connection, "step", steps, overlapping(connection, steps))
