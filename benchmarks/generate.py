@@ -323,9 +323,8 @@ class Generator:
         first = records[0]
         first["correlation_id"], first["step_id"], first["execution_id"] = correlation, step_id, step_id
         first["op_index"] = np.where(on_core, plan.op_index, 0xFFFFFFFF)
-        first["name"] = np.where(plan.task_type == _SDMA, self._names.copy, 0).astype(np.uint64) + np.where(
-            plan.task_type == _HCCL, np.uint64(self._names.collective), np.uint64(0)
-        )
+        for task_type, name in ((_SDMA, self._names.copy), (_HCCL, self._names.collective)):
+            first["name"][:, plan.task_type == task_type] = name
         first["size_bytes"] = np.where(on_core, np.uint64(0xFFFFFFFFFFFFFFFF), plan.size_bytes.astype(np.uint64))
         first["block_count"] = np.where(on_core, 24, 0)
         first["mix_block_count"] = np.where(plan.task_type == _MIX_AIC, 48, 0)
