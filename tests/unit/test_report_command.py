@@ -273,6 +273,7 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["op-statistic", "--from", "1sec"], 2, "use ns, µs, ms, s, min, h"),
         (["op-statistic", "--from", "soon"], 2, "since the start of the run"),
         (["op-statistic", "--from", "1ms", "--run", "all"], 2, "select one run"),
+        (["memory-peak", "--steps", "1", "--run", "all"], 2, "each run has its steps at other times; select one run"),
         (["op-statistic", "--steps", "five"], 2, "3-5, 3- or -5"),
         (["memory-peak", "--step", "1", "--steps", "2-3"], 2, "--step and --steps exclude each other"),
         (["fusion-op", "--to", "1ms"], 2, "no to parameter; it has: run, device"),

@@ -36,9 +36,9 @@ def choose_run(connection: duckdb.DuckDBPyConnection, wanted: str | None) -> Run
     there is no such run, or several with a name.
     """
     rows = connection.execute("SELECT run_id, label, rank, host FROM run ORDER BY run_id").fetchall()
-    if wanted == "all" or (wanted is None and not rows):
+    if (wanted == "all" and len(rows) != 1) or (wanted is None and not rows):
         return RunChoice()
-    if wanted is None:
+    if wanted in (None, "all"):
         run_id, label = rows[-1][:2]
         note = f"run {run_id} ({printable(str(label))}), the latest of {len(rows)}; select another with --run N"
         return RunChoice((run_id,), note if len(rows) > 1 else None)
