@@ -278,6 +278,8 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["memory-peak", "--step", "1", "--steps", "2-3"], 2, "--step and --steps exclude each other"),
         (["fusion-op", "--to", "1ms"], 2, "no to parameter; it has: run, device"),
         (["op-statistic", "-o", "ops.html"], 2, "unknown suffix: ops.html"),
+        (["op-statistic", "-o", "json"], 2, "-o json names a file; for the format on stdout: --format json"),
+        (["op-statistic", "-o", "md"], 2, "--format md"),
         (["op-statistic", "--run", "newst"], 2, "Did you mean 'newest'?"),
         (["op-statistic", "--run", "duplicate column"], 2, "2, 3"),
         (["api-statistic", "--device", "0"], 2, "no device parameter"),
@@ -322,6 +324,15 @@ def test_what_a_table_shows_can_be_typed_back(
         return done.out.splitlines()[1:]
 
     assert found(arguments) == found(same_as) != []
+
+
+def test_a_dash_is_standard_output(
+    command: Command, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wanted = ["report", "op-statistic", "--db", store, "--format", "csv"]
+    assert command(*wanted, "-o", "-").out == command(*wanted).out != ""
+    assert not list(tmp_path.iterdir())
 
 
 def test_columns_by_heading_and_by_label(command: Command, store: Path) -> None:

@@ -37,6 +37,10 @@ _BY_SUFFIX = {
 HELP_NAMES = {"help_option_names": ["--help", "-h"]}
 
 
+def _file_or_stdout(output: Path | None) -> Path | None:
+    return None if output is not None and str(output) == "-" else output
+
+
 #: Trace files to read instead of a store.
 FILES = typer.Argument(
     None,
@@ -85,7 +89,9 @@ ALL_RUNS = typer.Option(
 RANK = typer.Option(
     None, "--rank", metavar="N", help="Run of this rank, like --run rank=N.", autocompletion=complete_rank
 )
-OUTPUT = typer.Option(None, "--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout.")
+OUTPUT = typer.Option(
+    None, "--output", "-o", metavar="FILE", help="Write to FILE; - is stdout, the default.", callback=_file_or_stdout
+)
 MASTER = typer.Option(
     "local[*]", "--master", metavar="URL", help="For --engine spark: where Spark runs, such as spark://HOST:7077."
 )
@@ -168,6 +174,8 @@ def row_format(wanted: str | None, output: Path | None, formats: tuple[str, ...]
     if not wanted and suffix and _BY_SUFFIX.get(suffix) not in formats:
         known = ", ".join(one for one, form in _BY_SUFFIX.items() if form in formats)
         raise UsageError(f"unknown suffix: {printable(str(output))}; use {known} (also with .gz), or add --format")
+    if output is not None and not wanted and _BY_SUFFIX.get(f".{output}", str(output)) in formats:
+        raise UsageError(f"-o {output} names a file; for the format on stdout: --format {output}")
     chosen = _BY_SUFFIX.get(f".{wanted}", wanted) if wanted else _BY_SUFFIX.get(suffix, "table")
     if chosen not in formats:
         near = suggestion(chosen, list(formats))
