@@ -17,6 +17,7 @@ from traceconv.base.errors import DataLossWarning, StoreMigrated, TraceconvError
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.tools import Tool
 
     from traceconv.opened_store import Store
 
@@ -53,13 +54,10 @@ def serve(*paths: Path, db: Path | None = None, cache: bool = True) -> None:
 def make_server(paths: Sequence[Path], db: Path | None, *, cache: bool = True) -> MCPServer:
     """Return the server, with the methods of `_Tools` as its tools, of which one runs at a time."""
     from mcp.server.mcpserver import MCPServer
-    from mcp.types import ToolAnnotations
 
-    server = MCPServer("traceconv", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
     tools = _Tools(paths, db, cache)
-    reads_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     one_at_a_time = Lock()  # warnings are caught for the whole process
-    for tool in (
+    known = (
         tools.reports,
         tools.report,
         tools.advise,
@@ -69,9 +67,24 @@ def make_server(paths: Sequence[Path], db: Path | None, *, cache: bool = True) -
         tools.runs,
         tools.schema,
         tools.query,
-    ):
-        server.add_tool(_answered(tool, one_at_a_time), annotations=reads_only, structured_output=False)
-    return server
+    )
+    return MCPServer(
+        "traceconv", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR",
+        tools=[_declared(_answered(tool, one_at_a_time)) for tool in known],
+    )  # fmt: skip
+
+
+def _declared(answer: Callable[..., str]) -> Tool:
+    """Declare a tool that refuses arguments that it doesn't have; by default they are ignored."""
+    from mcp.server.mcpserver.tools import Tool
+    from mcp.types import ToolAnnotations
+
+    reads_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    tool = Tool.from_function(answer, annotations=reads_only, structured_output=False)
+    arguments = tool.fn_metadata.arg_model
+    tool.fn_metadata.arg_model = type(arguments.__name__, (arguments,), {"__module__": __name__}, extra="forbid")
+    tool.parameters["additionalProperties"] = False
+    return tool
 
 
 def _answered(tool: Callable[_Parameters, object], lock: Lock) -> Callable[_Parameters, str]:

@@ -95,6 +95,13 @@ def test_the_assistant_gets_mistakes_and_losses(ask: Ask, tmp_path: Path) -> Non
     assert "range-statistic\n" in text
 
 
+def test_an_unknown_argument_is_refused(ask: Ask) -> None:
+    """Without its argument `steps`, a report would be that of the complete run."""
+    failed, text = ask("report", name="kernels", step="3")
+    assert failed
+    assert "step" in text
+
+
 def test_the_command_serves_over_standard_streams(tmp_path: Path) -> None:
     async def names() -> set[str]:
         command = StdioServerParameters(command=sys.executable, args=["-m", "traceconv", "mcp", str(SAMPLE)])
