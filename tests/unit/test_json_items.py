@@ -381,6 +381,18 @@ def test_the_outline_of_a_document(tmp_path: Path, command: Command) -> None:
     assert (cut["intact"], cut["stopped_at"]) == (False, 90_000)
 
 
+def test_the_outline_of_many_keys_shows_arrays_first_then_the_top(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "doc.json"
+    path.write_text(json.dumps({f"k{i}": {"a": i} for i in range(100)} | {"late": [{"ms": i} for i in range(90)]}))
+    lines = command("info", path).out.splitlines()
+    assert [line.split()[2] for line in lines[3:-2]] == [
+        "(the", *(f"k{i}" for i in range(27)), "late.item", "late.item.ms:",
+    ]  # fmt: skip
+    values = 1 + 2 * 100 + 1 + 2 * 90
+    assert lines[-2] == f"  {values - 1 - 27 - 2 * 90:>10,}  at other prefixes, which --json lists"
+    assert "late" in {one["prefix"] for one in json.loads(command("info", path, "--json").out)[0]["prefixes"]}
+
+
 def test_a_list_of_objects_that_are_no_events_is_outlined(tmp_path: Path, command: Command) -> None:
     """Such as trtexec writes them (`--exportTimes`); ingest says how to get there."""
     path = tmp_path / "times.json"

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from traceconv.base.errors import printable, reason_of
+from traceconv.base.errors import option, printable, reason_of
 
 if TYPE_CHECKING:
     from traceconv.base.diagnostics import LogEntry
-    from traceconv.formats.json_items.outline import Outline
+    from traceconv.formats.json_items.outline import Outline, Prefix
     from traceconv.formats.vendor_folder.discover import VendorFolder
     from traceconv.pipeline.inspect import TraceSummary
 
 _SHOWN = 20
+#: Lines of an outline, and the number of values at a prefix from which they may be the items of a recording.
+_SHOWN_PREFIXES, _MANY_VALUES = 30, 10
 #: Plausible times in nanoseconds since 1970: from 2001 to 2096.
 _EPOCH_RANGE = (10**18, 4 * 10**18)
 
@@ -106,23 +108,35 @@ def describe_trace(state: TraceSummary) -> dict[str, Any]:
 
 
 def document_lines(document: Outline) -> Iterator[str]:
-    """Outline a JSON document without a reader, one line per prefix."""
+    """Outline a JSON document that no reader recognises, one line per prefix; of many, the most useful ones."""
     yield printable(document.path.name, 80)
     container = "" if document.container == "plain" else f", {document.container}"
     verdict = "intact" if document.scanned else "no problems found"
     if document.stopped_at is not None:
         verdict = f"damaged or truncated near byte {document.stopped_at:,}"
-    yield f"  a JSON document without a reader, {document.size_bytes:,} bytes{container}: {verdict}"
+    yield f"  a JSON document that no reader recognises, {document.size_bytes:,} bytes{container}: {verdict}"
     yield f"  {'values':>10}  {'type':<9}prefix: samples"
+    shown = sorted(document.prefixes, key=lambda prefix: _usefulness(prefix, document.prefixes[prefix]))
+    chosen = set(shown[:_SHOWN_PREFIXES])
     for prefix, one in document.prefixes.items():
+        if prefix not in chosen:
+            continue
         kinds = "mixed" if len(one.counts) > 1 else next(iter(one.counts))
         samples = ", ".join(printable(sample, 44) for sample in one.samples)
         dotted = "" if one.addressable else " (unaddressable: a key is empty or contains a dot)"
         text = f"{printable(prefix, 200) or '(the document)'}{dotted}" + (f": {samples}" if samples else "")
         yield f"  {one.counts.total():>10,}  {kinds:<9}{text}"
-    if document.left_out:
-        yield f"  {document.left_out:>10,}  more at other prefixes"
+    others = document.left_out + sum(document.prefixes[prefix].counts.total() for prefix in shown[_SHOWN_PREFIXES:])
+    if others:
+        which = f", which {option('--json', 'details')} lists" if not document.left_out else ""
+        yield f"  {others:>10,}  at other prefixes{which}"
     yield "  To import its items, write a rule file with a section [items]: ingest --rules FILE"
+
+
+def _usefulness(prefix: str, values: Prefix) -> tuple[int, int]:
+    """The sort key: first what has many values, which may be items with times, then what is near the top."""
+    count = values.counts.total()
+    return -count if count >= _MANY_VALUES else 0, prefix.count(".") if prefix else -1
 
 
 def describe_document(document: Outline) -> dict[str, Any]:
