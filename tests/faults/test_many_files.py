@@ -161,6 +161,18 @@ def test_other_files_are_reported_but_not_a_loss(tmp_path: Path, command: Comman
     command("ingest", top, "--db", tmp_path / "t.duckdb", "--strict")
 
 
+def test_artifacts_of_tlparse_are_not_a_loss(tmp_path: Path, command: Command) -> None:
+    """Some are texts named .json. Elsewhere such a file counts as a rank that is missing (`BAD`)."""
+    write_trace(tmp_path / "t" / "chromium_events.json")
+    for folder in ("t/-_0_0_0", "u"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "fx_graph_cache_hash_3.json").write_text("fkey: [0] a\n")
+    err = command("ingest", tmp_path / "t", "--db", tmp_path / "s.duckdb").err
+    assert "failed: " not in err
+    assert f"skipped: {tmp_path}/t/-_0_0_0/fx_graph_cache_hash_3.json is an artifact of tlparse, not a trace" in err
+    command("ingest", tmp_path / "t", tmp_path / "u", "--db", tmp_path / "s.duckdb", code=3)
+
+
 def test_links_are_followed_once_and_loops_end(tmp_path: Path) -> None:
     top = tmp_path / "t"
     write_trace(top / "a/rank0.json")
@@ -250,7 +262,7 @@ def test_a_folder_without_traces_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is empty; specify"):
         ingest([top], tmp_path / "s.duckdb")
     (top / "notes.txt").write_text("x")
-    with pytest.raises(InputError, match=r"no capture and no trace found in 1 files, such as notes\.txt"):
+    with pytest.raises(InputError, match=r"no capture and no trace found in 1 file, such as notes\.txt"):
         ingest([top], tmp_path / "s.duckdb")
 
 

@@ -20,6 +20,9 @@ from traceconv.formats.registry import SURE, TRACE_NAME, best_match
 #: Maximum number of files read below a given folder.
 MAX_FILES = 200_000
 
+#: The trace of compilations in an output folder of tlparse.
+_TLPARSE_TRACE = "chromium_events.json"
+
 #: Why a file without a known content or name is not read.
 NOT_A_TRACE = "is not a trace"
 
@@ -57,6 +60,7 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
     traces: list[FoundTrace] = []
     unusable: list[tuple[Path, str]] = []
     others: list[tuple[Path, str]] = []
+    unlike: list[tuple[Path, str]] = []  # named like traces, without the start of one
     files = 0
     for path, problem in walk(top, lambda entry: not entry.name.startswith("."), lambda folder: not own(folder)):
         if problem is not None:
@@ -92,7 +96,13 @@ def find_traces(top: Path, own: Callable[[Path], bool], wanted: str | None = Non
             traces.append(FoundTrace(path, best.name, confidence >= SURE))
         elif called_trace:
             what = why_empty(path) if not head.strip(b" \t\r\n\0") else "does not begin like a trace"
-            unusable.append((path, f"{printable(str(path))} {what}"))
+            unlike.append((path, f"{printable(str(path))} {what}"))
         else:
             others.append((path, NOT_A_TRACE))
+    extracted = {trace.path.parent for trace in traces if trace.path.name == _TLPARSE_TRACE}
+    for path, why in unlike:
+        if extracted.isdisjoint(path.parents):
+            unusable.append((path, why))
+        else:
+            others.append((path, "is an artifact of tlparse, not a trace"))
     return Found(tuple(traces), tuple(unusable), tuple(others))

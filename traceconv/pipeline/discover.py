@@ -193,7 +193,8 @@ class _Search:
 
 
 def _nothing_found(top: Path, others: Sequence[Problem]) -> str:
-    message = f"{printable(str(top), 400)}: no capture and no trace found in {len(others)} files"
+    counted = f"{len(others)} file{'' if len(others) == 1 else 's'}"
+    message = f"{printable(str(top), 400)}: no capture and no trace found in {counted}"
     if not others:
         return message
     example = next((one for one in others if one.message != NOT_A_TRACE), others[0])
