@@ -266,7 +266,7 @@ def test_file_suffix_selects_the_format(command: Command, store: Path, tmp_path:
         (["op-statistic", "--run", "9"], 2, "1 (base), 2 (duplicate column), 3 (duplicate column), 4 (newest)"),
         (["op-statistic", "--run", "1,9"], 2, "unknown run '9'"),
         (["op-statistic", "--run", "0"], 2, "Did you mean '--rank 0'?"),
-        (["op-statistic", "--rank", "7"], 2, "unknown run 'rank=7'"),
+        (["op-statistic", "--rank", "7"], 2, "unknown run 'rank=7'. Known for rank: 0"),
         (["op-statistic", "--rank", "0", "--run", "1"], 2, "exclude each other"),
         (["op-statistic", "--filter", "total>1sec"], 2, "unknown unit 'sec'; use ns, µs, ms, s, min, h"),
         (["op-type-analysis", "--columns", "total"], 2, "total_ns or total_bytes"),

@@ -70,6 +70,11 @@ def _find_run(rows: Sequence[Row], wanted: str) -> int:
     if found:
         numbers = ", ".join(str(row[0]) for row in found[:20]) + (", …" if len(found) > 20 else "")
         raise UsageError(f"{len(found)} runs match '{printable(wanted)}'; select one with {option('--run')} {numbers}")
+    known = list(dict.fromkeys(row[place] for row in rows if row[place] is not None)) if place is not None else []
+    if known:
+        values = ", ".join(printable(str(one), 40) for one in known[:_LISTED_RUNS])
+        more = f", … and {len(known) - _LISTED_RUNS} more" if len(known) > _LISTED_RUNS else ""
+        raise UsageError(f"unknown run '{printable(wanted)}'. Known for {what}: {values}{more}")
     listed = ", ".join(f"{row[0]} ({printable(str(row[1]), 40)})" for row in rows[:_LISTED_RUNS])
     listing = option("traceconv runs list", "Store.runs()")
     more = f", … and {len(rows) - _LISTED_RUNS} more ({listing})" if len(rows) > _LISTED_RUNS else ""
