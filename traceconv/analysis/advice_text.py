@@ -204,4 +204,4 @@ def _details(finding: Finding) -> Iterator[str]:
     yield f"Saving: {finding.how}"
     yield f"Try: {finding.suggestion}"
     if finding.caveats:
-        yield f"Caution, the trace is incomplete (trust): {', '.join(finding.caveats)}"
+        yield f"Caution, the trace is incomplete. Report trust finds {', '.join(finding.caveats)}"

@@ -36,7 +36,7 @@ def path_lines(path: CriticalPath, top: int = SHOWN_OPS) -> Iterator[str]:
     yield f"critical path of {_described(path.steps)}: {human_duration(total_ns)}"
     covered_ns = _covered_ns(path.steps)
     if covered_ns < total_ns:
-        yield f"steps overlap, and time in several counts for each: together they take {human_duration(covered_ns)}"
+        yield f"steps overlap; if each moment counts once, they take {human_duration(covered_ns)}"
     if path.inferred_ns:
         yield f"{human_duration(path.inferred_ns)} of it follow from inferred dependencies"
     yield ""

@@ -157,13 +157,13 @@ def choose_reader(path: Path, wanted: str | None = None, *, has_items: bool = Fa
         raise InputError(f"{printable(str(path))} {why_empty(path)}")
     if confidence == 0 and TRACE_NAME.search(path.name):
         reader = option("traceconv ingest --reader chrome_json", 'ingest(…, reader="chrome_json")')
-        what = f"does not begin like a JSON trace; {reader} reads it anyway"
+        what = f"does not begin like a JSON trace; if it is a damaged one: {reader}"
         raise InputError(f"{printable(str(path))} {what}")
     if confidence == 0 and path.suffix.lower() in (".csv", ".tsv"):
         what = f"is a table that no reader recognises; if its rows have times, {TABLE}"
         raise InputError(f"{printable(str(path))} {what}")
     if confidence == 0 and path.suffix != ".bin":
         reader = option("traceconv ingest --reader NAME", "ingest(…, reader=NAME)")
-        raise InputError(f"{printable(str(path))} is not a raw log or a known trace format; {reader} reads it as one")
+        raise InputError(f"{printable(str(path))} is not a raw log or a known trace format; if it is one: {reader}")
     # The reader of raw logs explains what is wrong with a file that only has the name of one.
     return best.name if confidence else NPULOG.name
