@@ -11,7 +11,7 @@ from rich.console import Console
 from trace_files import write_trace
 
 from traceconv.cli import progress
-from traceconv.cli.progress import IngestProgress, ingest_progress
+from traceconv.cli.progress import IngestProgress, ingest_progress, working
 from traceconv.pipeline.ingest import ingest
 
 
@@ -54,6 +54,15 @@ def test_the_line_leaves_room_for_an_interrupt_in_80_columns(tmp_path: Path, mon
     assert len(line + "^C") <= 80  # a terminal shows it when the line is drawn
     assert "100%" in line
     assert "MB" in line
+
+
+def test_a_command_that_takes_long_says_so_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for shown, wanted in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", shown)
+        monkeypatch.setenv("TERM", "xterm")
+        with working("writing [a]\x1b.html"):
+            pass
+        assert (r"writing [a]\x1b.html …" in shown.getvalue(), bool(shown.getvalue())) == (wanted, wanted)
 
 
 def test_control_characters_in_a_name_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:

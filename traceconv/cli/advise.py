@@ -65,6 +65,7 @@ def advise(
     from traceconv.analysis.advice_text import findings_table, markdown_lines, text_lines
     from traceconv.cli.one_shot import asked_run, asked_store
     from traceconv.cli.output import write_lines, write_rows
+    from traceconv.cli.progress import working
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.fetch import reading
     from traceconv.reports.values import json_text
@@ -78,10 +79,13 @@ def advise(
     advice: Advice | AdviceOfRuns
     with asked_store(db, [path] if path else (), cache=cache) as store:
         if wanted == "all":
-            with open_current_store(store) as connection, reading():
+            with open_current_store(store) as connection, reading(), working("looking for what could be faster"):
                 advice = advise_all(connection, device=device, top=top, least_percent=least_percent)
         else:
-            with asked_run(store, wanted, "advice") as (connection, run_id):
+            with (
+                asked_run(store, wanted, "advice") as (connection, run_id),
+                working("looking for what could be faster"),
+            ):
                 advice = find_advice(connection, run_id, device=device, top=top, least_percent=least_percent)
         if chosen == "json":
             write_lines([json_text(advice.to_dict())], output)

@@ -70,6 +70,7 @@ def critical_path(
     from traceconv.analysis.critical_path_text import SHOWN_OPS, path_dict, path_lines, path_table
     from traceconv.cli.one_shot import asked_run, asked_store
     from traceconv.cli.output import write_lines, write_rows
+    from traceconv.cli.progress import working
     from traceconv.reports.values import json_text
     from traceconv.reports.window import parse_window
 
@@ -79,9 +80,11 @@ def critical_path(
         with asked_run(store, run, "a critical path") as (connection, run_id):
             found = find_steps(connection, run_id, window, device=device)
             if not save or paths:
-                path = find_path(connection, run_id, found, keep_parts=chosen == "csv")
+                with working("finding critical paths"):
+                    path = find_path(connection, run_id, found, keep_parts=chosen == "csv")
         if save and not paths:
-            path = save_critical_path(store, run_id, found, keep_parts=chosen == "csv")
+            with working("finding critical paths"):
+                path = save_critical_path(store, run_id, found, keep_parts=chosen == "csv")
         if chosen == "json":
             write_lines([json_text(path_dict(path))], output)
         elif chosen == "csv":

@@ -65,6 +65,7 @@ def compare(
     from traceconv.analysis.comparison_text import SHOWN_OPS, markdown_lines, ops_table, text_lines
     from traceconv.cli.one_shot import asked_store
     from traceconv.cli.output import print_message, write_lines, write_rows, write_text
+    from traceconv.cli.progress import working
     from traceconv.reports.current_store import open_current_store
     from traceconv.reports.fetch import reading
     from traceconv.reports.values import json_text
@@ -81,7 +82,7 @@ def compare(
             connection = stack.enter_context(open_current_store(store))
             with reading():
                 sides.append(find_side(connection, None if path else wanted, wanted))
-        with reading():
+        with reading(), working("comparing the runs"):
             comparison = compare_runs(
                 sides[0], sides[1], window, device=device, warmup=warmup, anyway=anyway, limit_percent=limit
             )

@@ -112,6 +112,7 @@ def _help(export: Export) -> str:
 
 def _write(export: Export, output: Path | None, store: Path, run: str | None, own: Mapping[str, object]) -> None:
     limit_heaps()
+    from traceconv.cli.progress import working
     from traceconv.reports.current_store import open_current_store
 
     target = None if str(output) == "-" and not export.folder else output
@@ -122,7 +123,8 @@ def _write(export: Export, output: Path | None, store: Path, run: str | None, ow
         run_ids, note = export.runs(connection, run)
         if note is not None:
             print_message(note)
-        written = export.write(connection, run_ids, target, own)
+        with working(f"writing {output or export.name}"):
+            written = export.write(connection, run_ids, target, own)
     for line in written.notes:
         print_message(line)
     name = written.path or target or "stdout"

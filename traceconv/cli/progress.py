@@ -1,4 +1,4 @@
-"""The progress line of an ingest: how much was read, how fast, and the remaining time."""
+"""The progress line of an ingest: how much was read, how fast, and the remaining time; and that of other commands."""
 
 from __future__ import annotations
 
@@ -51,6 +51,19 @@ def ingest_progress(above: ConsoleRenderable | None = None) -> Iterator[Observer
 
     with Live(Group(above, progress), console=console, transient=True):
         yield IngestProgress(progress)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show that the program is at work, and on what, if stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(f"{printable(what, 60)} …")):
+        yield
 
 
 class _RemoteProgress(Observer):
