@@ -167,7 +167,8 @@ def over_time(connection: duckdb.DuckDBPyConnection, devices: Sequence[Spent]) -
             bottom = place(_PLOT_HEIGHT)
             drawn.append(f'<path class="{css}" d="M0 {bottom}{path}V{bottom}Z"><title>{name}</title></path>')
         rows.append((one.name, f"{''.join(drawn)}</svg>{grid}", _PLOT_HEIGHT + _GAP))
-    axis = "".join(label(x, 120, name, anchor="middle") for x, name in marks)
+    # On a narrow page, half of the first label would be outside.
+    axis = "".join(label(x, 120, name, anchor="middle" if i else "start") for i, (x, name) in enumerate(marks))
     return chart([*rows, ("", axis, _AXIS)], "Activity of each device over time")
 
 
