@@ -9,6 +9,8 @@ from commands import Command
 from processes import TRACECONV, in_terminal
 from store_builder import build_store
 
+from traceconv.cli.tables import lines
+
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, at::detail::Array<char*, 3> >(int)"
 SGEMM = "void implicit_convolve_sgemm<float, float, {}, 6, 7, 3, 3, 5, 1, false>(int, int, int, float const*, float*)"
 NAMES = [
@@ -65,6 +67,30 @@ def test_columns_that_tell_nothing_are_named_below_the_table(store: Path) -> Non
     assert "stream_id, stream_wait_ns (unknown)" in notes[0]
     table, notes = shown(store, "op-summary", "--columns", "device_id,wait")
     assert (table[0].split(), notes) == (["device_id", "wait"], [])
+
+
+def test_devices_with_the_same_times_still_have_times(tmp_path: Path) -> None:
+    store = build_store(
+        tmp_path / "s.duckdb",
+        run=[{"start_ns": 5, "source_format": "npulog"}],
+        task=[
+            {"id": n, "device_id": n, "name": "a", "start_ns": 5, "dur_ns": 7_000, "kind": "compute"} for n in range(2)
+        ],
+    )
+    table, _ = shown(store, "breakdown")
+    assert [line.split()[:5] for line in table[1:]] == [
+        ["id", "window", "compute", "collective", "copy"],
+        ["───────", "────────", "────────", "──────────", "────────"],
+        ["0", "7.000", "µs", "7.000", "µs"],
+        ["1", "7.000", "µs", "7.000", "µs"],
+    ]
+
+
+def test_a_column_is_no_wider_than_its_shortened_texts() -> None:
+    rows = [[SGEMM.format(128), "1"], ["a", "22"]]
+    drawn = [line for _, line in lines(["name", "ns"], rows, [False, True], 70, first=True)]
+    assert len(drawn[1].split()[0]) == max(len(line.split()[0]) for line in drawn[2:]) < 40
+    assert {len(line) for line in drawn} == {len(drawn[1])}
 
 
 def test_a_pipe_and_a_wide_terminal_get_full_names(store: Path, command: Command) -> None:

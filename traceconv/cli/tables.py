@@ -94,6 +94,9 @@ def _telling(table: Table, values: Sequence[Row], cells: Sequence[Sequence[str]]
             left_out.setdefault(f"same as {table.columns[like[0]].name}", []).append(column.name)
         else:
             kept.append(i)
+    if left_out and all(table.columns[i].unit == "id" for i in kept):  # such as devices with the same times
+        left_out = {reason: names for reason, names in left_out.items() if reason == "unknown"}
+        kept = [i for i, column in enumerate(table.columns) if column.name not in left_out.get("unknown", ())]
     return kept, [f"{', '.join(names)} ({reason})" for reason, names in left_out.items()]
 
 
@@ -149,6 +152,10 @@ def lines(
         yield from _blocks(headings, rows)
         return
     rows = _fitting(rows, widths, numbers)
+    widths = [
+        min(width, max(_widest(rows, i), *map(cell_len, title)))
+        for i, (width, title) in enumerate(zip(widths, titles, strict=True))
+    ]
     if first:
         height = max(map(len, titles))
         for place in range(-height, 0):
