@@ -74,6 +74,20 @@ def test_different_names_look_different(names: set[str], width: int) -> None:
     assert all(cell_len(cell) <= width for cell in cells.values())
 
 
+def test_names_that_are_hard_to_tell_apart_leave_the_others_alone() -> None:
+    add = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, A<char*, 3> >(int, F<X>)"
+    cudnn = [
+        f"cudnn_infer_volta_scudnn_128x{size}_{end}_nn_v1"
+        for size in (32, 64, 128)
+        for end in ("relu_medium", "relu_small", "stridedB_small")
+    ]
+    cells = distinct([add, *cudnn], 30, shortened)
+    assert cells[add] == distinct([add], 30, shortened)[add]
+    assert "AddFunctor" in cells[add]
+    assert len(set(cells.values())) == 10
+    assert "#" not in cells[add]
+
+
 @pytest.mark.parametrize(
     "part",
     ["<", "(", ")", "<(", "<a>(", "f<", "::", " const", "_ZN3foo", "3f", "I", "Li1E", "E", "operator()", "a_", "1x"],

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 
@@ -79,10 +80,14 @@ def distinct(names: Iterable[str], width: int, shortened: Callable[[str, int], s
     cells: dict[str, str] = {}
     for text, group in groups.items():
         cells.update(_distinguished(group, width, shortened) if len(group) > 1 else {group[0]: text})
-    if len(set(cells.values())) < len(cells):
-        # Texts of different groups are the same: number them.
-        cells = {name: _ended(short_name(name), f"#{n}", width, shortened) for n, name in enumerate(cells, 1)}
-    return cells
+    counts = Counter(cells.values())
+    if len(counts) == len(cells):
+        return cells
+    # Texts of different groups are the same: number those.
+    numbered = {name: _ended(short_name(name), f"#{n}", width, shortened) for n, name in enumerate(cells, 1)}
+    cells.update({name: numbered[name] for name, text in cells.items() if counts[text] > 1})
+    # A number may make a text the same as another one.
+    return cells if len(set(cells.values())) == len(cells) else numbered
 
 
 def _text(name: str, width: int, shortened: Callable[[str, int], str]) -> str:
