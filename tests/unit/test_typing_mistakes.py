@@ -31,6 +31,7 @@ MISTAKES = {
     "schema tasks": "Did you mean 'task'?",
     # an option
     "ingest raw -o new.duckdb": "Use: --db.",
+    "lake ingest raw -o lake": "Use: --into.",
     "ingest raw -r nsys": "Use: --reader.",
     "ingest raw --force": "Use: --replace.",
     "ingest raw --databse x.duckdb": "Did you mean '--db'?",

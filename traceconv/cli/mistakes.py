@@ -21,7 +21,7 @@ _OTHER_OPTIONS = {
     "--csv": ["--format csv"], "--json": ["--format json"], "--markdown": ["--format markdown"],
     "--md": ["--format markdown"], "--ndjson": ["--format ndjson"], "--parquet": ["--format parquet"],
     "--force": ["--replace", "--overwrite"], "--overwrite": ["--replace"], "--replace": ["--overwrite"],
-    "--out": ["--output", "--db"], "--output": ["--db"], "-o": ["--db"], "--file": ["--output"],
+    "--out": ["--output", "--db"], "--output": ["--db", "--into"], "-o": ["--db", "--into"], "--file": ["--output"],
     "--store": ["--db"], "--database": ["--db"], "--threshold": ["--fail-over"], "--sort": ["--order-by"],
     "--sort-by": ["--order-by"], "--where": ["--filter"], "--head": ["--top", "--limit"],
     "--shape": ["--input"], "--shapes": ["--input"],
