@@ -96,6 +96,7 @@ MISTAKES = {
     "record mini_resnet -o x.json": "a recording is a folder of raw logs",
     'record mini_resnet -o r --profiling-options \'{"format": "chrome"}\'': "a recording is a folder of raw logs",
     'record mini_resnet -o r --profiling-options \'{"task_trase": "on"}\'': "Did you mean 'task_trace'",
+    "why kernel 3": "unknown table 'kernel'. Did you mean 'task'?",
     "dump raw --type tsk": "unknown record type 'tsk'. Did you mean 'task'?",
     "dump raw --limit -1": "--limit",
     "model mini_resnet --show core": "Did you mean 'cores'?",

@@ -33,6 +33,8 @@ KEYS = {
 }
 #: Views of these tables.
 _VIEWS_OF = {"slice": ("task", "api", "range"), "thread": ("track",)}
+#: Words that users try, and the table that they mean.
+_OTHER_WORDS = {"kernel": "task", "kernels": "task", "event": "slice", "events": "slice", "call": "api"}
 _SAMPLE = re.compile(r"([0-9]+)[@:](-?[0-9]+)")
 _MAX_ROWS = 32
 
@@ -103,7 +105,8 @@ def _no_table(table: str, known: list[str]) -> str:
         return f"rows of {shown} are computed from the rows of {made_of} (see traceconv schema {shown})"
     if table in (*views(), *tables(), *reports()):
         return f"rows of {shown} are computed (see traceconv schema {shown}). Specify a row of: {', '.join(known)}"
-    return f"unknown table '{shown}'.{suggestion(table, known)} Tables: {', '.join(known)}"
+    near = suggestion(_OTHER_WORDS.get(table.lower(), table), known)
+    return f"unknown table '{shown}'.{near} Tables: {', '.join(known)}"
 
 
 def _no_row(connection: duckdb.DuckDBPyConnection, run_id: int, table: str, number: int, ts_ns: int | None) -> str:
