@@ -209,6 +209,17 @@ def write(path: Path, header: str, *records: str) -> None:
     path.write_text("\n".join((header, *records, "")))
 
 
+def test_cells_are_numbers_only_if_writers_write_such(tmp_path: Path) -> None:
+    write(
+        tmp_path / "a_kernel_trace.csv",
+        '"Kind","Agent_Id","Queue_Id","Kernel_Name","Start_Timestamp","End_Timestamp","Stream_Id","Grid","Half","Text"',
+        '"KERNEL_DISPATCH",0,1,"k",100,180,-1,"1_0",-.5,"-inf"',
+    )
+    ingest([tmp_path], tmp_path / "s.duckdb")
+    [(args,)] = rows(tmp_path / "s.duckdb", "task", "args")
+    assert args.partition('"Kernel_Name":"k",')[2] == '"Stream_Id":-1,"Grid":"1_0","Half":-0.5,"Text":"-inf"}'
+
+
 def test_correlation_ids_that_are_too_large_are_none(tmp_path: Path) -> None:
     write(
         tmp_path / "a_kernel_trace.csv",

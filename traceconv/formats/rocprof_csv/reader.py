@@ -44,6 +44,9 @@ _NO_COUNTERS = {
     "Workgroup_Size", "LDS_Per_Workgroup", "Scratch_Per_Workitem", "Arch_VGPR", "ACCUM_VGPR", "Accum_VGPR", "SGPR",
     "Wave_Size", "SIG", "OBJ",
 }  # fmt: skip
+#: Cells that are numbers. `float` would also accept underscores, digits of other scripts, and infinity.
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_REAL = re.compile(r"-?(?:[0-9]+(?=[.eE])\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 #: What they append to the names of kernels.
 _SUFFIX = re.compile(r"(?: \[clone \.kd\]| \(\.kd\)|\.kd)$")
 _MAX_AGENTS = 10_000
@@ -390,9 +393,6 @@ def _number(text: str) -> int | None:
 
 def _value(text: str) -> int | float | str | None:
     """A cell as a number if it is one; None if it is empty."""
-    if text.isascii() and text.isdigit():
-        return int(text) if len(text) < 19 else text
-    try:
-        return float(text) if text and (text[0].isdigit() or text[0] in "-.") else text or None
-    except ValueError:
-        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _REAL.fullmatch(text) else text or None
