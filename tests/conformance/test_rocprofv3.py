@@ -219,10 +219,12 @@ def test_a_damaged_record_loses_only_itself(tmp_path: Path) -> None:
 def test_records_with_another_structure_are_counted(tmp_path: Path) -> None:
     one = results()["rocprofiler-sdk-tool"][0]
     one["buffer_records"]["hip_api"] += [{"start_timestamp": "soon"}, 7, None, [], {"kind": 1}]
+    one["buffer_records"]["kernel_dispatch"] += [{"end_timestamp": 9, "dispatch_info": {"dispatch_id": 99}}]
     one["metadata"] = 5
     one["strings"] = []
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"rocprofiler-sdk-tool": [one, 3, {"buffer_records": 4}]}))
     run, store = taken_from(path, tmp_path)
     assert run.accounts.by_record["hip_api records"].lost == 5
+    assert run.accounts.by_record["kernel_dispatch records"].lost == 1
     assert store.execute("SELECT count(*) FROM api").fetchone() == (3,)

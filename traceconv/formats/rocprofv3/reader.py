@@ -120,7 +120,7 @@ class Rocprofv3Reader(FileReader):
             elif what == "callback_records" and isinstance(item, Elements):
                 for record in decode_all(Record, item.texts):
                     data = record.dispatch_data if record is not None else None
-                    if data is not None and data.dispatch_info is not None:
+                    if data is not None and data.dispatch_info is not None and data.start_timestamp is not None:
                         process.dispatches.add(data.dispatch_info.dispatch_id)
 
     def _metadata(self, process: _Process, text: bytes) -> None:
@@ -168,7 +168,7 @@ class Rocprofv3Reader(FileReader):
             row = self._row(process, str(item.path[2]), what, record, text) if record is not None else None
             if row is not None:
                 rows.append(row)
-            elif record is not None and record.dispatch_info is not None:
+            elif record is not None and _repeats_launch(process, record):
                 used += 1
             else:
                 lost += 1
@@ -191,10 +191,10 @@ class Rocprofv3Reader(FileReader):
             data = record.dispatch_data
             start, end, correlation = data.start_timestamp, data.end_timestamp, data.correlation_id
             dispatch, category = data.dispatch_info, "kernel_dispatch"
-            if dispatch is not None:
+            if dispatch is not None and start is not None:
                 process.dispatches.add(dispatch.dispatch_id)
             lead = _members(counters=_sums(process, record))
-        elif dispatch is not None and dispatch.dispatch_id in process.dispatches:
+        elif _repeats_launch(process, record):
             return None
         phase = "X"
         if start is None:
@@ -308,6 +308,11 @@ def _kernel_name(process: _Process, number: int) -> tuple[str, bytes]:
 def _is_gpu(process: _Process, handle: Handle | None) -> bool:
     agent = process.agents.get(handle.handle) if handle is not None else None
     return agent is not None and agent.type == _GPU
+
+
+def _repeats_launch(process: _Process, record: Record) -> bool:
+    """Whether a record is about a launch that has a record of counters."""
+    return record.dispatch_info is not None and record.dispatch_info.dispatch_id in process.dispatches
 
 
 def _listed(value: object) -> list[Any]:
