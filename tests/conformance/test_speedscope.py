@@ -18,7 +18,7 @@ from traceconv.formats.speedscope.stacks import SampledStacks
 from traceconv.pipeline.ingest import ingest
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-FRAMES = [{"name": "main", "file": "a.py", "line": 1}, {"name": "f"}, {"name": "g"}]
+FRAMES = [{"name": "main", "file": "a.py", "line": 1}, {"name": "f", "file": None}, {"name": "g", "col": 7}]
 
 
 def slices(store: duckdb.DuckDBPyConnection) -> list[Any]:
@@ -72,9 +72,8 @@ def test_profiles_of_both_kinds(tmp_path: Path) -> None:
     assert slices(store) == EVENTED + SAMPLED
     assert store.execute("SELECT writer, source_format FROM run").fetchone() == ("speedscope", "speedscope")
     assert store.execute("SELECT name FROM process").fetchall() == [("my app",)]
-    row = store.execute("SELECT args FROM range WHERE name = 'main' LIMIT 1").fetchone()
-    assert row is not None
-    assert json.loads(row[0]) == {"file": "a.py", "line": 1}
+    args = dict(store.execute("SELECT name, args FROM range").fetchall())
+    assert args == {"main": '{"file":"a.py","line":1}', "f": None, "g": '{"col":7}'}
     account = run.accounts.by_record["samples"]
     assert (account.records, account.used) == (6, 6)
     assert [entry.code.text for entry in run.log] == ["fine_time"]
@@ -111,7 +110,8 @@ def test_frames_without_an_end_end_with_their_profile(tmp_path: Path) -> None:
     unknown = evented(events=ended, name="unknown")
     del unknown["endValue"]
     path = tmp_path / "open.json"
-    text = json.dumps(document(evented(events=ended, endValue=10.5), early, unknown, sampled()))
+    negative = evented(events=[{"type": "O", "frame": 0, "at": -9}], name="negative", startValue=-10, endValue=-2)
+    text = json.dumps(document(evented(events=ended, endValue=10.5), early, unknown, negative, sampled()))
     path.write_text(text)
     run, store = taken_from(path, tmp_path)
     unclosed = [("main", 1000, None, 0), ("f", 2000, None, 1), ("f", 3000, 1000, 2)]
@@ -121,9 +121,10 @@ def test_frames_without_an_end_end_with_their_profile(tmp_path: Path) -> None:
         ("thread one", "f", 3000, 1000, 2),
         *(("early", *one) for one in unclosed),
         *(("unknown", *one) for one in unclosed),
+        ("negative", "main", -9000, 7000, 0),
         *SAMPLED,
     ]
-    assert [(entry.code.text, entry.event_count) for entry in run.log] == [("unfinished", 2), ("unfinished", 4)]
+    assert [(entry.code.text, entry.event_count) for entry in run.log] == [("unfinished", 3), ("unfinished", 4)]
     assert not run.lossy
     store.close()
     # The last events may be missing from a truncated file.

@@ -29,13 +29,11 @@ UNITS = {"nanoseconds": 1, "microseconds": 1000, "milliseconds": 10**6, "seconds
 _LISTS = ("events", "samples", "weights")
 _BATCH = 16384
 _PID = 1
+_NULL = Raw(b"null")
 
 
 class _Frame(msgspec.Struct, gc=False):
     name: str = ""
-    file: str | None = None
-    line: int | None = None
-    col: int | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -75,7 +73,7 @@ class SpeedscopeReader(FileReader):
         self._unknown_frames = 0
         #: Frames of the current evented profile that are open, and its last time.
         self._open: Counter[int] = Counter()
-        self._last_ns = 0
+        self._last_ns = -LARGEST
         self._closed = 0
         #: For each slice of the last batch of a sampled profile: the number of its first sample.
         self.first_samples: list[int] = []
@@ -137,8 +135,10 @@ class SpeedscopeReader(FileReader):
             if frame is None:
                 self._names.append(f"frame {len(self._names)}")
                 continue
-            if frame.file is not None or frame.line is not None:
-                self._frame_args[len(self._names)] = _without_name(text)
+            keys = msgspec.json.decode(text, type=dict[str, Raw])
+            keys.pop("name", None)
+            if any(value != _NULL for value in keys.values()):
+                self._frame_args[len(self._names)] = msgspec.json.encode(keys)
             self._names.append(frame.name)
 
     def _name_tracks(self) -> None:
@@ -223,7 +223,7 @@ class SpeedscopeReader(FileReader):
         if frames and end_ns is not None and end_ns >= self._last_ns:
             self._closed += len(frames)
             yield self._batch(number, ["E"] * len(frames), frames, [end_ns] * len(frames), None, None, None)
-        self._open, self._last_ns = Counter(), 0
+        self._open, self._last_ns = Counter(), -LARGEST
 
     def _lost(self, what: str, records: int, lost: int) -> None:
         if not records:
@@ -300,10 +300,3 @@ def document_shape(path: JsonPath) -> str:
     if path == ("shared", "frames") or (path[0] == "profiles" and path[2] in _LISTS):
         return STREAM
     return KEEP
-
-
-def _without_name(text: Raw) -> bytes:
-    """The keys of a frame other than its name."""
-    keys = msgspec.json.decode(text, type=dict[str, Raw])
-    keys.pop("name", None)
-    return msgspec.json.encode(keys)
