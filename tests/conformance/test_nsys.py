@@ -612,6 +612,14 @@ def test_metadata_of_the_report_is_kept(report: Path, tmp_path: Path) -> None:
     about = json.loads(row[0])["nsys_export"]
     assert about["META_DATA_EXPORT"] == {"EXPORT_SCHEMA_VERSION": "3.11.0"}
     assert about["session_start"]["utcEpochNs"] == 1720000000123456789
+    store.close()
+    with sqlite3.connect(report) as db:
+        db.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = x'ff', utcTime = 1")
+    db.close()
+    _, store = taken_from(report, tmp_path)
+    assert store.execute("SELECT options->>'$.nsys_export.session_start' FROM run").fetchone() == (
+        '{"utcEpochNs":null,"utcTime":"1"}',
+    )
 
 
 #: Its reports are SQLite files after 8 bytes. Others hang, or fail, or export nothing, or need an older version.

@@ -154,6 +154,18 @@ def test_tables_may_lack_columns(tmp_path: Path) -> None:
     assert store.execute("SELECT count(*) FROM task WHERE submit_ns IS NOT NULL").fetchone() != (0,)
 
 
+@pytest.mark.parametrize("value", [7, b"\xff", '{"message":{}}'])
+def test_data_of_events_without_a_message(value: object, tmp_path: Path) -> None:
+    path = tmp_path / "rocpd.db"
+    database_of_rocprof_sys(path)
+    with sqlite3.connect(path) as db:
+        [(event,)] = db.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_event%' AND type = 'table'")
+        db.execute(f"UPDATE {event} SET extdata = ?", (value,))
+    db.close()
+    _, store = taken_from(path, tmp_path)
+    assert store.execute("SELECT name FROM marker").fetchall() == [("MARKER_CORE_API",)]
+
+
 def test_arguments_and_counters_need_no_index(tmp_path: Path) -> None:
     """The first schema has none, later ones write them last; counters may be in another order than kernels."""
     path = tmp_path / "rocpd.db"

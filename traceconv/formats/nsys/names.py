@@ -70,8 +70,11 @@ class Names(SqliteNames):
             values = {row[0]: row[1] for row in rows if isinstance(row[0], str) and isinstance(row[1], (str, int))}
             if values:
                 about[table] = values
-        for row in self.all_rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs", "utcTime"))[:1]:
-            about["session_start"] = {"utcEpochNs": row[0], "utcTime": row[1] if isinstance(row[1], str) else None}
+        for epoch_ns, text in self.all_rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs", "utcTime"))[:1]:
+            about["session_start"] = {
+                "utcEpochNs": epoch_ns if isinstance(epoch_ns, int) else None,
+                "utcTime": text if isinstance(text, str) else None,
+            }
         rows = self.all_rows("MPI_COMMUNICATORS", ("commHandle", "size"))
         sizes = {str(row[0]): row[1] for row in rows if isinstance(row[0], int) and isinstance(row[1], int)}
         if sizes:

@@ -349,9 +349,13 @@ def _with_messages(rows: Rows, names: Coded) -> Sequence[Any]:
     """The messages of markers instead of the names of the calls that write them."""
     if _MARKERS not in rows.categories.distinct:
         return names
-    extdata = coded(rows["event.extdata"])
-    messages = renamed(extdata, lambda text: json_object(text.encode()).get("message") if text else None)
+    messages = renamed(coded(rows["event.extdata"]), _message)
     return [
-        message if category == _MARKERS and isinstance(message, str) and message else name
+        message if category == _MARKERS and message else name
         for message, category, name in zip(messages, rows.categories, names, strict=True)
     ]
+
+
+def _message(extdata: object) -> str | None:
+    found = json_object(extdata.encode()).get("message") if isinstance(extdata, str) else None
+    return found if isinstance(found, str) else None
