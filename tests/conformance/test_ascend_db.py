@@ -258,6 +258,7 @@ def test_hostile_values_are_lost_or_null(tmp_path: Path) -> None:
     insert(db, "COMMUNICATION_TASK_INFO", *[("Memcpy", 3, *(None,) * 14)] * 2, ("Memcpy", 999, *(None,) * 14))
     insert(db, "PYTORCH_API", ("1e5", "99999999999999999999999", -1, 2**62, b"x", *(2**62,) * 6),
            (T0, T0 + 1, "thread", -7, 2.5, None, None, None, None, -1, None))  # fmt: skip
+    insert(db, "META_DATA", ("ENVIRONMENT", '{"half a character": "\\ud800"}'))
     insert(db, "CONNECTION_IDS", (2**62, -1), (None, 2**63 - 1), ("a", "b"))
     insert(db, "PYTORCH_CALLCHAINS", (0, 0, 0), (None, None, None), (-1, "y", -1))
     insert(db, "CANN_API", (T0, T0 + 1, "kind", None, -3, 2**50))

@@ -90,7 +90,13 @@ def test_collectives_of_torch_npu(tmp_path: Path) -> None:
         ('{"step": {"collective": {"hcom_x": 5, "Total Op Info": {}}, "p2p": []}}', None),
         ('{"s": {"c": {"hcom_x@1": {"Communication Time Info": {"Start Timestamp(us)": 1e400}}}}}', None),
         ('{"s": {"c": {"hcom_x@1": {"Communication Time Info": {"Start Timestamp(us)": 90.9}}}}}', 0),
+        ('{"s": {"c": {"hcom_\\ud800": {"Communication Time Info": {"Start Timestamp(us)": 10.3}}}}}', 0),
         ('{"s": {"c": {"hcom_x": {"Communication Time Info": {"Start Timestamp(us)": 10.3, "Wait Time(ms)": 0}}}}}', 1),
+        (
+            '{"s": {"c": {"hcom_x": {"Communication Time Info": {"Start Timestamp(us)": 10.3, "Wait Time(ms)": 0,'
+            ' "\\udfff": NaN}}}}}',
+            1,
+        ),
     ],
 )
 def test_communication_files_may_be_anything(text: str, paired: int | None, tmp_path: Path) -> None:
@@ -110,3 +116,5 @@ def test_communication_files_may_be_anything(text: str, paired: int | None, tmp_
         accounts = "SELECT paired_count FROM import_account WHERE record LIKE 'communication%'"
         assert store.query(accounts).fetchall() in ([(paired or 0,)], [])
         assert [row["vendor_wait_ns"] for row in store.report("collectives")] == [0 if paired else None]
+        repaired = "SELECT count(*)::BIGINT FROM import_log WHERE code = 'odd_json'"
+        assert store.query(repaired).fetchall() == [("\\ud" in text,)]

@@ -308,10 +308,11 @@ def test_one_unusable_vendor_folder_of_several(tmp_path: Path, command: Command)
     bad = tmp_path / "job/rank1"
     bad.mkdir()
     (bad / "kernel_details.csv").write_text("this,is\nno,table\n")
-    (good / "profiler_info_5.json").write_text('{"rank_id": 5}')
+    (good / "profiler_info_5.json").write_text('{"rank_id": 5, "half a character": "\\ud800"}')
     done = command("ingest", tmp_path / "job", "--db", tmp_path / "s.duckdb", code=3)
     assert f"failed: {bad} contains no usable events" in done.err
     assert query(tmp_path / "s.duckdb", RUNS) == [(1, "rank0", 5, "job")]
+    assert query(tmp_path / "s.duckdb", "SELECT json_valid(options) FROM run") == [(True,)]
     for table in ("task", "source", "import_account"):
         assert query(tmp_path / "s.duckdb", f"SELECT DISTINCT run_id FROM {table}") == [(1,)]
 

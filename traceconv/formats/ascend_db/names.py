@@ -25,6 +25,7 @@ from traceconv.formats.ascend_db.tables import (
     STACKS,
     STRINGS,
 )
+from traceconv.formats.chrome_json.patch import patch
 from traceconv.formats.common.columns import integer_array
 from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.sqlite_database import Damage, Database
@@ -220,7 +221,9 @@ class Names(SqliteNames):
 
 def _decoded(value: object) -> object:
     """The value of JSON text, such as the environment's variables."""
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return value
     try:
-        return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+        return json.loads(patch(value.encode()).text)
     except (ValueError, RecursionError):
         return value

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from traceconv.base.diagnostics import Account, Code
-from traceconv.base.errors import printable
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.pipeline.run_sql import RunSql
+from traceconv.pipeline.vendor_folder.json_files import read_json
 from traceconv.pipeline.vendor_folder.tables import FolderLog
 from traceconv.pipeline.vendor_folder.task_sql import TASK_COLUMNS, attach
 
@@ -28,15 +28,7 @@ def add_communication(path: Path, name: str, source_id: int, target: RunSql, log
 
     name  path of the file within the folder, for messages
     """
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES + 1)
-        if len(text) > _MAX_BYTES:
-            raise ValueError(f"it is larger than {_MAX_BYTES >> 20} MB")
-        found = list(_records(json.loads(text)))
-    except (OSError, ValueError, RecursionError) as error:
-        log.add(Code.DAMAGED_TEXT, f"{name}: {printable(str(error))}")
-        return
+    found = list(_records(read_json(path, name, _MAX_BYTES, log)))
     if not found:
         return
     first = source_id << ORDINAL_BITS

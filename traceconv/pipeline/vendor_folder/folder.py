@@ -28,6 +28,7 @@ from traceconv.pipeline.run_import import RunContent, RunTarget, Source, no_usab
 from traceconv.pipeline.trace_file import TraceOptions
 from traceconv.pipeline.vendor_folder import communication
 from traceconv.pipeline.vendor_folder.database import add_tables
+from traceconv.pipeline.vendor_folder.json_files import read_json
 from traceconv.pipeline.vendor_folder.table_sql import add_held_memory, settle_device_steps, settle_one_device
 from traceconv.pipeline.vendor_folder.tables import FolderLog, TableIngest
 from traceconv.pipeline.vendor_folder.task_sql import settle_labelled_devices
@@ -189,18 +190,9 @@ def _place(path: Path) -> int:
 
 def _facts(folder: VendorFolder, run: _Run) -> dict[str, object]:
     """The content of small files that describe the recording, by name."""
-    found: dict[str, object] = {}
-    for file in folder.facts:
-        name = folder.name_of(file)
-        try:
-            with file.open("rb") as stream:
-                text = stream.read(_FACT_BYTES + 1)
-            if len(text) > _FACT_BYTES:
-                raise ValueError(f"it is larger than {_FACT_BYTES >> 20} MB")
-            found[name] = json.loads(text)
-        except (OSError, ValueError, RecursionError) as error:
-            run.log.add(Code.DAMAGED_TEXT, f"{name}: {printable(str(error))}")
-    return found
+    names = ((folder.name_of(file), file) for file in folder.facts)
+    read = {name: read_json(file, name, _FACT_BYTES, run.log) for name, file in names}
+    return {name: content for name, content in read.items() if content is not None}
 
 
 def _bounds(target: RunTarget, run: _Run) -> None:
