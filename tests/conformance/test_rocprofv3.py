@@ -81,6 +81,19 @@ def test_every_record_type(tmp_path: Path, indent: int | None, is_sorted: bool) 
         ("add(int*)", "add"), ("kernel 99", "kernel 99")]  # fmt: skip
 
 
+def test_a_counter_that_is_not_a_number_loses_only_its_value(tmp_path: Path) -> None:
+    document = results()
+    [record] = document["rocprofiler-sdk-tool"][0]["callback_records"]["counter_collection"]
+    record["records"][2]["value"] = float("nan")
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(document))
+    run, store = taken_from(path, tmp_path)
+    assert run.accounts.by_record.keys().isdisjoint({"damaged records"})
+    assert "odd_json" in [entry.code.text for entry in run.log]
+    counters = "SELECT start_ns, args->>'$.counters' FROM task WHERE args->>'$.counters' IS NOT NULL"
+    assert store.execute(counters).fetchall() == [(1000, '{"SQ_WAVES":42}')]
+
+
 def test_standard_input_with_descriptions_after_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a file whose keys a program has sorted, kernels would have no names and no devices."""
 

@@ -172,6 +172,14 @@ def test_values_of_other_types(tmp_path: Path) -> None:
     assert ("thread one", "frame 77", 20000, None, 0) in slices(store)
 
 
+def test_a_frame_that_is_not_standard_json_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(document(evented(), sampled())).replace('"col": 7', '"col": NaN,'))
+    run, store = taken_from(path, tmp_path)
+    assert not run.lossy
+    assert slices(store) == EVENTED + SAMPLED
+
+
 def test_a_truncated_file(tmp_path: Path) -> None:
     text = json.dumps(document(evented(), sampled())).encode()
     path = tmp_path / "cut.json"

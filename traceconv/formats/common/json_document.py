@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from traceconv.base.diagnostics import Accounts, Code, ImportLog
-from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
+from traceconv.formats.chrome_json.patch import is_utf8, patch
 from traceconv.formats.chrome_json.scan import end_of_string, end_of_value, skip_space
 from traceconv.formats.common.limits import Limits
 
@@ -285,7 +285,7 @@ class JsonDocument:
         """The element with this text; None if it is malformed. Bytes that are not UTF-8 are logged and replaced."""
         sound = text if is_utf8(text) else text.decode("utf-8", "replace").encode()
         element = _decoded(sound)
-        if element is None and SURROGATE.search(sound):
+        if element is None:
             patched = patch(sound)
             element = _decoded(patched.text)
             if element is not None:
