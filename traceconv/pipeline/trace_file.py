@@ -21,7 +21,7 @@ from traceconv.base.prefetch import prefetch
 from traceconv.events.items import Items
 from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import DeviceTables, TraceBatch, TraceSource
-from traceconv.formats.chrome_json.reader import SOURCE_ID
+from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.files import STDIN, file_size
 from traceconv.formats.common.identity import EPOCH_RANGE, Identity, epoch_offset_ns, of_keys
 from traceconv.formats.common.limits import Limits

@@ -169,7 +169,7 @@ class BlockReader:
         if encoding_of(text) != "utf-8":
             raise NotSampled("it is not in UTF-8")
         opening = _EVENTS.match(text)
-        cut = _event_at(text, min(_HEAD_BYTES, len(text)), 0)
+        cut = _event_at(text, min(_HEAD_BYTES, len(text)))
         if opening is None or cut is None:
             raise NotSampled("its beginning is not that of a list of many events")
         if not self._note([_Block(0, 0, text[opening.end() : cut])], CERTAIN):
@@ -182,7 +182,7 @@ class BlockReader:
         while True:
             start = max(0, self._size - size)
             text = os.pread(self._descriptor, self._size - start, start)
-            cut = _event_at(text, _BEFORE_BYTES, 0)
+            cut = _event_at(text, _BEFORE_BYTES)
             if cut is not None:
                 return text[cut:], start + cut
             if size >= min(self._size, _MOST_TAIL_BYTES):
@@ -195,8 +195,8 @@ class BlockReader:
         base = start - _BEFORE_BYTES
         while True:
             text = os.pread(self._descriptor, end - base + ahead, base)
-            low = _event_at(text, _BEFORE_BYTES, 0)
-            high = _event_at(text, end - base, 0)
+            low = _event_at(text, _BEFORE_BYTES)
+            high = _event_at(text, end - base)
             if low is not None and high is not None:
                 return text[low:high].rstrip(BLANKS) if low < high else b""
             if ahead >= _MOST_AHEAD_BYTES:
@@ -222,9 +222,7 @@ class BlockReader:
             base = gaps[end] - _BEFORE_BYTES
             text = os.pread(self._descriptor, end - base + _AHEAD_BYTES, base)
             starts = (text.rfind(b"{", 0, match.start()) for match in _NAME.finditer(text))
-            found += [
-                text[at : end_of_bracketed(text, at)] for at in starts if _event_at(text, at, 0) == at < end - base
-            ]
+            found += [text[at : end_of_bracketed(text, at)] for at in starts if _event_at(text, at) == at < end - base]
         return b",\n".join(found)
 
     def _sound(self, places: Sequence[tuple[int, int]]) -> list[_Block]:
@@ -302,16 +300,14 @@ class _Event(msgspec.Struct):
 _EVENT = msgspec.json.Decoder(_Event)
 
 
-def _event_at(text: bytes, at: int, before: int) -> int | None:
+def _event_at(text: bytes, at: int) -> int | None:
     """Return where the first event from `at` on begins: an object after a comma or the opening bracket.
-
-    before  where the text begins that precedes it
 
     None if the text ends before this event does.
     """
     for match in EVENT_START.finditer(text, at):
         start = match.start()
-        lead = text[max(before, start - _BEFORE_BYTES) : start].rstrip(b" \t\r\n")
+        lead = text[max(0, start - _BEFORE_BYTES) : start].rstrip(b" \t\r\n")
         if not lead.endswith((b",", b"[")):
             continue
         end = end_of_bracketed(text, start)

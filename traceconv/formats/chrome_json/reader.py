@@ -13,8 +13,6 @@ from traceconv.formats.format import ReadRequest
 #: Keys next to the events with data of other sources: ftrace, samples of the call stack, power.
 _OTHER_DATA = ("systemTraceEvents", "samples", "powerTraceAsString")
 
-__all__ = ["SOURCE_ID", "TraceFileReader"]
-
 
 class TraceFileReader(FileReader):
     """Reads one file. Its other attributes are complete once `batches` is exhausted."""

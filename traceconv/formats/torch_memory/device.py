@@ -246,11 +246,8 @@ def plain(value: Any, depth: int = 2) -> Any:
         return {key: plain(one, depth - 1) for key, one in islice(value.items(), 200)}
     if type(value) in (list, tuple) and depth:
         return [plain(one, depth - 1) for one in value[:200]]
-    return value if type(value) in (str, float, bool) or _is_int64(value) else None
-
-
-def _is_int64(value: object) -> bool:
-    return type(value) is int and -LARGEST <= value <= LARGEST
+    is_int64 = type(value) is int and -LARGEST <= value <= LARGEST
+    return value if is_int64 or type(value) in (str, float, bool) else None
 
 
 def _size(value: object) -> int | None:

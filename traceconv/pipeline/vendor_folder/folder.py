@@ -13,7 +13,7 @@ from traceconv.events.npu import ORDINAL_BITS
 from traceconv.events.trace import DeviceTables
 from traceconv.formats.ascend_db.format import FORMAT as ASCEND_DB
 from traceconv.formats.chrome_json.format import FORMAT as CHROME_JSON
-from traceconv.formats.chrome_json.reader import SOURCE_ID
+from traceconv.formats.common.file_reader import SOURCE_ID
 from traceconv.formats.common.files import file_size
 from traceconv.formats.common.identity import EPOCH_RANGE, epoch_offset_ns, of_facts, of_keys
 from traceconv.formats.format import ReadRequest
