@@ -17,7 +17,7 @@ import pyarrow as pa
 from traceconv.base.diagnostics import Code
 from traceconv.base.errors import InputError, option, printable
 from traceconv.events.trace import EventColumns, Segment, TraceBatch, binary_column
-from traceconv.formats.chrome_json.patch import SURROGATE, is_utf8, patch
+from traceconv.formats.chrome_json.patch import patch
 from traceconv.formats.common.columns import exact_decimal, slices
 from traceconv.formats.common.file_reader import SOURCE_ID, FileReader
 from traceconv.formats.format import ReadRequest
@@ -70,14 +70,11 @@ class MegEngineStaticReader(FileReader):
                     f"larger than {self._limit >> 20} MB; raise the limit with {option('--max-event-mb')}"
                 )
         self._text_bytes = size
-        text = b"".join(parts)
-        if not is_utf8(text) or SURROGATE.search(text):
-            # Columns can't contain bytes that are not UTF-8, nor halves of surrogate pairs.
-            patched = patch(text)
-            patched.log_to(self._log, 0, SOURCE_ID)
-            text = patched.text
+        # Columns can't contain bytes that are not UTF-8, halves of surrogate pairs, or NaN.
+        patched = patch(b"".join(parts))
+        patched.log_to(self._log, 0, SOURCE_ID)
         try:
-            found = json.loads(text, parse_float=exact_decimal)
+            found = json.loads(patched.text, parse_float=exact_decimal)
         except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{printable(str(self._path))} is not a complete JSON object ({printable(str(error))})"
