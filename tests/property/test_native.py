@@ -386,6 +386,11 @@ def test_a_pair_does_not_enclose_what_follows_its_end_in_the_source_at_the_same_
     rows, points, _ = nested([spans], in_c)
     assert [row[:2] for row in rows] == [(1, NO_PARENT), (2, 1), (5, NO_PARENT)]  # type: ignore[index]
     assert points == [(7, 5)]
+    # A flow point inside of (), and one after it.
+    spans = np.array(
+        [(5, 4, 4, 9, 1, PAIR), (5, 0, 1, 3, 1, PAIR), (5, 0, 5, -1, 1, POINT), (5, 0, 2, -1, 1, POINT)], SPAN_DTYPE
+    )
+    assert nested([spans], in_c)[1] == [(2, 1), (5, 4)]
 
 
 def test_the_nester_rejects_spans_with_an_invalid_track_or_kind() -> None:

@@ -49,6 +49,19 @@ def test_flows_from_calls_to_tasks_are_launches(tmp_path: Path) -> None:
     assert sorted(rows, key=str) == [("ac2g", "launch"), ("fwdbwd", "other"), (None, "other")]
 
 
+def test_flows_between_begin_and_end_of_a_slice_of_duration_0_are_its_flows(tmp_path: Path) -> None:
+    """As in traces of MegEngine, in which kernels that begin at once may take less than the clock's resolution."""
+    starts = [event("s", number, id=number, tid=number) for number in (1, 2, 3)]
+    calls = [event("X", number, name=f"call {number}", tid=number, dur=1) for number in (1, 2, 3)]
+    kernels = [
+        [event("B", 9, name=name, tid=7), event("f", 9, id=number, tid=7, bp="e"), event("E", end, name=name, tid=7)]
+        for number, name, end in ((1, "short", 9), (2, "shorter", 9), (3, "long", 12))
+    ]
+    sql = "SELECT s.name, d.name FROM flow f JOIN slice s ON s.id = f.src_id JOIN slice d ON d.id = f.dst_id"
+    found = rows_of([*calls, *starts, *(one for kernel in kernels for one in kernel)], tmp_path, sql)
+    assert sorted(found) == [("call 1", "short"), ("call 2", "shorter"), ("call 3", "long")]
+
+
 def test_the_search_for_the_end_of_a_malformed_event_is_bounded(tmp_path: Path, monkeypatch: Any) -> None:
     """Otherwise a text of n events, each without its last brace, takes quadratic time."""
     looked_at = 0

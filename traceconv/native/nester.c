@@ -287,6 +287,38 @@ static int is_zero(const Span *span)
     return span->kind < UNFINISHED && end_of(span) == span->start_ns;
 }
 
+/* Slices without duration and instants of one start and track, both in the order of the source. `kept`: the end of the
+   instants that were not taken. `reach`: the last end event of the slices that were. */
+typedef struct {
+    const Span **spans;
+    size_t zero, zero_end, point, point_end, kept;
+    int64_t reach;
+} Zeros;
+
+/* Take slices without duration that begin before a place of the source, and instants between their begins and ends. */
+static int take_zeros(Nester *nester, Zeros *zeros, int64_t before_id)
+{
+    for (;;) {
+        const Span *zero = zeros->zero < zeros->zero_end ? zeros->spans[zeros->zero] : NULL;
+        const Span *point = zeros->point < zeros->point_end ? zeros->spans[zeros->point] : NULL;
+        if (point != NULL && point->id < before_id && (zero == NULL || point->id < zero->id)) {
+            zeros->point++;
+            if (point->id > zeros->reach)
+                zeros->spans[zeros->kept++] = point;
+            else if (!take(nester, point))
+                return 0;
+        } else if (zero != NULL && zero->id < before_id) {
+            zeros->zero++;
+            if (zero->kind == PAIR && zero->link > zeros->reach)
+                zeros->reach = zero->link;
+            if (!take(nester, zero))
+                return 0;
+        } else {
+            return 1;
+        }
+    }
+}
+
 /* Spans of one start and track, in order. A begin doesn't enclose what precedes it in the source and has ended by then:
    slices without duration (sorted last) are taken before later begins. */
 static int take_in_order(Nester *nester, const Span **spans, size_t count)
@@ -294,15 +326,22 @@ static int take_in_order(Nester *nester, const Span **spans, size_t count)
     size_t zero = 0;
     while (zero < count && spans[zero]->kind != POINT && !is_zero(spans[zero]))
         zero++;
-    for (size_t place = 0, first_zero = zero; place < count; place++) {
-        if (place < first_zero && (spans[place]->kind == PAIR || spans[place]->kind == UNFINISHED))
-            while (zero < count && is_zero(spans[zero]) && spans[zero]->id < spans[place]->id)
-                if (!take(nester, spans[zero++]))
-                    return 0;
-        if (place < first_zero || place >= zero)
-            if (!take(nester, spans[place]))
+    size_t point = zero;
+    while (point < count && spans[point]->kind != POINT)
+        point++;
+    Zeros zeros = {spans, zero, point, point, count, point, INT64_MIN};
+    for (size_t place = 0; place < zero; place++) {
+        if (spans[place]->kind == PAIR || spans[place]->kind == UNFINISHED)
+            if (!take_zeros(nester, &zeros, spans[place]->id))
                 return 0;
+        if (!take(nester, spans[place]))
+            return 0;
     }
+    if (!take_zeros(nester, &zeros, INT64_MAX))
+        return 0;
+    for (size_t place = point; place < zeros.kept; place++)
+        if (!take(nester, spans[place]))
+            return 0;
     return 1;
 }
 

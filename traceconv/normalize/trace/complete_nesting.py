@@ -11,8 +11,9 @@ that does, found with one stack per track: in C (native/nester.c), or in Python 
 - Self time is the time outside of the children; where children overlap each other, it is subtracted once.
 - Where starts are rounded down to a step and durations are not, a slice may seem to end after the one around it. If it
   does by less than a step, and starts at least a step before that end, it is inside: it can't have started later.
-- A flow point is enclosed like a slice of duration 0 that comes last at its time; if nothing encloses it,
-  it belongs to the innermost slice that ends at its time.
+- A flow point is enclosed like a slice of duration 0 that comes last at its time, or that comes at its place in the
+  source if that is between the begin and the end of a slice of duration 0; if nothing encloses it, it belongs to the
+  innermost slice that ends at its time.
 """
 
 from __future__ import annotations
@@ -222,14 +223,27 @@ def _order(span: _Span) -> tuple[int, ...]:
 
 
 def _zeros_before_later_begins(tied: Iterable[_Span]) -> Iterator[_Span]:
-    """Order spans of one start and track: a begin does not enclose slices of duration 0 before it in the source."""
-    spans = list(tied)
-    zeros = [span for span in reversed(spans) if span[5] < UNFINISHED and not span[1]]
+    """Order spans of one start and track: a begin does not enclose slices of duration 0 before it in the source.
+
+    Flow points between begin and end events of such slices follow them, other points come last.
+    """
+    spans, zeros, last, reach = list(tied), [], [], -LARGEST
+    for span in sorted(spans, key=lambda span: span[2]):
+        if span[5] == POINT and span[2] > reach:
+            last.append(span)
+        elif span[5] == POINT or _is_zero(span):
+            zeros.append(span)
+            reach = max(reach, span[3]) if span[5] == PAIR else reach
+    zeros.reverse()
     for span in spans:
-        if span[5] == POINT or (span[5] < UNFINISHED and not span[1]):
+        if span[5] == POINT or _is_zero(span):
             continue
         while span[5] in (PAIR, UNFINISHED) and zeros and zeros[-1][2] < span[2]:
             yield zeros.pop()
         yield span
     yield from reversed(zeros)
-    yield from (span for span in spans if span[5] == POINT)
+    yield from last
+
+
+def _is_zero(span: _Span) -> bool:
+    return span[5] < UNFINISHED and not span[1]
