@@ -222,6 +222,14 @@ def test_megengine(store: duckdb.DuckDBPyConnection) -> None:
     assert store.execute("SELECT count(*) FROM task WHERE args IS NOT NULL AND op_id IS NOT NULL").fetchone() == (ends,)
 
 
+@pytest.mark.parametrize("store", ["seed_systems/megengine/merge_part0.chrome_timeline.json"], indirect=True)
+def test_kernels_of_megengine_are_launched_by_the_op_of_their_name(store: duckdb.DuckDBPyConnection) -> None:
+    """Also kernels that take less than the clock's resolution, at whose time the next one begins."""
+    launched = "FROM task t LEFT JOIN launching_range l USING (run_id, id) WHERE t.kind = 'compute'"
+    counts = f"SELECT count(*), count(*) FILTER (t.dur_ns = 0), count(*) FILTER (l.range_name = t.name) {launched}"
+    assert store.sql(counts).fetchall() == [(77, 15, 77)]
+
+
 @pytest.mark.parametrize("store", ["seed_systems/raf/synthetic.json"], indirect=True)
 def test_raf(store: duckdb.DuckDBPyConnection) -> None:
     events = events_of(SEEDS / "raf/synthetic.json")
