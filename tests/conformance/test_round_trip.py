@@ -12,6 +12,7 @@ from recount.sources import real_traces
 from round_trip import differences
 from shared_data import SHARED, shared
 
+import traceconv
 from traceconv.export.chrome import export_chrome
 from traceconv.export.perfetto import export_perfetto
 from traceconv.pipeline.ingest import ingest
@@ -71,6 +72,18 @@ def test_a_trace_of_another_tool_s_tests(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mini_resnet", "mini_transformer"])
 def test_a_capture(name: str, tmp_path: Path) -> None:
     assert there_and_back([SAMPLES / name], tmp_path) == []
+
+
+def test_reports_that_depend_on_the_format_of_the_source(tmp_path: Path) -> None:
+    """The work of a capture's ops is that of the cost model; static profiles of MegEngine have it in args."""
+    static = shared("seed_systems") / "megengine" / "static_conv_infer.profiling.json"
+    assert there_and_back([SAMPLES / "mini_resnet", static], tmp_path) == []
+    rows = {}
+    for name in ("first", "json", "pftrace"):
+        with traceconv.open_store(tmp_path / f"{name}.duckdb") as store:
+            rows[name] = list(store.report("roofline", run="all"))
+    assert {row["work_source"] for row in rows["first"]} >= {"model", "recorded"}
+    assert rows["json"] == rows["pftrace"] == rows["first"]
 
 
 def test_a_flow_without_a_known_end_far_before_the_end_of_the_file(tmp_path: Path) -> None:

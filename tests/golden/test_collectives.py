@@ -269,6 +269,9 @@ def test_devices_of_a_capture_are_compared_within_their_clock_errors(make_store:
         (1, 3, 6000, bus, 10, 0, 39, "transfer"),
         (2, 3, 6000, bus, 0, 10, 39, "transfer"),
     ]
+    # An export with --device has the collectives of one device.
+    store = make_store(run=[run], device=[{"device_id": n} for n in range(3)], task=[{**collective(0, 0, 100), **more}])
+    assert ask(store, "SELECT group_size, bus_bytes_per_s FROM collectives") == [(3, bus)]
 
 
 def test_collectives_are_paired_by_number_or_not_at_all(make_store: MakeStore) -> None:

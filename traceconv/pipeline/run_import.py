@@ -123,7 +123,8 @@ def import_run(
         **content.columns,
         **identity._asdict(),
         "source_path": source_path,
-        "source_format": recording.format,
+        # Reports depend on it: an export of ours has that of the exported run.
+        "source_format": content.columns.get("source_format", recording.format),
         "source_digest": digest,
         "complete": content.complete,
         "schema_version": SCHEMA_VERSION,

@@ -53,7 +53,9 @@ class Sources:
         (self.run,) = fetch(self.connection, "SELECT * FROM run WHERE run_id = ?", [self.run_id])
         listed = fetch(self.connection, "SELECT * FROM source WHERE run_id = ? ORDER BY source_id", [self.run_id])
         self.rows = {int(row["source_id"]): row for row in listed}
-        self.reader = str(self.run["source_format"])
+        # An export of ours keeps the format of the exported run; the sources have their own.
+        first = listed[0]["format"] if listed else self.run["source_format"]
+        self.reader = str(first).partition(" ")[0]
         run_format = format_of(self.reader)
         self.in_captures = run_format is not None and run_format.in_captures
 

@@ -93,11 +93,8 @@ WITH payload AS (
   FROM (SELECT name, regexp_replace(lower(name), '[^a-z0-9]', '', 'g') AS word
         FROM (SELECT DISTINCT arg[1] AS name FROM found))
 ), member AS (
-  -- The reference NPU's captures have all devices of a group.
-  SELECT run_id, comm_group, count(DISTINCT device_id) AS group_size
-  FROM found
-  WHERE is_ours
-  GROUP BY run_id, comm_group
+  -- The reference NPU has one group, of all devices; an excerpt may have collectives of some.
+  SELECT run_id, count(*) AS group_size FROM device WHERE run_id IN ({runs}) GROUP BY run_id
 ), iteration AS (
   SELECT run_id, step_id, any_value(iteration) AS iteration FROM step WHERE run_id IN ({runs}) GROUP BY run_id, step_id
 ), counted AS (
@@ -120,7 +117,7 @@ WITH payload AS (
   FROM counted AS f
   LEFT JOIN name AS n ON n.name = f.name
   LEFT JOIN word AS w ON w.name = f.arg[1]
-  LEFT JOIN member AS m ON m.run_id = f.run_id AND m.comm_group IS NOT DISTINCT FROM f.comm_group
+  LEFT JOIN member AS m ON m.run_id = f.run_id
   LEFT JOIN iteration AS i ON i.run_id = f.run_id AND i.step_id = f.step_id
   LEFT JOIN (VALUES {widths}) AS e(type, width) ON e.type = lower(coalesce(f.arg[2], f.arg[8]))
 ), sized AS (
