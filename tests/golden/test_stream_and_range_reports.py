@@ -151,6 +151,13 @@ def test_gaps_of_a_device_and_their_causes(make_store: MakeStore) -> None:
     ]
 
 
+def test_the_longest_of_tasks_that_start_together_ends_a_gap(make_store: MakeStore) -> None:
+    """Exports of timelines, and so their IDs, are in this order."""
+    ends = [task(number, 50_000, dur, None) for number, dur in ((2, 5), (3, 9), (4, 9))]
+    store = make_store(task=[task(1, 0, 10, None), *ends])
+    assert ask(store, "SELECT task_id FROM idle_gaps") == [(3,)]
+
+
 def test_launches_with_the_queue_of_their_stream(make_store: MakeStore) -> None:
     store = make_store(
         device=[{"clock_error_ns": 5}],

@@ -45,7 +45,7 @@ def idle_gaps(store: duckdb.DuckDBPyConnection) -> Iterator[tuple[object, ...]]:
     ends: dict[tuple[int, int | None], int] = {}
     for run, device, track, id_, start, dur, submit, call, wait in store.execute(
         "SELECT run_id, device_id, track_id, id, start_ns, dur_ns, submit_ns, api_id, stream_wait_ns FROM task "
-        "WHERE kind IS DISTINCT FROM 'sync' AND start_ns + dur_ns IS NOT NULL ORDER BY start_ns, id"
+        "WHERE kind IS DISTINCT FROM 'sync' AND start_ns + dur_ns IS NOT NULL ORDER BY start_ns, dur_ns DESC, id"
     ).fetchall():
         end = ends.get((run, device))
         ends[run, device] = max(start + dur, start + dur if end is None else end)

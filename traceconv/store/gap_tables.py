@@ -83,8 +83,8 @@ def _next_tasks(
     waits, idle = (_sql(name, **within, waiting=waiting) if waiting else default for name, default in _WAITS.items())
     statement = _sql("next_tasks", **within, thread=thread, track=track, calls=calls, waits=waits, idle=idle)
     rows = connection.sql(statement).to_arrow_table()
-    number = rows.column("number").to_numpy()
-    order = np.lexsort((rows.column("task_id").to_numpy(), number))
+    task_id, dur_ns, number = (rows.column(name).to_numpy() for name in ("task_id", "dur_ns", "number"))
+    order = np.lexsort((task_id, -dur_ns, number))
     number = number[order]
     is_first = np.append(True, number[1:] != number[:-1])
     # Several tasks rarely start at once.

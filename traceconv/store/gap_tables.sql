@@ -1,8 +1,8 @@
 --- next_tasks
--- The next task is the first in the source of those that start when the gap ends. Its call's thread is looked at if the
--- gap is launched late.
+-- The next task is the longest of those that start when the gap ends. Its call's thread is looked at if the gap is
+-- launched late.
 SELECT g.rowid AS number, g.run_id, g.device_id, g.start_ns, g.end_ns, t.id AS task_id, t.name AS task_name,
-       t.stream_id, t.submit_ns, t.stream_wait_ns, {thread} AS thread_id, {track} AS track,
+       t.dur_ns, t.stream_id, t.submit_ns, t.stream_wait_ns, {thread} AS thread_id, {track} AS track,
        t.submit_ns::HUGEINT - g.start_ns >= g.end_ns::HUGEINT - t.submit_ns AS is_late, {idle} AS is_idle
 FROM temp.gap AS g
 JOIN task AS t ON t.run_id = g.run_id AND t.start_ns = g.end_ns AND t.device_id IS NOT DISTINCT FROM g.device_id

@@ -16,7 +16,7 @@
 -- launch_delay_ns = { type = "BIGINT", unit = "ns", doc = "Time from the launch of the next task to its start; more than gap_ns if it was launched before the gap; NULL if unknown." }
 -- host_id = { type = "BIGINT", unit = "id", doc = "Innermost range or call (range.id, api.id) of the launching thread, or data loader of another one, that covers at least half of host_wait_ns; NULL if none, and for the causes dependency and launch." }
 -- host_name = { type = "VARCHAR", unit = "text", doc = "Its name, such as aten::item." }
--- task_id = { type = "BIGINT", unit = "id", doc = "Next task (task.id); of several that start together, the first in the source." }
+-- task_id = { type = "BIGINT", unit = "id", doc = "Next task (task.id); of several that start together, the longest, and of these the first in the source." }
 -- task_name = { type = "VARCHAR", unit = "text", doc = "Name of the next task." }
 -- stream_id = { type = "BIGINT", unit = "id", doc = "Stream of the next task; NULL if unknown." }
 -- thread_id = { type = "BIGINT", unit = "id", doc = "Track of the thread that launched it (track.track_id); NULL if unknown." }
