@@ -164,6 +164,21 @@ def test_viewers_show_the_steps_of_all_runs(make_store: Callable[..., Path], tmp
     assert first_shown(tmp_path / "t.pftrace") == {1: 500, 5: 750}
 
 
+def test_a_part_without_slices(make_store: Callable[..., Path], tmp_path: Path) -> None:
+    """Between two tasks, without their op; and a run of a flow alone, whose thread is named last in other files."""
+    tasks = [{"id": n, "op_id": 1, "start_ns": 9000 * n, "dur_ns": 1000} for n in range(2)]
+    flow = {"flow_id": 1, "src_ns": 1, "dst_ns": 2}
+    between = {"from_ns": 3000, "to_ns": 6000}
+    for store, part, phases in (
+        (make_store(op=[{"op_id": 1, "name": "a"}], task=tasks), between, []),
+        (make_store(flow=[flow]), {}, ["M", "M", "M", "M", "s", "f"]),
+    ):
+        with traceconv.open_store(store) as opened:
+            opened.export_chrome(tmp_path / "t.json", **part)
+        events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+        assert [event["ph"] for event in events] == phases
+
+
 def test_a_part_that_is_not_there(store: Path, command: Command, tmp_path: Path) -> None:
     file = tmp_path / "t"
     beyond = command("export", "chrome", "--db", store, "--from", "10s", "-o", file, code=2)

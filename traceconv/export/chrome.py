@@ -154,12 +154,15 @@ def _write(connection: duckdb.DuckDBPyConnection, file: RecordFile, trace: _Trac
     if trace.args:
         about |= {"form": FORM, **{name: list(rows) for name, rows in trace.layout.tables.items()}}
     file.write(f'{{"displayTimeUnit":"ns","otherData":{json_text(about)},\n"traceEvents":['.encode())
-    # Rows begin with a comma; a trace that has any has a process and a thread for them.
-    file.write(",".join(f"\n{event}" for event in metadata_events(trace.layout, unbound=False)).encode())
+    # Rows begin with a comma, so that a process and a thread have to come before them.
+    is_bare = trace.layout.has_flows_only
+    flows_first = is_bare and bool(connection.execute(f"SELECT 1 FROM {sources['flow']} LIMIT 1").fetchall())
+    metadata = metadata_events(trace.layout, unbound=flows_first)
+    file.write(",".join(f"\n{event}" for event in metadata).encode())
     rows = table_sources(trace.run_id, sources, filtered=trace.filtered)
     # Metadata events have no timestamp; as instants, viewers would show these markers all at the same time.
     rows["marker"] = f"(SELECT * FROM {sources['marker']} WHERE ts_ns IS NULL)"
-    if not (trace.layout.processes and trace.args):
+    if not trace.args or (is_bare and not flows_first):
         rows.clear()
     large = {name: rows.pop(name) for name in TASK_TABLES if name in rows}
     for name, source in rows.items():
@@ -300,7 +303,7 @@ class _FlowEnds:
 
     def end(self) -> None:
         """Write the metadata of the thread of unknown ends, if it has flows."""
-        if self._unbound:
+        if self._unbound and not self._trace.layout.has_flows_only:
             metadata = metadata_events(self._trace.layout, unbound=True)
             self._file.write("".join(f",\n{event}" for event in metadata).encode())
 

@@ -66,6 +66,11 @@ class Layout:
     threads: list[Thread]
     tables: dict[str, list[Row]] = field(default_factory=dict)
 
+    @property
+    def has_flows_only(self) -> bool:
+        """Whether the only process is that for flows with unknown ends."""
+        return len(self.processes) == 1
+
 
 def make_layout(
     connection: duckdb.DuckDBPyConnection, run_id: int, sources: Mapping[str, str], first_pid: int = 1
