@@ -209,6 +209,11 @@ class _Export:
         """Write the rows of tables that viewers don't show, or show in another form; yield their numbers."""
         sources = table_sources(self.run_id, self.sources, filtered=self.filtered)
         sources |= {name: self.sources[name] for name in ("memory", "flow")}
+        if self.filtered:  # as in a Chrome trace, flows whose ends are all in the trace
+            ends = " UNION ALL ".join(f"SELECT id FROM {self.sources[name]}" for name in (*SLICE_TABLES, "marker"))
+            ids = f"({ends} UNION ALL SELECT id FROM {self.timeless})"
+            known = " AND ".join(f"({end} IS NULL OR {end} IN {ids})" for end in ("src_id", "dst_id"))
+            sources["flow"] = f"(SELECT * FROM {sources['flow']} WHERE {known})"
         sources |= {"step": f"(SELECT * FROM {self.sources['step']} WHERE at_ns IS NULL)", TIMELESS: self.timeless}
         for name, source in sources.items():
             columns = map(quote_identifier, used_columns(connection, name, source))
