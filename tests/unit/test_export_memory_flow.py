@@ -229,7 +229,8 @@ def test_runs_that_cannot_be_drawn(make_store: MakeStore, tmp_path: Path) -> Non
     target = tmp_path / "m.svg"
     with open_store(empty) as connection, pytest.raises(InputError, match="no rows in memory"):
         export_memory_flow(connection, 1, target)
-    store = make_store(memory=[block(1, 0, 5, 0, 1), block(2, 0, 5, 0, 1, device_id=None)])
+    blocks = [block(1, 0, 5, 0, 1), block(2, 0, 5, 0, 1, device_id=None)]
+    store = make_store(memory=blocks, run=[{"run_id": 1}, {"run_id": 2}])
     with open_store(store) as connection:
         with pytest.raises(UsageError, match="devices with one: 0"):
             export_memory_flow(connection, 1, target, device=7)

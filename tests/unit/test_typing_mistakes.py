@@ -111,7 +111,6 @@ MISTAKES = {
     "op-profile Relu --input 2:what=1,2": "not values of type what",
     "op-profile Relu --input 2 --attr axis": "NAME=VALUE",
     "op-profile Relu --input 2 --format xml": "unsupported format",
-    "export chrome -o x.json --run all": "needs a single run",
     "record mini_resnet -o r --train --optimizer sgdd": "Did you mean 'sgd'?",
     "why tasks 1": "Did you mean 'task'?",
     "why task abc": "ids are integers",

@@ -81,7 +81,6 @@ def test_large_event_is_truncated(tmp_path: Path, command: Command) -> None:
         (("op_statistic", "1"), "computed"),
         (("import_log", "1"), "by ingest itself"),
         (("slice", str(FIRST), "--run", "7"), "unknown run '7'"),
-        (("slice", str(FIRST), "--run", "all"), "the origin of a row needs a single run"),
     ],
 )
 def test_unknown_row_is_an_error_that_names_the_nearest(
