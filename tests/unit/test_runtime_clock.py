@@ -69,6 +69,17 @@ def test_nobody_reads_the_clock_while_it_is_stopped() -> None:
     assert len(read) == 1
 
 
+def test_a_thread_that_stops_the_clock_reads_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a signal handler during emulation, which would wait for itself."""
+    hand = turned_by_hand(monkeypatch)
+    clock = LiveClock()
+    with clock.stopped():
+        shown_ns = clock.now()
+        hand.ns += 50_000_000
+        assert clock.now() == shown_ns
+    assert shown_ns <= clock.now() < shown_ns + 50_000_000
+
+
 def test_no_thread_sees_the_clock_go_back_or_count_a_stop() -> None:
     clock = LiveClock()
     done = threading.Event()

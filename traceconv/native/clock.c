@@ -46,17 +46,20 @@ int clock_read(PyObject *self, int64_t *ns)
     Clock *clock = (Clock *)self;
     while (!clock_now(self, ns)) {
         long long stopped_ns = clock->stopped_ns;
-        PyObject *read = clock->is_stopped ? PyObject_CallMethod(self, "wait", NULL)
-            : clock->source != NULL        ? PyObject_CallNoArgs(clock->source)
-                                           : PyErr_Format(PyExc_RuntimeError, "a clock without a source");
+        int waits = clock->is_stopped;
+        PyObject *read = waits      ? PyObject_CallMethod(self, "wait", NULL)
+            : clock->source != NULL ? PyObject_CallNoArgs(clock->source)
+                                    : PyErr_Format(PyExc_RuntimeError, "a clock without a source");
         if (read == NULL)
             return 0;
-        *ns = PyLong_Check(read) ? PyLong_AsLongLong(read) : 0;
-        int is_time = PyLong_Check(read) && !clock->is_stopped && clock->stopped_ns == stopped_ns;
+        int is_number = PyLong_Check(read);
+        *ns = is_number ? PyLong_AsLongLong(read) : 0;
         Py_DECREF(read);
         if (*ns == -1 && PyErr_Occurred())
             return 0;
-        if (is_time) {
+        if (waits && is_number)
+            break;
+        if (is_number && !clock->is_stopped && clock->stopped_ns == stopped_ns) {
             *ns -= stopped_ns;
             break;
         }
@@ -78,7 +81,7 @@ static void clock_free(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    {"now", now, METH_NOARGS, "now(): the clock in ns. While it is stopped, wait() is called until it runs."},
+    {"now", now, METH_NOARGS, "now(): the clock in ns. While it is stopped, wait() is called until it runs, or returns a time."},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef members[] = {

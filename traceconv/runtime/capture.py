@@ -7,7 +7,6 @@ begins again at the resume; the args of later pieces have `"continues": <span_id
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +67,7 @@ class Capture:
         self._has_inferences = options.selection.inferences
         self._now = now
         self._new_id = new_id
-        self._lock = threading.RLock()
+        self._lock = self.recorder.lock
         self._spans: dict[int, OpenSpan] = {}
         self._lanes: dict[int, list[OpenSpan]] = {}
         #: When the current pause began: pieces that are open in the log end there.

@@ -76,14 +76,14 @@ else:
                     read_ns = self.source()
                     if self.stopped_ns is stopped_ns and not self.is_stopped:
                         return read_ns - stopped_ns
-                else:
-                    self.wait()
+                elif (shown_ns := self.wait()) is not None:
+                    return shown_ns
 
 
 class LiveClock(Clock):
-    """Monotonic time minus the time that emulation took; it can't be read while emulation runs."""
+    """Monotonic time minus the time that emulation took; other threads can't read it while emulation runs."""
 
-    __slots__ = ("_lock", "is_wall")
+    __slots__ = ("_lock", "_shown_ns", "_stopped_by", "is_wall")
 
     def __init__(self, *, is_wall: bool = False) -> None:
         #: Whether the clock goes on during emulation, as the wall clock does; changed only while nothing runs.
@@ -91,31 +91,45 @@ class LiveClock(Clock):
         self._lock = threading.Lock()
         self.source = SOURCE
         self.stopped_ns, self.is_stopped = 0, False
+        #: The thread that stops the clock, and the time that it shows then.
+        self._stopped_by: int | None = None
+        self._shown_ns: int | None = None
 
-    def wait(self) -> None:
-        """Wait until the clock runs again."""
-        with self._lock:
-            pass
+    def wait(self) -> int | None:
+        """Wait until the clock runs again. The thread that stopped it gets the time that it shows instead.
+
+        There, a signal handler or the garbage collector may begin or end a span during emulation.
+        """
+        if self._stopped_by != threading.get_ident():
+            with self._lock:
+                return None
+        return self._read() - self.stopped_ns if self._shown_ns is None else self._shown_ns
+
+    def _read(self) -> int:
+        return (self.source or time.monotonic_ns)()
 
     def after_fork(self) -> None:
         """In the child of a fork, where nobody else can have stopped the clock."""
         self._lock = threading.Lock()
         self.is_stopped = False
+        self._stopped_by = self._shown_ns = None
 
     @contextmanager
     def stopped(self, log: Callable[[int, int], None] = lambda host_ns, dur_ns: None) -> Iterator[None]:
         """Stop the clock for all threads within a block. `log` gets the time that it showed, and for how long."""
-        read = self.source or time.monotonic_ns
         with self._lock:
+            self._stopped_by = threading.get_ident()
             self.is_stopped = True
-            began = read()
+            began = self._read()
+            shown_ns = self._shown_ns = began - self.stopped_ns
             try:
                 yield
             finally:
-                dur_ns = read() - began
-                log(began - self.stopped_ns, dur_ns)
+                dur_ns = self._read() - began
+                log(shown_ns, dur_ns)
                 self.stopped_ns += dur_ns
                 self.is_stopped = False
+                self._stopped_by = self._shown_ns = None
 
 
 class LiveThread:

@@ -298,6 +298,7 @@ class Process:
         captures = self.captures
         if not captures:
             return 0
+        self.clock.now()  # see span_end
         self._adopt_spans()
         span_id, thread_id, parent_id = self._new_id(), self.threads.enter_lane(), CURRENT_SPAN.get()
         for capture in captures:
@@ -306,6 +307,9 @@ class Process:
 
     def span_end(self, span_id: int, exception: str) -> None:
         """End a span; `exception` is the type of the exception that ended it, if any."""
+        # Wait for a stopped clock here: later, with the lock of a capture, this would wait for a thread that may need
+        # the lock for a span of its own.
+        self.clock.now()
         # Ranges of the runtime may be open on the span's thread if that is another one, or during a run, where the
         # garbage collector may finish a generator.
         self._adopt_spans()

@@ -132,10 +132,12 @@ class Recorder(EventLog):
         #: First number of a model's ops → how many of its ops in bodies are described.
         self._inner_counts: dict[int, int] = {}
         self._threads: set[int] = set()
-        self._lock = threading.RLock()
+        #: Also the lock of the capture. The garbage collector, which may run at any point in any thread, may end a
+        #: span: with two locks, it would take them in another order than the beginning of a span does.
+        self.lock = threading.RLock()
 
     def _define(self, text: str | None) -> int:
-        with self._lock:
+        with self.lock:
             return self._writer.text(text)
 
     def on_text(self, text: str) -> None:
@@ -164,7 +166,7 @@ class Recorder(EventLog):
     @contextmanager
     def _using_room(self) -> Iterator[None]:
         """Keep records in the room during a block. A signal handler or the garbage collector may flush meanwhile."""
-        with self._lock:
+        with self.lock:
             self._room_users += 1
             try:
                 yield
@@ -208,7 +210,7 @@ class Recorder(EventLog):
 
     def _row(self, name: str, device_id: int | None, row: tuple[int, ...]) -> None:
         """Add a record at once, without an event."""
-        with self._lock:
+        with self.lock:
             self._writer.append(name, np.array([row], dtype=dtype_of(record(name))), device_id)
 
     # Descriptions
@@ -225,7 +227,7 @@ class Recorder(EventLog):
 
     def add_device(self, device_id: int, clock_hz: int) -> None:
         """Add a device that was unknown when the recorder was created. Raises OutputError."""
-        with self._lock:
+        with self.lock:
             self._writer.add_device(device_id, clock_hz)
 
     def device(self, spec: DeviceSpec, device_id: int, streams: Mapping[int, str]) -> None:
@@ -263,7 +265,7 @@ class Recorder(EventLog):
         self.inner_ops(spec, program, model_id, op_base)
 
     def inner_ops(self, spec: DeviceSpec, program: Program, model_id: int, op_base: int = 0) -> None:
-        with self._lock:
+        with self.lock:
             done = self._inner_counts.get(op_base, 0)
             new = program.inner[done:]
             self._inner_counts[op_base] = done + len(new)
@@ -381,7 +383,7 @@ class Recorder(EventLog):
             (ticks, span_id, self.text(name), self.text(args), stream_id, half, 0, 0)
             for ticks, span_id, name, args, half in events
         ]
-        with self._lock:
+        with self.lock:
             self._append("stream_range", device_id, np.array(rows, dtype=dtype_of(record("stream_range"))))
 
     def describe_new_thread(self, thread_id: int) -> None:
