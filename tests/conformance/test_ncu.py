@@ -224,6 +224,7 @@ ALL_TYPES = {f"sm__ops_path_tensor_src_{name}.sum": "0" for name in ("bf16", "fp
         # Tensor cores: idle, working, unknown, with sparsity; none before compute capability 7.0.
         ({"sm__inst_executed_pipe_tensor.sum": "2"}, "8.0", None),
         ({"sm__inst_executed_pipe_tensor.sum": None}, "8.0", None),
+        ({"sm__inst_executed_pipe_tensor.sum": None}, "6" * 5000 + ".1", None),
         ({"sm__inst_executed_pipe_tensor.sum": None}, "6.1", ("645", '"fp32 vector"', "256000000000")),
         ({"sm__inst_executed_pipe_tensor.sum": None, **ALL_TYPES}, "9.0", ("645", '"fp32 vector"', "256000000000")),
         (

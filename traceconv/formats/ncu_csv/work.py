@@ -14,6 +14,7 @@ from decimal import Decimal
 
 _INSTRUCTIONS = "sass_thread_inst_executed_op_{}_pred_on"
 _CLOCKS = ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")
+_CAPABILITY = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 _TENSOR = re.compile(r'"(sm__ops_path_tensor_src_\w+)\.sum(?:\.per_cycle_elapsed)?"')
 _TENSOR_PARTS = re.compile(r"(sm__ops_path_tensor_src_([a-z]+\d+))(_dst_[a-z]+\d+)?(_sparsity_o(?:n|ff))?")
 _TENSOR_PIPE = re.compile(r'"(?:smsp|sm)__(?:inst_executed_pipe_tensor|pipe_tensor\w*_cycles_active)\S*"')
@@ -30,8 +31,8 @@ class _Metrics:
         self, args: Mapping[str, str], units: Mapping[str, str], dur_ns: Decimal | None, capability: str
     ) -> None:
         self._args, self._units, self._dur_ns = args, units, dur_ns
-        parts = capability.split(".")
-        self.capability = tuple(map(int, parts)) if len(parts) == 2 and all(map(str.isdecimal, parts)) else (99, 0)
+        parts = _CAPABILITY.fullmatch(capability)
+        self.capability = (99, 0) if parts is None else (int(parts[1]), int(parts[2]))
 
     def named(self, pattern: re.Pattern[str]) -> set[str]:
         """Return the metrics whose names match, or the first group of the match."""
