@@ -32,8 +32,8 @@ from traceconv.schema.dtypes import RecordArray, dtype_of, gather
 
 #: Asyncio tasks with spans have numbers from here on, whichever thread they are on.
 _FIRST_TASK_THREAD = 3 << 30
-#: The type of an op with several executions in a task, and their number.
-_SEVERAL = re.compile(r"(.+) x([1-9][0-9]{0,17})")
+#: The type of an op with several executions in a task, and their number; times that of its tasks, it has 64 bits.
+_SEVERAL = re.compile(r"(.+) x([1-9][0-9]{0,8})")
 
 
 def ops(context: RunContext, batches: Iterable[EventBatch]) -> Iterator[pa.RecordBatch]:
