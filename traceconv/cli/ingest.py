@@ -44,7 +44,7 @@ RULES = typer.Option(
 MAX_EVENT_MB = typer.Option(64, "--max-event-mb", min=1, help="Skip events of trace files larger than this.")
 MAX_RATIO = typer.Option(1000, "--max-ratio", min=1, help="Maximum decompression ratio.")
 JOBS = typer.Option(
-    None, "--jobs", min=1, metavar="N", help="Processes that read files. Default: one per core; 1: none."
+    None, "--jobs", min=1, metavar="N", help="Processes that read files. Default: one per core, at most 8; 1: none."
 )
 
 

@@ -48,8 +48,8 @@ def model(
     MODEL is an .onnx file or the name of a model, as for traceconv record. For each op as the device runs it: time
     alone on the device by the cost model, floating-point operations (2 per multiply-accumulate), parameters, bytes of
     weights, activations and workspace, arithmetic intensity, and shapes. Totals, time by core type and peak memory go
-    to stderr, with what is assumed of control flow: a Loop with a constant limit makes that many trips, another one; of
-    an If, the longer branch is taken.
+    to stderr, with the assumptions about control flow: a Loop with a constant limit makes that many trips, any other
+    Loop one; an If takes the longer branch.
 
     \b
     Examples:

@@ -165,7 +165,7 @@ EXPORTS = (
         """The trace contains every task with its hardware counters, call, range, step, counter, marker, flow and memory
 block of the run, with all columns. Timestamps are microseconds since the first event of the run, exact to the
 nanosecond; otherData.base_ns is the time of that event. traceconv ingest restores the run from the file.
-Of a static profile, the trace shows the estimated ops one after another, in a track of that name.
+For a static profile, the trace shows the estimated ops one after another, in a track of that name.
 
 Open the file at https://ui.perfetto.dev (it stays in your browser) or in chrome://tracing.""",
         (_DEVICE, *EXCERPT, _ARGS, _PATH),
@@ -244,7 +244,7 @@ complete. DIR can be s3://BUCKET/FOLDER.""",
 its processes, devices and streams, with columns as arguments and flows as arrows. Timestamps are exact
 nanoseconds. The file is smaller than a Chrome trace. traceconv ingest restores the run from the file, unless
 --no-args was given.
-Of a static profile, the trace shows the estimated ops one after another, in a track of that name.
+For a static profile, the trace shows the estimated ops one after another, in a track of that name.
 
 Several runs, such as the ranks of a job, are in one timeline (--run all, --run rank=0,rank=1), with the clocks of
 their hosts aligned by the ends of collectives. ingest restores no run from such a file.

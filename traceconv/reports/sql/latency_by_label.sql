@@ -1,5 +1,5 @@
 -- title = "Inference latency by label"
--- doc = "How long do inferences take under each label? One row per run and label, which is the name of the innermost annotation around an inference, such as a span; inferences without one have a row of their own. So warm-ups in a span are apart from the rest."
+-- doc = "How long do inferences take under each label? One row per run and label, which is the name of the innermost annotation around an inference, such as a span; inferences without one have a row of their own. So warm-ups in a span don't mix with the rest."
 -- needs = ["range"]
 -- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; Furiosa's traces have them too."
 -- order = ["run_id", "label"]

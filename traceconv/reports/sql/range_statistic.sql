@@ -1,5 +1,5 @@
 -- title = "Ranges by name"
--- doc = "Which framework operators, modules and annotations take the most host time, and how much is self time? One row per kind, category and name, over all threads; total_ns includes children of a range, self_ns does not. Ranges that a source shows on streams (gpu_user_annotation) have device time and rows of their own. Without ranges of kind summary, which repeat the time of others. For the time of tasks, see traceconv report op-statistic."
+-- doc = "Which framework operators, modules and annotations take the most host time, and how much is self time? One row per kind, category and name, over all threads; total_ns includes children of a range, self_ns does not. Ranges that a source shows on streams (gpu_user_annotation) have device time and rows of their own. Ranges of kind summary, which repeat the time of others, are left out. For the time of tasks, see traceconv report op-statistic."
 -- needs = ["range"]
 -- when_empty = "Ranges come from annotations of a framework or program: PyTorch operators, record_function, NVTX, spans of traceconv.profile."
 -- order = ["run_id", "self_ns DESC", "kind", "category", "name", "place"]

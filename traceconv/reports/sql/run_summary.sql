@@ -1,5 +1,5 @@
 -- title = "Summary of a run"
--- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, why it is idle, the kernels and operators that take most of it, the peaks of memory, and what the import lost. Of a run without tasks, its ranges instead of operators."
+-- doc = "What happened in a run, on one page? Its span and steps, where the time of each device goes, why it is idle, the kernels and operators that take most of it, the peaks of memory, and what the import lost. For a run without tasks, it has ranges instead of operators."
 -- needs = ["run"]
 -- when_empty = "Ingest a capture or trace: traceconv ingest PATH."
 -- order = ["run_id", "position"]

@@ -1,5 +1,5 @@
 -- title = "Step time of run after run"
--- doc = "Did the program become slower or faster from run to run, when, and in what? One row per run, in the order of recording: the median step, and its change since the run before it in its series, i.e. with the same group label, rank, format and model, measured alike. Of a run without steps, the time from its first to its last task. Give the runs of a program a group label of their own: ingest --group, runs label --group. To see which ops changed: compare."
+-- doc = "Did the program become slower or faster from run to run, when, and in what? One row per run, in the order of recording: the median step, and its change since the run before it in its series, i.e. with the same group label, rank, format and model, measured alike. For a run without steps, it is the time from its first to its last task. Give the runs of a program a group label of their own: ingest --group, runs label --group. To see which ops changed: compare."
 -- needs = ["run"]
 -- when_empty = "Ingest captures or traces: traceconv ingest PATH."
 -- compares_runs = true
