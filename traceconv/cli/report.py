@@ -88,7 +88,7 @@ def report(
         "duckdb",
         "--engine",
         metavar="ENGINE",
-        help="What computes the report: duckdb, or spark for a lake (pip install 'traceconv[spark]'; needs Java 17).",
+        help="What computes the report: duckdb, or spark for a lake (pip install 'traceconv[spark]'; needs Java ≥ 17).",
     ),
     master: str = options.MASTER,
     sample: bool = typer.Option(

@@ -106,9 +106,9 @@ def check_path(path: Path) -> str:
     try:
         absolute.encode()
     except UnicodeEncodeError as error:
-        raise StoreError(f"{_shown(path)}: DuckDB opens only paths that are UTF-8; give another") from error
+        raise StoreError(f"{_shown(path)}: DuckDB only opens paths that are valid UTF-8; choose another") from error
     if "\\" in absolute:
-        raise StoreError(f"{_shown(path)}: DuckDB reads a backslash in a path as a slash; give another")
+        raise StoreError(f"{_shown(path)}: DuckDB reads a backslash in a path as a slash; choose another")
     return absolute
 
 
