@@ -98,11 +98,11 @@ def test_launches_and_queues(store: Store) -> None:
         f"SELECT run_id, device_id, stream_id, id, start_ns, submit_ns {WORK}"
     ).fetchall():
         if (run, submit) in calls:
-            changes[run, device, stream] += [(submit, 0, id_), (start, 1, id_)]
+            changes[run, device, stream] += [(submit, 0, start, id_), (start, 1, start, id_)]
     lengths, queues = {}, {}
     for of, mine in changes.items():
         length, after = 0, []
-        for _, is_start, id_ in sorted(mine):
+        for _, is_start, _, id_ in sorted(mine):
             length += -1 if is_start else 1
             after.append(length)
             if not is_start:

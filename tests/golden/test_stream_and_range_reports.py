@@ -163,8 +163,8 @@ def test_launches_with_the_queue_of_their_stream(make_store: MakeStore) -> None:
         device=[{"clock_error_ns": 5}],
         task=[
             task(1, 10, 4, 2, correlation_id=1, name="a"),
-            task(2, 14, 9, 6, correlation_id=2, name="b"),  # two tasks of one call
-            task(3, 23, 9, 6, correlation_id=2, name="b"),
+            task(2, 23, 9, 6, correlation_id=2, name="b"),  # two tasks of one call, the first to start second
+            task(3, 14, 9, 6, correlation_id=2, name="b"),
             task(4, 25, None, 20, correlation_id=3, name="a", stream_id=8, kind="copy"),
             task(5, 26, 1, 20, correlation_id=3, name="wait", kind="sync"),
             task(6, 40, 1, None, name="a"),
@@ -178,8 +178,8 @@ def test_launches_with_the_queue_of_their_stream(make_store: MakeStore) -> None:
     columns = "id, api_id, call_ns, delay_ns, after_call_ns, queue_length, is_short, certain"
     assert ask(store, f"SELECT {columns} FROM launch") == [
         (1, 101, 5, 8, 3, 1, True, True),
-        (2, 102, 3, 8, 5, 2, False, True),
-        (3, 102, 3, 17, 14, 3, False, True),
+        (2, 102, 3, 17, 14, 3, False, True),
+        (3, 102, 3, 8, 5, 2, False, True),
         (7, 104, 1, 20, 19, 4, False, True),
         (4, 103, 2, 5, 3, 1, None, False),
     ]

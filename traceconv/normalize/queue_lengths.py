@@ -16,12 +16,13 @@ from traceconv.normalize.sort.stable_order import stable_order
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Launches or starts: the place of each one's stream in a list, its task, its time and that of the launch."""
+    """Launches or starts: the place of each one's stream in a list, its task, its time, and both times of the task."""
 
     stream: NDArray[np.int32]
     ids: Int64
     ts_ns: Int64
     submit_ns: Int64
+    start_ns: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,34 +103,35 @@ class StreamQueues:
     def __init__(self) -> None:
         self._queues: dict[int, _Queue] = {}
 
-    def take(self, launches: Changes, starts: Changes) -> tuple[Changes, Int64]:
-        """Return the launches, and the lengths after them.
+    def take(self, launches: Changes, starts: Changes) -> tuple[NDArray[np.int32], Int64, Int64]:
+        """Return the stream and the task of each launch, and the length after it.
 
-        At equal times, launches come before starts, those of smaller task IDs first.
+        At equal times, launches come before starts, in the order in which the tasks start; of equal starts, smaller
+        task IDs first.
         """
-        by_id = np.argsort(launches.ids, kind="stable")
-        stream = np.concatenate((launches.stream[by_id], starts.stream))
-        ts_ns = np.concatenate((launches.ts_ns[by_id], starts.ts_ns))
+        by_start = np.lexsort((launches.ids, launches.start_ns))
+        stream = np.concatenate((launches.stream[by_start], starts.stream))
+        ts_ns = np.concatenate((launches.ts_ns[by_start], starts.ts_ns))
         order = np.argsort(ts_ns, kind="stable")
         order = order[stable_order(stream[order].view(np.uint32))]
         stream, ts_ns = stream[order], ts_ns[order]
-        is_launch = order < len(by_id)
+        is_launch = order < len(by_start)
         length = np.cumsum(np.where(is_launch, 1, -1))
         for head, end in _groups(stream):
             queue = self._queues.setdefault(int(stream[head]), _Queue())
             own = length[head:end]
             own += queue.length - (own[0] - (1 if is_launch[head] else -1))
             queue.add(own, ts_ns[head:end])
-        order = by_id[order[is_launch]]
-        submit_ns = ts_ns[is_launch]
-        return Changes(stream[is_launch], launches.ids[order], submit_ns, submit_ns), length[is_launch]
+        return stream[is_launch], launches.ids[by_start[order[is_launch]]], length[is_launch]
 
     def end_stretch(self) -> list[tuple[int, Lengths]]:
         """Return the lengths of each stream since the last stretch."""
         return [(stream, queue.end_stretch()) for stream, queue in sorted(self._queues.items()) if queue.parts]
 
-    def reordered(self, starts: Changes) -> Changes:
-        """Return the starts, of those that `take` gets, before which a task started that was launched later."""
+    def reordered(self, starts: Changes) -> tuple[NDArray[np.int32], Int64]:
+        """Return the stream and the task of the starts, of those that `take` gets, before which a task started that was
+        launched later.
+        """
         order = np.lexsort((starts.submit_ns, starts.ts_ns, starts.stream))
         stream, submit_ns = starts.stream[order], starts.submit_ns[order]
         found = np.zeros(len(order), np.bool_)
@@ -139,7 +141,7 @@ class StreamQueues:
             found[head:end] = submit_ns[head:end] < latest[:-1]
             queue.last_submit_ns = int(latest[-1])
         rows = order[found]
-        return Changes(starts.stream[rows], starts.ids[rows], starts.ts_ns[rows], starts.submit_ns[rows])
+        return starts.stream[rows], starts.ids[rows]
 
 
 def _groups(stream: NDArray[np.int32]) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ from traceconv.store.time_chunks import time_parts
 _STRETCH_ROWS, _PART_ROWS = 500_000, 260_000
 _TIMES = "SELECT {column} AS ts_ns FROM task WHERE {where}"
 _CHANGES = (
-    "SELECT run_id, device_id, stream_id, id, {column} AS ts_ns, submit_ns FROM task "
+    "SELECT run_id, device_id, stream_id, id, {column} AS ts_ns, submit_ns, start_ns FROM task "
     "WHERE {where} AND {column} BETWEEN {start} AND {last}"
 )
 _COLUMNS = ("submit_ns", "start_ns")
@@ -39,11 +39,11 @@ def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> It
             _changes(connection, _CHANGES.format(column=column, where=where, start=start, last=end - 1), streams)
             for column in _COLUMNS
         )
-        launches, lengths = queues.take(launches, starts)
-        columns = {"id": pa.array(launches.ids), "queue_length": pa.array(lengths)}
-        yield "task_queue", _rows(streams, launches.stream, ("run_id",), columns)
-        reordered = queues.reordered(starts)
-        yield "reordered_task", _rows(streams, reordered.stream, ("run_id",), {"id": pa.array(reordered.ids)})
+        stream, ids, lengths = queues.take(launches, starts)
+        columns = {"id": pa.array(ids), "queue_length": pa.array(lengths)}
+        yield "task_queue", _rows(streams, stream, ("run_id",), columns)
+        stream, ids = queues.reordered(starts)
+        yield "reordered_task", _rows(streams, stream, ("run_id",), {"id": pa.array(ids)})
         found = queues.end_stretch() if is_last else []
         if not found:
             continue
@@ -55,8 +55,8 @@ def queue_rows(connection: duckdb.DuckDBPyConnection, runs: Iterable[int]) -> It
         for name in ("start_ns", "end_ns"):
             times = pa.array([getattr(counts, name) for _, counts in found], pa.int64())
             columns[name] = times.take(pa.array(part))
-        stream = np.array([number for number, _ in found])[part]
-        yield "stream_queue", _rows(streams, stream, ("run_id", "device_id", "stream_id"), columns)
+        numbers = np.array([number for number, _ in found])[part]
+        yield "stream_queue", _rows(streams, numbers, ("run_id", "device_id", "stream_id"), columns)
 
 
 def _rows(
@@ -80,5 +80,5 @@ def _changes(connection: duckdb.DuckDBPyConnection, sql: str, streams: dict[_Str
     firsts, number = distinct_rows(*columns)
     names = rows.select(["run_id", "device_id", "stream_id"]).take(pa.array(firsts)).to_pylist()
     places = [streams.setdefault(tuple(name.values()), len(streams)) for name in names]
-    numbers = (rows.column(name).combine_chunks().to_numpy() for name in ("id", "ts_ns", "submit_ns"))
+    numbers = (rows.column(name).combine_chunks().to_numpy() for name in ("id", "ts_ns", "submit_ns", "start_ns"))
     return Changes(np.array(places, np.int32)[number], *numbers)

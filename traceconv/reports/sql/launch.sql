@@ -20,7 +20,7 @@
 -- dur_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the task; NULL if its end is not in the source." }
 -- delay_ns = { type = "BIGINT", unit = "ns", doc = "start_ns − submit_ns." }
 -- after_call_ns = { type = "BIGINT", unit = "ns", doc = "start_ns minus the end of the call; negative if the task started before the call returned; NULL if that end is unknown." }
--- queue_length = { type = "BIGINT", unit = "count", doc = "Tasks of the stream that were launched, but had not started, right after this launch, including this one." }
+-- queue_length = { type = "BIGINT", unit = "count", doc = "Tasks of the stream that were launched, but had not started, right after this launch, including this one. Tasks that one call launches are taken in the order of their starts." }
 -- is_short = { type = "BOOLEAN", unit = "flag", doc = "Whether the task is shorter than the call that launched it; NULL if either is unknown." }
 -- clock_error_ns = { type = "BIGINT", unit = "ns", doc = "Error bound of device timestamps on the host clock; NULL if unknown." }
 -- certain = { type = "BOOLEAN", unit = "flag", doc = "Whether delay_ns exceeds the clock error; NULL if the error is unknown." }
