@@ -489,7 +489,7 @@ def test_numbers_beyond_63_bits_are_null_and_reported(tmp_path: Path) -> None:
     assert query(store, "SELECT correlation_id, dur_ns FROM api") == [(None, 1)]
     # The flow is still bound: only the column is too small for the number.
     assert query(store, "SELECT correlation_id, size_bytes, submit_ns FROM task") == [(None, None, 1)]
-    # With so many executions in a task, reports couldn't count them.
+    # Reports couldn't count executions times tasks in 64 bits.
     assert query(store, "SELECT flops, op_type, executions_per_task FROM op") == [(None, "Add x9999999999", None)]
     assert query(store, "SELECT memory_bytes FROM device") == [(None,)]
     assert query(store, "SELECT block_id FROM memory") == [(None,)]
