@@ -51,7 +51,10 @@ def by_stream(tasks: list[Task]) -> dict[tuple[Any, ...], list[Task]]:
 
 
 def length_after(task: Task, stream: list[Task]) -> int:
-    launched = sum((one["submit_ns"], one["id"]) <= (task["submit_ns"], task["id"]) for one in stream)
+    def order(one: Task) -> tuple[int, int, int]:
+        return one["submit_ns"], one["start_ns"], one["id"]
+
+    launched = sum(order(one) <= order(task) for one in stream)
     return launched - sum(one["start_ns"] < task["submit_ns"] for one in stream)
 
 

@@ -307,7 +307,7 @@ def test_an_impossible_file_name_is_refused_first(name: str, tmp_path: Path) -> 
 def test_a_store_name_that_duckdb_rejects_is_refused(tmp_path: Path) -> None:
     with traceconv.profile(tmp_path / "out"):
         pass
-    with pytest.raises(StoreError, match="only paths that are UTF-8"):
+    with pytest.raises(StoreError, match="only opens paths that are valid UTF-8"):
         ingest([tmp_path / "out"], tmp_path / "\udcff.duckdb")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
