@@ -577,6 +577,12 @@ def test_asyncio_that_another_thread_is_importing(monkeypatch: pytest.MonkeyPatc
     assert [row["track"] for row in spans(p)] == ["channel"]
 
 
+def test_a_span_in_a_signal_handler_during_emulation_takes_no_time() -> None:
+    with traceconv.profile() as p, PROCESS.clock.stopped(), traceconv.span("inside"):
+        pass
+    assert p.arrow("SELECT name, dur_ns FROM range").to_pylist() == [{"name": "inside", "dur_ns": 0}]
+
+
 #: Meanwhile the garbage collector ends a span, or a signal's handler begins and ends one.
 INTERRUPTED = """
 import asyncio, faulthandler, gc, itertools, signal, sys

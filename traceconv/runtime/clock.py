@@ -103,10 +103,11 @@ class LiveClock(Clock):
         if self._stopped_by != threading.get_ident():
             with self._lock:
                 return None
-        return self._read() - self.stopped_ns if self._shown_ns is None else self._shown_ns
+        return self._running_ns() if self._shown_ns is None else self._shown_ns
 
-    def _read(self) -> int:
-        return (self.source or time.monotonic_ns)()
+    def _running_ns(self) -> int:
+        """Return what the clock would show if the current stop did not count."""
+        return (self.source or time.monotonic_ns)() - self.stopped_ns
 
     def after_fork(self) -> None:
         """In the child of a fork, where nobody else can have stopped the clock."""
@@ -120,12 +121,11 @@ class LiveClock(Clock):
         with self._lock:
             self._stopped_by = threading.get_ident()
             self.is_stopped = True
-            began = self._read()
-            shown_ns = self._shown_ns = began - self.stopped_ns
+            shown_ns = self._shown_ns = self._running_ns()
             try:
                 yield
             finally:
-                dur_ns = self._read() - began
+                dur_ns = self._running_ns() - shown_ns
                 log(shown_ns, dur_ns)
                 self.stopped_ns += dur_ns
                 self.is_stopped = False
