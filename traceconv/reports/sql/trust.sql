@@ -16,8 +16,7 @@
 -- reports = { type = "VARCHAR", unit = "text", doc = "Reports whose numbers it affects." }
 WITH called_word AS MATERIALIZED (
   -- A bit for each of 64 consecutive IDs: joining single IDs takes twenty times as long.
-  SELECT a.run_id, a.name, a.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (a.correlation_id & 63)::UBIGINT) AS bits,
-         max(a.start_ns) AS last_ns
+  SELECT a.run_id, a.name, a.correlation_id >> 6 AS word, bit_or(1::UBIGINT << (a.correlation_id & 63)::UBIGINT) AS bits
   FROM api AS a
   WHERE a.correlation_id IS NOT NULL AND a.start_ns IS NOT NULL AND {{selected(a.run_id)}}
   GROUP BY ALL

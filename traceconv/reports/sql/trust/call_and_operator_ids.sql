@@ -47,11 +47,12 @@ WITH with_operators AS (
            min(word) * 64 + arg_min(bit_count(~bits & (bits - 1)), word) AS first_id,
            -- IDs without the one before them.
            sum(bit_count(bits & ~((bits & 9223372036854775807) << 1))
-               - coalesce(continues AND bits & 1 = 1, false)::BIGINT) - 1 AS holes
+               - coalesce(previous > 9223372036854775807 AND bits & 1 = 1, false)::BIGINT) - 1 AS holes
     FROM (
-      SELECT *, lag(word) OVER w = word - 1 AND lag(bits) OVER w > 9223372036854775807 AS continues
-      FROM id_word
-      WINDOW w AS (PARTITION BY run_id ORDER BY word)
+      -- A window over the words takes three times as long.
+      SELECT w.*, p.bits AS previous
+      FROM id_word AS w
+      LEFT JOIN id_word AS p ON p.run_id = w.run_id AND p.word = w.word - 1
     )
     GROUP BY run_id
   )
@@ -87,7 +88,7 @@ WITH with_operators AS (
   UNION ALL
   SELECT 'lost_calls', t.run_id, t.correlation_id, t.start_ns
   FROM task AS t
-  WHERE t.run_id NOT IN (SELECT run_id FROM called_word)
+  WHERE t.run_id IN (SELECT run_id FROM hole WHERE run_id NOT IN (SELECT run_id FROM called_word))
   UNION ALL
   SELECT 'lost_operators', run_id, id, start_ns FROM operator_id
 ), hole_side AS (

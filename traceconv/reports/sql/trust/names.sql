@@ -12,7 +12,7 @@
 -- total = "tasks"
 -- reports = "kernels, op-statistic"
 WITH by_name AS MATERIALIZED (
-  SELECT w.run_id, w.name, count(*) AS tasks, min(CASE WHEN w.kind IS DISTINCT FROM 'collective' THEN w.id END) AS other_id
+  SELECT w.run_id, w.name, count(*) AS tasks, min(w.id) FILTER (WHERE w.kind IS DISTINCT FROM 'collective') AS other_id
   FROM task AS w
   WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}}
   GROUP BY w.run_id, w.name

@@ -4,16 +4,13 @@
 -- count = "1"
 -- affected = "time of this part"
 -- reports = "all"
-WITH last_call AS (
-  SELECT run_id, max(last_ns) AS start_ns FROM called_word GROUP BY run_id
-), quiet AS (
-  -- Runs in which tasks and calls with IDs end early. Only these can end in silence, so only their other events are read.
+WITH quiet AS (
+  -- Runs in which tasks end early. Only these can end in silence, so only their other events are read.
   SELECT r.run_id, t.until_ns
   FROM run AS r
   LEFT JOIN tested AS t ON t.run_id = r.run_id
-  LEFT JOIN last_call AS c ON c.run_id = r.run_id
   WHERE (t.run_id IS NOT NULL OR r.writer LIKE 'PyTorch%') AND {{selected(r.run_id)}}
-    AND ((r.end_ns::HUGEINT - greatest(t.until_ns, c.start_ns)) * 50 > r.end_ns::HUGEINT - r.start_ns) IS NOT FALSE
+    AND ((r.end_ns::HUGEINT - t.until_ns) * 50 > r.end_ns::HUGEINT - r.start_ns) IS NOT FALSE
 ), last_event AS (
   SELECT run_id, max(until_ns) AS until_ns, max(end_ns) AS end_ns
   FROM (

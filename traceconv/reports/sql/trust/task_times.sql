@@ -32,29 +32,36 @@ WITH early AS (
   WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}} AND w.start_ns < w.submit_ns
   GROUP BY w.run_id
 ), delay AS (
-  -- Those up to the largest error of a device, before the join with each one's own.
-  SELECT w.run_id, w.device_id, w.start_ns - w.submit_ns AS delay_ns
+  -- Those up to the largest error of a device, grouped before the join with each one's own.
+  SELECT w.run_id, w.device_id, w.start_ns - w.submit_ns AS delay_ns, count(*) AS tasks
   FROM task AS w
   WHERE w.kind IS DISTINCT FROM 'sync' AND {{selected(w.run_id)}}
     AND w.start_ns >= w.submit_ns AND TRY(w.start_ns - w.submit_ns) <= (SELECT max(clock_error_ns) FROM device)
+  GROUP BY ALL
 ), uncertain AS (
-  SELECT w.run_id, count(*) AS tasks, sum(w.delay_ns) AS delay
+  SELECT w.run_id, sum(w.tasks) AS tasks, sum(w.delay_ns::HUGEINT * w.tasks) AS delay
   FROM delay AS w
   JOIN device AS d ON d.run_id = w.run_id AND d.device_id = w.device_id AND w.delay_ns <= d.clock_error_ns
   GROUP BY w.run_id
-), waited AS (
+), wait_name AS (
   -- A synchronisation of the device ends after all tasks that were launched before it.
+  SELECT c.run_id, c.name
+  FROM called_word AS c
+  GROUP BY c.run_id, c.name
+  HAVING regexp_matches(any_value(c.name), '(?i)device_?synchronize|synchronize_?device|ctxsynchronize')
+), waited AS (
   SELECT a.run_id, a.start_ns, max(TRY(a.start_ns + a.dur_ns)) AS end_ns
-  FROM (
-    SELECT c.run_id, c.name, max(c.last_ns) AS start_ns
-    FROM called_word AS c
-    GROUP BY c.run_id, c.name
-    HAVING regexp_matches(any_value(c.name), '(?i)device_?synchronize|synchronize_?device|ctxsynchronize')
-  ) AS l
-  JOIN api AS a ON a.run_id = l.run_id AND a.name = l.name AND a.start_ns = l.start_ns
+  FROM api AS a
+  JOIN wait_name AS n ON n.run_id = a.run_id AND n.name = a.name
+  JOIN (
+    SELECT c.run_id, max(c.start_ns) AS start_ns
+    FROM api AS c
+    JOIN wait_name AS n ON n.run_id = c.run_id AND n.name = c.name
+    WHERE c.correlation_id IS NOT NULL
+    GROUP BY c.run_id
+  ) AS l ON l.run_id = a.run_id AND l.start_ns = a.start_ns
   WHERE a.run_id IN (SELECT run_id FROM stream_queue GROUP BY run_id HAVING min(device_id) = max(device_id))
   GROUP BY a.run_id, a.start_ns
-  QUALIFY row_number() OVER (PARTITION BY a.run_id ORDER BY a.start_ns DESC) = 1
 ), late AS (
   SELECT w.run_id, count(*) AS tasks, sum(w.start_ns::HUGEINT + w.dur_ns - s.end_ns) AS later
   FROM task AS w
