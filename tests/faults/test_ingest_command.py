@@ -95,7 +95,7 @@ def test_a_file_without_events_has_no_table_of_records(tmp_path: Path, capfd: py
     assert ingest(file, "--db", tmp_path / "s.duckdb") == 0
     _, warning, total = capfd.readouterr().err.splitlines()
     assert warning == "  warning: empty.json contains no events"
-    assert total.startswith("  0 records, 0.0 MB in ")
+    assert total.startswith("  0 records, 0.0 kB in ")
 
 
 def test_a_repeated_ingest_is_reported_and_duplicates_nothing(

@@ -105,7 +105,9 @@ def _rate(result: IngestedRuns) -> str:
     """Return the time of all runs, with the commit of their rows."""
     records, seconds = sum(run.record_count for run in result), result.seconds
     rate = f"({records / seconds:,.0f} records/s)" if seconds else ""
-    return f"  {records:,} records, {sum(run.size_bytes for run in result) / 1e6:,.1f} MB in {seconds:.2f} s {rate}"
+    size_bytes = sum(run.size_bytes for run in result)
+    size = f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:.1f} kB"
+    return f"  {records:,} records, {size} in {seconds:.2f} s {rate}"
 
 
 def _losses(run: IngestedRun) -> Iterator[str]:
