@@ -108,6 +108,10 @@ class Code(Enum):
         "Counter values and sizes of memory that are not numbers, and counters' args that are not an object.",
     )
     CHANGED_EXPORT = (Severity.INFO, "A trace exported by traceconv and changed since: read like any other trace.")
+    FOR_VIEWERS = (
+        Severity.INFO,
+        "A timeline of traceconv without args, or of several runs: what only its args contain is unknown.",
+    )
     NOT_READ = (Severity.INFO, "Parts of a source without events of their own: not read.")
     COMPLETED = (Severity.INFO, "Whether the records of a table match the tasks of a timeline.")
     UNCLEAR_RECORD = (Severity.DATA_LOSS, "Table records that could belong to several tasks.")

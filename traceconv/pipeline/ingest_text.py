@@ -116,6 +116,7 @@ def _losses(run: IngestedRun) -> Iterator[str]:
     # Worth a line although nothing was lost.
     notable = (
         Code.CUT_AT, Code.NO_END, Code.CLOCK_STOPPED, Code.REPEATED_RECORDS, Code.MOVED_FILE, Code.PROFILER_WARNING,
+        Code.FOR_VIEWERS,
     )  # fmt: skip
     if run.action != "kept" and not run.record_count:
         yield f"  warning: {printable(run.label)} contains no events"

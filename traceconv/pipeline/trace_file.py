@@ -30,7 +30,7 @@ from traceconv.formats.registry import format_of, open_source, parts_of
 from traceconv.normalize.trace.classify import PLAIN, RuleSet
 from traceconv.normalize.trace.first_pass import FirstPass
 from traceconv.normalize.trace.own_columns import NotAsWritten
-from traceconv.normalize.trace.own_export import OwnExport, header_of
+from traceconv.normalize.trace.own_export import OwnExport, header_of, is_ours
 from traceconv.normalize.trace.rule_files import built_in
 from traceconv.normalize.trace.second_pass import SecondPass, TableRows
 from traceconv.pipeline.derived_rows import settle_reduces, size_collectives
@@ -207,7 +207,7 @@ class _Read:
         header = header_of(self.reader.keys) if self._is_own else None
         if header is not None:
             return _OwnTrace(header, self.accounts, SOURCE_ID, ORDINAL_BITS)
-        return _AnyTrace(self.log, self.accounts, self.reader, options)
+        return _AnyTrace(self.log, self.accounts, self.reader, options, may_be_ours=self._is_own)
 
 
 class _OwnTrace(OwnExport):
@@ -225,8 +225,11 @@ class _OwnTrace(OwnExport):
 class _AnyTrace:
     """The two passes over the events of any writer."""
 
-    def __init__(self, log: ImportLog, accounts: Accounts, reader: TraceSource, options: TraceOptions) -> None:
+    def __init__(
+        self, log: ImportLog, accounts: Accounts, reader: TraceSource, options: TraceOptions, *, may_be_ours: bool
+    ) -> None:
         self._first = FirstPass(log, accounts, SOURCE_ID, ORDINAL_BITS, (*options.rules, *built_in()))
+        self._may_be_ours = may_be_ours
         self._second: SecondPass | None = None
         self._reader = reader
         self._has_allocations = self._has_reduces = self._has_collectives = self._has_waits_apart = False
@@ -269,7 +272,12 @@ class _AnyTrace:
     def complete(self, target: RunTarget) -> None:
         second = self._second
         assert second is not None
-        if self._has_allocations and second.rules.memory is not None:
+        if self._may_be_ours and is_ours(self._reader.keys):
+            message = (
+                "traceconv exported it for viewers, without args or of several runs: devices and launches are unknown"
+            )
+            self._first.log.add(Code.FOR_VIEWERS, message, source_id=SOURCE_ID)
+        elif self._has_allocations and second.rules.memory is not None:
             unread = insert_blocks(target, second.rules.memory)
             message = f"{second.rules.memory.name} events whose size is not a number: they are in no block of memory"
             self._first.log.count(Code.BAD_NUMBER, message, unread, 1)

@@ -68,6 +68,18 @@ def header_of(keys: Mapping[str, bytes]) -> _Header | None:
     return header if ours else None
 
 
+def is_ours(keys: Mapping[str, bytes]) -> bool:
+    """Return whether traceconv wrote a trace, in any form: also without args, or of several runs."""
+    for key, name in (("otherData", "writer"), ("chrome", "traceconv-writer")):
+        try:
+            writer = msgspec.json.decode(keys.get(key, b"{}"), type=dict[str, Any]).get(name)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if isinstance(writer, str) and writer.startswith("traceconv "):
+            return True
+    return False
+
+
 class OwnExport:
     """Takes the batches of such a file, then returns the rows of its tables. Raises NotAsWritten."""
 
