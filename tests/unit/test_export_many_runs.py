@@ -79,3 +79,22 @@ def test_a_run_of_unknown_origin_begins_with_the_others(store: Path, tmp_path: P
         ("r3 · Runtime API: python (42)", "launch 3", DAY_NS),
         ("r3 · Device 0", "kernel 3", DAY_NS + 20),
     ]
+
+
+def test_runs_without_start_times_are_left_out(make_store: MakeStore, tmp_path: Path, command: Command) -> None:
+    track = {"track_id": 1, "kind": "stream", "device_id": 0, "stream_id": 7}
+    task = {"track_id": 1, "device_id": 0, "name": "kernel", "dur_ns": 40, "depth": 0}
+    store = make_store(
+        run=[{"run_id": run_id, "label": f"r{run_id}", "start_ns": 5} for run_id in (RUN, OTHER, UNKNOWN)],
+        track=[{"run_id": run_id, **track} for run_id in (RUN, OTHER, UNKNOWN)],
+        task=[
+            {"run_id": run_id, "id": run_id, "start_ns": start, **task}
+            for run_id, start in ((RUN, 5), (OTHER, None), (UNKNOWN, 9))
+        ],
+    )
+    shown = command("export", "perfetto", "--db", store, "--run", "all", "-o", tmp_path / "all.pftrace")
+    assert "run 2 has no timeline: its tasks have no start times" in shown.err
+    ingest([tmp_path / "all.pftrace"], tmp_path / "back.duckdb")
+    assert query(tmp_path / "back.duckdb", "SELECT count(*) FROM range") == [(2,)]
+    shown = command("export", "perfetto", "--db", store, "--run", "2", "-o", tmp_path / "one.pftrace", code=1)
+    assert "run 2 has no timeline to export" in shown.err

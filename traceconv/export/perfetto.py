@@ -39,7 +39,7 @@ from traceconv.export.row_arrays import used_columns
 from traceconv.export.row_order import Places, rows_of_window, slice_order, small_batches, time_ordered
 from traceconv.export.sorted_runs import another, copied_tables
 from traceconv.export.templates import Template
-from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, row_sources, with_path_flows
+from traceconv.export.timeline import SLICE_TABLES, exporting, find_lanes, has_no_timeline, row_sources, with_path_flows
 from traceconv.export.windows import WINDOW_ROWS
 from traceconv.formats.perfetto_proto import field_numbers as pb
 from traceconv.formats.perfetto_proto.own_export import HEADER, ROWS, SHIFT, TABLE
@@ -87,16 +87,18 @@ def export_perfetto(
     places: list[PlacedRun | None] = [None]
     notes: list[str] = []
     if len(runs) > 1:
-        places[:], notes = on_one_clock(connection, runs)
+        left_out = [run_id for run_id in runs if has_no_timeline(connection, run_id)]
+        places[:], notes = on_one_clock(connection, [run_id for run_id in runs if run_id not in left_out] or runs)
+        notes += [f"run {run_id} has no timeline: its tasks have no start times" for run_id in left_out]
     written: Counter[str] = Counter()
     omitted: Counter[str] = Counter()
     first_track, first_flow = 1, 0
-    excerpts = {run_id: find_excerpt(connection, run_id, **part) for run_id in runs}
+    placed = [place.run_id if place else runs[0] for place in places]
+    excerpts = {run_id: find_excerpt(connection, run_id, **part) for run_id in placed}
     shown: list[Excerpt] = []
     with open_output(output) as file:
         counted = CountedFile(file)
-        for place in places:
-            run_id = runs[0] if place is None else place.run_id
+        for place, run_id in zip(places, placed, strict=True):
             with exporting(connection, run_id, _MEMORY_BYTES, ordered=True):
                 whole, excerpt = row_sources(connection, run_id, device), excerpts[run_id]
                 sources = excerpt.of(whole)

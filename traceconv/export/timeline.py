@@ -47,9 +47,7 @@ def exporting(
     same order each time. Raises InputError if the run has tasks without a start, StoreError if the store can't be read.
     """
     try:
-        query = "SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1"
-        has_no_starts = connection.execute(query, [run_id]).fetchall()
-        if has_no_starts and not (estimates and has_format(connection, run_id, "static")):
+        if has_no_timeline(connection, run_id, estimates=estimates):
             raise InputError(
                 f"run {run_id} has no timeline to export: its tasks have no start times, as in a static profile"
             )
@@ -58,6 +56,13 @@ def exporting(
             yield
     except duckdb.Error as error:
         raise StoreError(f"can't export run {run_id}: {printable(str(error), 300)}") from error
+
+
+def has_no_timeline(connection: duckdb.DuckDBPyConnection, run_id: int, *, estimates: bool = True) -> bool:
+    """Whether a run has tasks without a start, and is no static profile that can be exported (`estimates`)."""
+    query = "SELECT 1 FROM task WHERE run_id = ? AND start_ns IS NULL LIMIT 1"
+    has_no_starts = bool(connection.execute(query, [run_id]).fetchall())
+    return has_no_starts and not (estimates and has_format(connection, run_id, "static"))
 
 
 def limit_memory(connection: duckdb.DuckDBPyConnection, memory_bytes: int) -> None:
