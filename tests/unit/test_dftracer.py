@@ -107,16 +107,16 @@ def test_work_on_cuda_devices(tmp_path: Path) -> None:
 
     lines = [
         metadata("HH", "node1", HOST),
+        gpu_event("_Z4gemmPf", "CUDA_KERNEL", 12, 30, **device(1)),
+        gpu_event("OverheadBufferFlush", "CUDA_OVERHEAD", 95, 50, overhead_kind=2),
         gpu_event("cudaLaunchKernel_v7000", "CUDA_RUNTIME_API", 10, 4, correlation_id=1),
         gpu_event("cuMemcpyHtoDAsync_v2", "CUDA_DRIVER_API", 15, 3, correlation_id=2),
-        gpu_event("_Z4gemmPf", "CUDA_KERNEL", 12, 30, **device(1)),
         gpu_event("MemcpyHtoD", "CUDA_MEMCPY", 17, 33, **device(2, stream=8, bytes=4096)),
         gpu_event("Memset", "CUDA_MEMSET", 50, 5, **device(3, bytes=64)),
         gpu_event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "CUDA_KERNEL", 60, 20, **device(4)),
         gpu_event("GraphTrace", "CUDA_GRAPH", 80, 10, **device(5, graph_id=3)),
         gpu_event("StreamSynchronize", "CUDA_SYNC", 29, 60, context_id=3, stream_id=7, correlation_id=6),
         gpu_event("ContextSynchronize", "CUDA_SYNC", 90, 5, context_id=3, stream_id=2**32 - 1, correlation_id=7),
-        gpu_event("OverheadBufferFlush", "CUDA_OVERHEAD", 95, 50, overhead_kind=2),
     ]
     _, store = stored(lines, tmp_path)
     sql = """SELECT t.name, t.kind, t.device_id, t.stream_id, t.size_bytes, a.name
@@ -130,18 +130,18 @@ def test_work_on_cuda_devices(tmp_path: Path) -> None:
         ("StreamSynchronize", "sync", None, 7, None, None),
         ("ContextSynchronize", "sync", None, None, None, None),
     ]
-    assert query(store, "SELECT name FROM range") == [("OverheadBufferFlush",)]
+    assert query(store, "SELECT name, place FROM range_statistic") == [("OverheadBufferFlush", "host")]
 
 
 def test_work_on_hip_devices(tmp_path: Path) -> None:
     """Neither the device is recorded, nor which call launched a kernel: the ID is what the application sets."""
     lines = [
         metadata("HH", "node1", HOST),
-        gpu_event("hipLaunchKernel", "HIP_RUNTIME_API", 5, 4, extern_cid=0),
         gpu_event("12_ZN2at6native1", "KERNEL_DISPATCH", 7, 40, correlation_id=0),
+        gpu_event("SCRATCH_MEMORY_ALLOC", "SCRATCH_MEMORY", 60, 9, extern_cid=0),
+        gpu_event("hipLaunchKernel", "HIP_RUNTIME_API", 5, 4, extern_cid=0),
         gpu_event("13ncclDevKernel_G", "KERNEL_DISPATCH", 47, 3, correlation_id=0),
         gpu_event("MEMORY_COPY_HOST_TO_DEVICE", "MEMORY_COPY", 50, 9, extern_cid=0),
-        gpu_event("SCRATCH_MEMORY_ALLOC", "SCRATCH_MEMORY", 60, 9, extern_cid=0),
     ]
     _, store = stored(lines, tmp_path)
     assert query(store, "SELECT kind, dur_ns, correlation_id FROM task ORDER BY start_ns") == [
@@ -150,7 +150,7 @@ def test_work_on_hip_devices(tmp_path: Path) -> None:
         ("copy", 9000, None),
     ]
     assert query(store, "SELECT name FROM api") == [("hipLaunchKernel",)]
-    assert query(store, "SELECT name FROM range") == [("SCRATCH_MEMORY_ALLOC",)]
+    assert query(store, "SELECT name, place FROM range_statistic") == [("SCRATCH_MEMORY_ALLOC", "host")]
 
 
 def test_the_unit_needs_a_known_writer(tmp_path: Path) -> None:
