@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import statistics
 from decimal import Decimal
 from fractions import Fraction
@@ -96,6 +97,19 @@ def test_the_edge_cases(tmp_path: Path) -> None:
         assert found == [("LowLevelConv2d", Decimal("516.666667"), 6), ("LowLevelPad", Decimal(0), 2)]
         found = store.execute("SELECT thread, name, operator_index, dur_ns FROM external_operator").fetchall()
         assert found == [("40", "Quantize", 0, 0), ("40", "층 🚀", 1, 10)]
+
+
+def test_indices_that_pandas_read_as_floats(tmp_path: Path) -> None:
+    """Columns with empty cells become floats: `pandas.read_csv(path).to_csv(path, index=False)`."""
+    text = (FOLDER / "injected_edge.rows.csv").read_text("utf-8")
+    found = []
+    for end in ("", ".0"):
+        (tmp_path / f"x{end}").mkdir()
+        _, store = taken(re.sub(r"(?<=,)(\d{1,9})(?=[,\n])", rf"\1{end}", text), tmp_path / f"x{end}", "spans.csv")
+        with duckdb.connect(str(store), read_only=True) as connection:
+            found.append([connection.execute(f"FROM {report}").fetchall() for report in ("npu_execution", "breakdown")])
+    assert found[0] == found[1]
+    assert len(found[0][1]) == 2
 
 
 @pytest.mark.parametrize("name", ["injected_seed", "legacy_injected_seed"])

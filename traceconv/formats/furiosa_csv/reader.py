@@ -22,6 +22,8 @@ from traceconv.formats.vendor_folder.records import MAX_RECORD_BYTES, CsvRecords
 
 _NAME = HEAD.index("name")
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
+#: An integer in a column that pandas read as floats because it has empty cells.
+_FLOAT = re.compile(r"^(-?[0-9]{1,19})\.0$")
 #: As in Furiosa's own Chrome export, the tracks of processing elements come after all threads.
 _NPU_TID = 10_000_000
 
@@ -96,7 +98,8 @@ class FuriosaCsvReader(FileReader):
             right = len(row) - len(self._right)
             full = ",".join(row[_NAME:right])
             first = re.split(r"[,\n]", full, maxsplit=1)[0] if right > _NAME + 1 or "\n" in full else full
-            spans.append(([*row[:_NAME], first, *row[right:]], None if first == full else full))
+            cells = [_FLOAT.sub(r"\1", cell) for cell in row[right:]]
+            spans.append(([*row[:_NAME], first, *cells], None if first == full else full))
         return spans
 
     def _goes_on(self, cut: _Cut, row: list[str]) -> list[str]:
