@@ -295,3 +295,21 @@ def test_each_run_of_a_replayed_kernel_has_its_own_counters(tmp_path: Path) -> N
         (100, 50, 0, '{"SQ_WAVES":512,"VALU":3}'),
         (200, 60, 0, '{"SQ_WAVES":512,"SALU":4}'),
     ]
+
+
+def test_records_of_a_dispatch_that_is_over_do_not_repeat_it(tmp_path: Path) -> None:
+    """Equal times, by which rocpd's converter sorts, may mix the records of two dispatches."""
+    record = '5,{},"Agent {}",4,30,7,"k","{}",{},100,150'
+    write(
+        tmp_path / "30_counter_collection.csv",
+        "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Thread_Id,Kernel_Name,Counter_Name,Counter_Value,"
+        "Start_Timestamp,End_Timestamp",
+        record.format(1, 2, "SQ_WAVES", 512), record.format(2, 3, "SQ_WAVES", 8), record.format(1, 2, "VALU", 3),
+    )  # fmt: skip
+    [run] = ingest([tmp_path], tmp_path / "s.duckdb")
+    assert rows(tmp_path / "s.duckdb", "task", "device_id, dur_ns, args->>'$.counters'") == [
+        (2, 50, '{"SQ_WAVES":512}'),
+        (3, 50, '{"SQ_WAVES":8}'),
+    ]
+    assert ("damaged_event", 1) in [(entry.code.text, entry.event_count) for entry in run.log]
+    assert all(account.balanced for account in run.accounts.by_record.values())

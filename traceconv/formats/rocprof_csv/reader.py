@@ -91,6 +91,8 @@ class RocprofCsvReader(FileReader):
         self._open_dispatch: _Dispatch | None = None
         #: Process and number of dispatches that have counters.
         self._dispatches: set[tuple[str, str]] = set()
+        #: Keys of these dispatches.
+        self._measured_keys: set[tuple[str, ...]] = set()
 
     def batches(self) -> Iterator[TraceBatch]:
         """All records, table after table. Raises InputError if a table can't be read."""
@@ -215,6 +217,7 @@ class RocprofCsvReader(FileReader):
     def _counters(self, batch: RecordBatch) -> Iterator[TraceBatch]:
         """Records of one dispatch follow each other, one for each counter or part of the device."""
         done: list[_Dispatch] = []
+        apart = 0
         for row, offset in zip(batch.rows, batch.offsets, strict=True):
             cells = dict(zip(self._header, row, strict=True))
             # With kernel replay, a dispatch runs several times, each with its own times and counters.
@@ -222,14 +225,20 @@ class RocprofCsvReader(FileReader):
             key = (*dispatch, cells.get("Agent_Id", ""), cells[_START])
             one = self._open_dispatch
             if one is None or one.key != key:
+                if key in self._measured_keys:
+                    apart += 1
+                    continue
                 if one is not None:
                     done.append(one)
                 one = self._open_dispatch = _Dispatch(key, cells, offset)
                 self._dispatches.add(dispatch)
+                self._measured_keys.add(key)
             value = _value(cells.get("Counter_Value", ""))
             if isinstance(value, (int, float)):
                 add_counter(one.sums, cells["Counter_Name"], value)
-        self._accounts["counters"].add(used=len(batch.rows))
+        self._accounts["counters"].add(used=len(batch.rows) - apart, lost=apart)
+        message = "counters apart from the others of their dispatch"
+        self._log.count(Code.DAMAGED_EVENT, message, apart, SOURCE_ID)
         if done:
             yield self._measured(done, batch.byte_offset + batch.byte_count)
 
