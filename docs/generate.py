@@ -331,6 +331,8 @@ _INTERNAL = frozenset({
     "read_clocks", "row_missing", "shown", "text", "time", "wrapped",
 })  # fmt: skip
 _PARAMETER = re.compile(r"([\w()]+(?:, \w+)*) {2,}(\S.*)")
+#: Names that are too long for a description in their line.
+_NAMES_ALONE = re.compile(r"^(\w+(?:, \w+)*)\n +", re.MULTILINE)
 
 
 def python_page() -> Iterator[str]:
@@ -445,6 +447,7 @@ def _docstring(text: str) -> Iterator[str]:
             yield "\n".join(["```python", *(line[4:] for line in lines), "```"])
         elif _PARAMETER.fullmatch(lines[0]):
             rows: list[list[str]] = []
+            paragraph = _NAMES_ALONE.sub(r"\1  ", paragraph)
             for line in re.split(r";? {2,}(?=\w+ {2,}\S)|\n", paragraph):
                 if match := _PARAMETER.fullmatch(line):
                     rows.append([f"`{match[1]}`", match[2]])
