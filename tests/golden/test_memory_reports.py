@@ -94,6 +94,8 @@ def test_pools_of_a_window_before_others(make_store: MakeStore) -> None:
         ("device", None, 5),
         ("pool", None, 5),
     ]
+    for report in ("memory_peak", "memory_live", "memory_statistic"):
+        assert ask(store, f"FROM {report}(from_ns := 6, to_ns := 6)") == [], "an empty window has no rows"
 
 
 def test_a_recorded_run_agrees_with_its_allocator(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ WITH placed AS (
   LEFT JOIN op AS o ON o.run_id = m.run_id AND o.op_id = m.op_id
   LEFT JOIN allocating_range AS a ON a.run_id = m.run_id AND a.block_id = m.block_id
   WHERE m.kind IS DISTINCT FROM 'segment' AND {{selected(m.run_id, m.device_id)}}
-    AND (to_ns IS NULL OR m.alloc_ns IS NULL OR m.alloc_ns < to_ns)
+    AND coalesce(from_ns < to_ns, true) AND (to_ns IS NULL OR m.alloc_ns IS NULL OR m.alloc_ns < to_ns)
     AND (from_ns IS NULL OR m.free_ns IS NULL OR m.free_ns > from_ns OR m.free_ns < m.alloc_ns)
   UNION ALL
   -- The few blocks at the peak, again: joined with all blocks, these would become the hash table.

@@ -48,7 +48,7 @@ UNION ALL
 SELECT run_id, device_id, level, pool, from_ns AS ts_ns,
        unnest(max_by({ 'used_bytes': used_bytes, 'reserved_bytes': reserved_bytes }, ts_ns))
 FROM known
-WHERE ts_ns <= from_ns AND (to_ns IS NULL OR ts_ns < to_ns)
+WHERE ts_ns <= from_ns AND (to_ns IS NULL OR from_ns < to_ns)
 GROUP BY run_id, device_id, level, pool
 UNION ALL
 SELECT run_id, device_id, level, pool, peak_used_ns AS ts_ns, peak_used_bytes AS used_bytes,
