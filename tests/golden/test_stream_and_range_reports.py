@@ -238,16 +238,20 @@ def test_late_ranks_and_what_they_are_late_in(make_store: MakeStore) -> None:
 def test_ranks_are_compared_in_steps_with_one_number_in_their_order(make_store: MakeStore) -> None:
     """As in two recordings in one file."""
     runs = [{"run_id": n, "label": f"r{n}", "rank": n, "group_label": "job", "start_ns": 0} for n in (1, 2)]
-    spans = [(1, 1, 0, 30), (1, 2, 100, 50), (2, 1, 0, 40), (2, 2, 100, 20)]
+    spans = [(1, 1, 0, 30), (1, 2, 100, 50), (2, 1, 5, 40), (2, 2, 105, 20)]
     steps = [
-        {"run_id": run, "step_id": step, "iteration": 4, "start_ns": start, "end_ns": start + 60}
-        for run, step, start, _ in spans
+        {"run_id": run, "step_id": s, "device_id": run, "iteration": 4, "start_ns": start, "end_ns": start + 60}
+        for run, s, start, _ in spans
     ]
-    tasks = [task(step, start, 60, None, run_id=run, kind="collective") for run, step, start, _ in spans]
-    tasks += [task(2 + step, start, dur, None, run_id=run, stream_id=8) for run, step, start, dur in spans]
+    tasks = [task(s, start, 60, None, run_id=run, device_id=run, kind="collective") for run, s, start, _ in spans]
+    tasks += [task(2 + s, start, dur, None, run_id=run, device_id=run, stream_id=8) for run, s, start, dur in spans]
     store = make_store(run=runs, step=steps, task=tasks)
-    rows = ask(store, "SELECT rank, step_id, work_ns, late_ns, is_last FROM stragglers")
+    query = "SELECT rank, step_id, work_ns, late_ns, is_last FROM stragglers"
+    rows = ask(store, query)
     assert rows == [(1, 1, 30, 0, False), (1, 2, 50, 30, True), (2, 1, 40, 10, True), (2, 2, 20, 0, False)]
+    # Selected steps are still compared with those of all ranks.
+    assert ask(store, f"{query}(from_ns := 5)") == rows[1:]
+    assert ask(store, f"{query}(device := 2, step := 1)") == rows[2:3]
     columns = "rank, step_count, last_count, late_ns, late_in, max_late_ns, max_late_iteration"
     assert ask(store, f"SELECT {columns}, host_late_ns, compute_late_ns FROM late_ranks") == [
         (1, 2, 1, 30, "compute", 30, 4, 0, 30), (2, 2, 1, 10, "compute", 10, 4, 0, 10),

@@ -13,7 +13,8 @@
 
 `selects` has the parameters that many reports share: run and device, `steps` for step, first_step and last_step, and
 `time` for from_ns and to_ns; each with its doc, or with what the rows are. The first column is always run_id.
-A line {{NAME}} in the query is replaced by the query of another file in the folder, whose parameters it shares.
+A line {{NAME}} in the query is replaced by the query of another file in the folder, whose parameters it shares. With
+{{NAME(run)}}, only the parameter run selects the rows of that query.
 {{selected(t.run_id, t.device_id, t.step_id, t.start_ns)}} is the condition that the parameters of `selects` select a
 row: run by the column run_id, device by device_id, those of `steps` by step_id, those of `time` by another expression.
 Comments in the store, --help, reference pages and checks are generated from the header.
@@ -44,7 +45,7 @@ _UNITS = frozenset(
     {"id", "index", "count", "byte", "ns", "us²", "cycle", "hz", "flop", "GiB/s", "flop/s", "byte/s", "flop/byte"}
     | {"ratio", "percent", "text", "json", "enum", "flag"}
 )
-_INCLUDE = re.compile(r"^ *\{\{([a-z][a-z0-9_]*)\}\}$", re.MULTILINE)
+_INCLUDE = re.compile(r"^ *\{\{([a-z][a-z0-9_]*)(?:\(([a-z_]+)\))?\}\}$", re.MULTILINE)
 _SELECTED = re.compile(r"\{\{selected\((.+?)\)\}\}")
 #: How parameters are compared with a column; those of a time window with any other expression.
 _COMPARED = {
@@ -252,13 +253,13 @@ class SqlFolder(Mapping[str, T], Generic[T]):
             self._parsed[name] = self._parse(name, self._text(name))
         return self._parsed[name]
 
-    def _text(self, name: str) -> str:
-        text = _INCLUDE.sub(lambda match: self._query(match[1]), self._files[name].read_text("utf-8"))
-        return _SELECTED.sub(lambda match: _selected(match[1]), text)
+    def _text(self, name: str, by: str | None = None) -> str:
+        text = _INCLUDE.sub(lambda match: self._query(match[1], match[2]), self._files[name].read_text("utf-8"))
+        return _SELECTED.sub(lambda match: _selected(match[1], by), text)
 
-    def _query(self, name: str) -> str:
-        """Return a query to include in another, without its order."""
-        lines = self._text(name).splitlines()
+    def _query(self, name: str, by: str | None) -> str:
+        """Return a query to include in another, without its order. `by`: the only parameter that selects its rows."""
+        lines = self._text(name, by).splitlines()
         query = "\n".join(dropwhile(lambda line: line.startswith("--"), lines))
         return without_order(query)
 
@@ -272,12 +273,14 @@ class SqlFolder(Mapping[str, T], Generic[T]):
         return len(self._files)
 
 
-def _selected(expressions: str) -> str:
-    return " AND ".join(
+def _selected(expressions: str, by: str | None) -> str:
+    conditions = (
         f"({parameter} IS NULL OR {expression} {operator} {parameter})"
         for expression in map(str.strip, _items(expressions))
         for parameter, operator in _COMPARED.get(expression.rpartition(".")[2], _COMPARED_WITH_TIME).items()
+        if by in (None, parameter)
     )
+    return " AND ".join(conditions) or "true"
 
 
 def parse(name: str, text: str) -> DocumentedSql:

@@ -6,7 +6,7 @@
 -- order = ["run_id", "step_id", "device_id"]
 -- measure = "late_ns"
 -- shown = ["rank", "iteration", "window_ns", "work_ns", "late_ns", "late_in", "compute_late_ns", "copy_late_ns", "data_loading_late_ns", "host_late_ns", "is_last"]
--- selects = { run = true, device = true, steps = true, time = "steps that start" }
+-- selects = { run = true, device = "Only this device (compared with those of all ranks); NULL: all devices.", steps = true, time = "steps that start" }
 -- [columns]
 -- group_label = { type = "VARCHAR", unit = "text", doc = "Group of runs that are compared (run.group_label); NULL: the runs without one." }
 -- rank = { type = "BIGINT", unit = "index", doc = "Rank of the run (run.rank); runs without one are not compared." }
@@ -24,7 +24,8 @@
 -- host_late_ns = { type = "BIGINT", unit = "ns", doc = "Part in other idle time." }
 -- is_last = { type = "BOOLEAN", unit = "flag", doc = "Whether no rank has more work in this step, and one has less." }
 WITH one AS (
-{{step_breakdown}}
+  -- All steps of the runs: selected ones are compared with those of all ranks.
+{{step_breakdown(run)}}
 ), loading AS (
   SELECT o.run_id, o.step_id, o.device_id,
          sum(least(g.end_ns, o.end_ns)::HUGEINT - greatest(g.start_ns, o.start_ns)) AS loads
@@ -35,9 +36,9 @@ WITH one AS (
   WHERE g.cause = 'data_loading'
   GROUP BY o.run_id, o.step_id, o.device_id
 ), part AS (
-  SELECT o.run_id, r.group_label, r.rank, o.step_id, o.device_id, o.iteration, o.window_ns AS step_ns,
-         o.exposed_collective_ns AS waits, o.window_ns - o.exposed_collective_ns AS work, o.compute_ns AS compute,
-         o.exposed_copy_ns + o.other_ns AS copies, coalesce(l.loads, 0) AS loads,
+  SELECT o.run_id, r.group_label, r.rank, o.step_id, o.device_id, o.iteration, o.start_ns AS begin_ns,
+         o.window_ns AS step_ns, o.exposed_collective_ns AS waits, o.window_ns - o.exposed_collective_ns AS work,
+         o.compute_ns AS compute, o.exposed_copy_ns + o.other_ns AS copies, coalesce(l.loads, 0) AS loads,
          o.idle_ns - coalesce(l.loads, 0) AS host,
          row_number() OVER (PARTITION BY o.run_id, o.device_id, o.iteration ORDER BY o.start_ns, o.step_id) AS place
   FROM one AS o
@@ -65,4 +66,5 @@ SELECT run_id, group_label, rank, step_id, device_id, iteration, step_ns AS wind
        compute_late AS compute_late_ns, copy_late AS copy_late_ns, TRY_CAST(load_late AS BIGINT) AS data_loading_late_ns,
        TRY_CAST(host_late AS BIGINT) AS host_late_ns, work = most AND late > 0 AS is_last
 FROM compared
+WHERE {{selected(device_id, step_id, begin_ns)}}
 ORDER BY run_id, step_id, device_id
