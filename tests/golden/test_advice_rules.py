@@ -44,12 +44,17 @@ def sequence(count: int, dur_ns: int, gap_ns: int, **more: object) -> list[dict[
     return [task(n, at, dur_ns, submit_ns=at - 4 * US if submits else None, **more) for n, at in enumerate(starts)]
 
 
-def step_of(run_id: int, rank: int, compute_ns: int) -> Rows:
+def step_of(run_id: int, rank: int, *compute_ns: int) -> Rows:
+    """Steps of 10 ms with one number, as of several recordings in a file."""
+    steps = [(n, 10 * MS * n, ns) for n, ns in enumerate(compute_ns)]
     return {
         "run": [{"run_id": run_id, "label": f"r{run_id}", "rank": rank, "group_label": "job", "start_ns": 0}],
-        "step": [{"run_id": run_id, "step_id": 1, "iteration": 1, "start_ns": 0, "end_ns": 10 * MS}],
-        "task": [task(1, 0, compute_ns, run_id=run_id),
-                 task(2, compute_ns, 10 * MS - compute_ns, run_id=run_id, kind="collective")],
+        "step": [{"run_id": run_id, "step_id": n, "iteration": 1, "start_ns": start, "end_ns": start + 10 * MS}
+                 for n, start, _ in steps],
+        "task": [row for n, start, ns in steps for row in (
+            task(2 * n, start, ns, run_id=run_id),
+            task(2 * n + 1, start + ns, 10 * MS - ns, run_id=run_id, kind="collective"),
+        )],
     }  # fmt: skip
 
 
@@ -214,6 +219,11 @@ def test_what_trust_calls_lost_is_a_caveat(make_store: MakeStore) -> None:
     found = findings(make_store(**joined(rows, {"api": [late]})))
     assert found["host-bound"].caveats == ("lost_tasks: 1 of 2",)
     assert findings(make_store(**rows))["host-bound"].caveats == ()
+
+
+def test_ranks_are_compared_in_each_step_of_one_number(make_store: MakeStore) -> None:
+    rows = joined(step_of(1, 0, 2 * MS, 5 * MS), step_of(2, 1, 3 * MS, 2 * MS))
+    assert findings(make_store(**rows))["stragglers"].saving_ns == MS + 3 * MS
 
 
 def test_times_beyond_64_bits_give_no_finding(make_store: MakeStore) -> None:

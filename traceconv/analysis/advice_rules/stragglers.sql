@@ -6,12 +6,15 @@
 -- reads = ["step-breakdown", "breakdown"]
 -- only_if = "SELECT count(DISTINCT r.rank) >= 2 FROM run AS r JOIN run AS s ON s.run_id = $run AND s.rank IS NOT NULL AND r.group_label IS NOT DISTINCT FROM s.group_label"
 -- evidence = "SELECT iteration, rank, late_ns, late_in FROM stragglers ORDER BY late_ns DESC"
-WITH late AS (
-  SELECT s.iteration, max(s.work_ns) - quantile_disc(s.work_ns, 0.5) AS lost_ns, arg_max(s.rank, s.work_ns) AS rank,
-         arg_max(s.late_in, s.work_ns) AS late_in
+WITH numbered AS (
+  SELECT s.*, row_number() OVER (PARTITION BY s.run_id, s.device_id, s.iteration ORDER BY s.step_id) AS place
   FROM stragglers() AS s
   JOIN run AS r ON r.run_id = $run AND r.group_label IS NOT DISTINCT FROM s.group_label
-  GROUP BY s.iteration
+), late AS (
+  SELECT max(work_ns) - quantile_disc(work_ns, 0.5) AS lost_ns, arg_max(rank, work_ns) AS rank,
+         arg_max(late_in, work_ns) AS late_in
+  FROM numbered
+  GROUP BY iteration, place
 )
 SELECT d.device_id, 'rank ' || l.rank || coalesce(' in ' || l.late_in, '') AS subject, l.lost_ns AS saving_ns, 1 AS count
 FROM late AS l
