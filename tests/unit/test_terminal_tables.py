@@ -93,6 +93,15 @@ def test_a_column_is_no_wider_than_its_shortened_texts() -> None:
     assert {len(line) for line in drawn} == {len(drawn[1])}
 
 
+def test_deep_levels_of_a_tree_leave_room_for_names_and_equal_names_have_no_numbers() -> None:
+    rows = [("  " * n + name, "1") for n in range(60) for name in ("_load_unlocked_and_more", "(12 smaller)")]
+    drawn = [line for _, line in lines(["label", "ns"], rows, [False, True], 40, first=False)]
+    assert {len(line) for line in drawn} == {40}
+    assert {line[:20] for line in drawn[:2]} == {"_load_unlocked_and_m", "(12 smaller)        "}
+    assert {line.split()[0] for line in drawn[-60:]} == {"_load_un…nd_more", "(12"}
+    assert all("#" not in line for line in drawn)
+
+
 def test_a_pipe_and_a_wide_terminal_get_full_names(store: Path, command: Command) -> None:
     out, err = command("report", "op-statistic", "--db", store)
     assert all(name in out for name in NAMES)

@@ -20,6 +20,8 @@ _GAP = 2
 _NARROWEST = 10
 #: The same of the column that names the rows, for which other columns are left out.
 _NAME_WIDTH = 24
+#: Room for the names of the deepest levels of a tree.
+_TREE_NAME_WIDTH = 16
 #: Default number of rows on a terminal; a pipe gets all.
 TERMINAL_ROWS = 1000
 
@@ -171,8 +173,10 @@ def _fitting(rows: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequ
     columns = [[row[i] for row in rows] for i in range(len(widths))]
     for i, width in enumerate(widths):
         if not numbers[i] and any(cell_len(text) > width for text in columns[i]):
-            # A level of a tree is two spaces wide; one must do.
-            texts = [text[(len(text) - len(text.lstrip(" "))) // 2 :] for text in columns[i]]
+            # A level of a tree is two spaces wide; one must do, and the deepest levels leave room for names.
+            levels = [(len(text) - len(text.lstrip(" "))) // 2 for text in columns[i]]
+            deepest = max(width - _TREE_NAME_WIDTH, 0)
+            texts = [" " * min(n, deepest) + text[2 * n :] for n, text in zip(levels, columns[i], strict=True)]
             cells = distinct(texts, width, shortened)
             columns[i] = [cells[text] for text in texts]
     return list(zip(*columns, strict=True)) if rows else rows
