@@ -137,6 +137,12 @@ def test_onnxruntime(store: duckdb.DuckDBPyConnection) -> None:
         (";".join(",".join(map(str, dims)) for _, dims in side), ";".join(kind for kind, _ in side)) for side in sides
     ]
     assert shapes == [(*texts[0], *texts[1])]
+    runs = [(event["ts"] * 1000, event["dur"] * 1000) for event in events if event["name"] == "model_run"]
+    found = store.execute("SELECT start_ns, dur_ns FROM inference").fetchall()
+    assert found == sorted(runs)
+    assert store.execute("SELECT count, max_ns FROM inference_latency").fetchall() == [
+        (len(runs), max(runs, key=lambda run: run[1])[1])
+    ]
 
 
 @pytest.mark.parametrize("store", ["real/ascend/torch_npu_level1_rank1/trace_view.json"], indirect=True)

@@ -136,6 +136,11 @@ def test_a_rule_applies_where_it_should(make_store: MakeStore, rule: str) -> Non
     assert rule not in findings(make_store(**other))
 
 
+def test_a_host_that_runs_the_ops_itself_has_no_launches_to_record(make_store: MakeStore) -> None:
+    rows = {**CASES["unexplained-idle"][0], "device": [{"device_id": 0, "kind": "CPU"}]}
+    assert "unexplained-idle" not in findings(make_store(**rows))
+
+
 @pytest.mark.parametrize("waiting_track", [1, 2])
 def test_synchronisation_saves_at_most_the_time_of_the_wait(make_store: MakeStore, waiting_track: int) -> None:
     """The launching thread or another one waits for 30 µs; then the host needs most of the idle time anyway."""

@@ -1,7 +1,7 @@
 -- title = "Inferences"
 -- doc = "How long did each inference take? One row per inference, from the call to its return."
 -- needs = ["range"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; Furiosa's traces have them too."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; traces of onnxruntime and Furiosa have them too."
 -- order = ["run_id", "start_ns", "id"]
 -- measure = "dur_ns"
 -- shown = ["trace_id", "span_id", "thread", "start_ns", "dur_ns"]

@@ -1,7 +1,7 @@
 -- title = "Inference latency"
 -- doc = "How long do inferences take, and how much does it vary? One row per run: count, minimum, maximum, mean, median and percentiles of all its inferences, including warm-ups."
 -- needs = ["range"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; Furiosa's traces have them too."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; traces of onnxruntime and Furiosa have them too."
 -- order = ["run_id"]
 -- measure = "mean_ns"
 -- shown = ["count", "min_ns", "max_ns", "mean_ns", "median_ns", "p90_ns", "p95_ns", "p97_ns", "p99_ns", "p99_9_ns"]

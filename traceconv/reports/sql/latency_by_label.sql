@@ -1,7 +1,7 @@
 -- title = "Inference latency by label"
 -- doc = "How long do inferences take under each label? One row per run and label, which is the name of the innermost annotation around an inference, such as a span; inferences without one have a row of their own. So warm-ups in a span don't mix with the rest."
 -- needs = ["range"]
--- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; Furiosa's traces have them too."
+-- when_empty = "Record a model (traceconv record MODEL -o DIR) to log its inferences; traces of onnxruntime and Furiosa have them too."
 -- order = ["run_id", "label"]
 -- measure = "mean_ns"
 -- shown = ["label", "count", "min_ns", "max_ns", "mean_ns", "median_ns", "p90_ns", "p95_ns", "p97_ns", "p99_ns", "p99_9_ns"]
