@@ -175,7 +175,9 @@ def furiosa(one: Slice) -> Row:
 
 
 def onnxruntime(one: Slice) -> Row:
-    """Kernels of nodes are tasks of the only device."""
+    """Kernels of nodes are tasks of the only device; runs of the session are inferences."""
+    if (one.category, one.name) == ("Session", "model_run"):
+        return Row("range", "inference")
     if one.category == "Node" and (one.name or "").endswith("_kernel_time"):
         return Row("task", "compute", 0)
     if one.category == "Node":
