@@ -353,7 +353,8 @@ def _why_not(path: Path, error: duckdb.Error, read_only: bool = True) -> str:
         with path.open("rb") as file:
             head = file.read(_MAGIC.stop)
     except FileNotFoundError:
-        return f"can't create {shown}: {reason_of(error)}"
+        why = reason_of(error).rpartition('": ')[2] if path.parent.is_dir() else "its folder does not exist"
+        return f"can't create {shown}: {why}"
     except OSError as why:
         return f"can't open {shown}: {reason_of(why)}"
     if not head:
