@@ -10,12 +10,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pytest
 from processes import TRACECONV
 
 from traceconv.base.errors import OutputError
 from traceconv.export import output
 from traceconv.export.output import open_output
+from traceconv.export.sorted_runs import one_thread
 
 MakeStore = Callable[..., Path]
 
@@ -135,6 +137,16 @@ def test_full_standard_output_is_a_one_line_error(store: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count(b"\n") == 1
     assert b"No space left" in done.stderr
+
+
+def test_an_error_while_a_result_is_open_is_the_one_that_is_raised() -> None:
+    with duckdb.connect() as connection:
+        before = connection.execute("SELECT current_setting('threads')").fetchall()
+        with pytest.raises(OutputError), one_thread(connection):
+            reader = connection.sql("FROM range(1_000_000)").to_arrow_reader(1)
+            reader.read_next_batch()
+            raise OutputError
+        assert connection.cursor().execute("SELECT current_setting('threads')").fetchall() == before
 
 
 def test_store_without_runs_is_reported(make_store: MakeStore, tmp_path: Path) -> None:

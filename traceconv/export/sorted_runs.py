@@ -218,4 +218,5 @@ def one_thread(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.execute(f"SET threads = {threads}")
+        # If the output can't be written, a result of the connection is still open, during which it runs nothing else.
+        connection.cursor().execute(f"SET threads = {threads}")
