@@ -331,6 +331,18 @@ def test_parts_of_a_file_that_are_missing_are_found(tmp_path: Path) -> None:
     assert {at for finding, at, _ in found[7] if finding == "lost_functions"} == {"start", "middle", "end"}
 
 
+@pytest.mark.parametrize(
+    ("name", "lost"), [("run_backward of torch._C._EngineBase object", False), ("exec of module", True)]
+)
+def test_a_backward_pass_on_a_cpu_has_no_functions_to_lose(make_store: MakeStore, name: str, lost: bool) -> None:
+    frames = [("step", 0, 10), (f"<built-in method {name}>", 20, 960), ("step", 990, 10)]
+    rows = [{"kind": "frame", "name": name, "start_ns": at, "dur_ns": dur} for name, at, dur in frames]
+    rows += [{"kind": "host_op", "name": "aten::mm", "start_ns": at, "dur_ns": 5} for at in range(0, 1000, 10)]
+    store = make_store(range=[{"id": n, "track_id": 1, **row} for n, row in enumerate(rows)])
+    found = query(store, "SELECT finding FROM trust WHERE finding = 'lost_functions'")
+    assert bool(found) == lost
+
+
 def test_flows_and_pairs_that_are_broken_are_found(make_store: MakeStore) -> None:
     run = {"run_id": 1, "source_format": "chrome_json", "writer": "x"}
     task = {"id": 1, "track_id": 1, "start_ns": 0, "dur_ns": 9, "name": "x"}

@@ -1,5 +1,5 @@
 -- [finding.lost_functions]
--- doc = "Operators in parts of a thread's time without Python functions that have a tenth of its operators or more, if it has such functions."
+-- doc = "Operators in parts of a thread's time without Python functions, and outside of backward passes, that have a tenth of its operators or more, if it has such functions."
 -- heuristic = true
 -- count = "operators"
 -- total = "operators of these threads"
@@ -27,6 +27,7 @@ WITH framed AS (
     FROM (
       SELECT f.run_id, f.track_id, TRY(r.start_ns - f.first_ns) // f.part_ns AS part,
              any_value(f.operators) AS operators, any_value(f.part_ns) AS part_ns,
+             min(r.start_ns) AS first_start_ns, max(r.start_ns) AS last_start_ns,
              count(CASE WHEN r.kind = 'host_op' THEN 1 END) AS part_operators,
              count(CASE WHEN r.kind <> 'host_op' THEN 1 END) AS frames
       FROM framed AS f
@@ -34,7 +35,11 @@ WITH framed AS (
       GROUP BY f.run_id, f.track_id, part
     )
     WHERE part_operators > 0
-  )
+  ) AS p
+  -- PyTorch's backward pass, which runs in the calling thread on a CPU, needs no functions in Python.
+  ANTI JOIN "range" AS b
+    ON b.run_id = p.run_id AND b.track_id = p.track_id AND b.kind = 'frame' AND starts_with(b.name, '<built-in method run_backward ')
+    AND b.start_ns <= p.first_start_ns AND b.dur_ns >= TRY(p.last_start_ns - b.start_ns)
   WHERE frames = 0
   GROUP BY run_id, track_id, framed_parts
   HAVING sum(part_operators) * 10 >= any_value(operators)
