@@ -36,6 +36,19 @@ def test_a_query_without_memory_is_asked_again_with_less() -> None:
     assert connection.execute("SELECT current_setting('memory_limit')").fetchall() == [("400.0 MiB",)]
 
 
+def test_a_query_that_was_asked_again_needs_not_be_read_to_its_end() -> None:
+    def ask() -> Iterator[object]:
+        list(asked(connection, limits, 2))
+        yield from connection.sql("FROM range(1_000_000)").to_arrow_reader(1)
+
+    connection, limits = duckdb.connect(config={"memory_limit": "400MiB"}), list[str]()
+    rows = sorted_on_disk(connection, ask)
+    next(rows)
+    rows.close()  # type: ignore[attr-defined]
+    limit = connection.cursor().execute("SELECT current_setting('memory_limit')").fetchall()
+    assert limit == [("400.0 MiB",)]
+
+
 @pytest.mark.parametrize("form", ["csv", "msprof-csv"])
 def test_the_command_asks_again_too(
     make_store: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, command: Command, form: str

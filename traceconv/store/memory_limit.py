@@ -28,7 +28,7 @@ def limit_changed(connection: duckdb.DuckDBPyConnection, change: Callable[[int],
         yield
     finally:
         with suppress(duckdb.ConnectionException):  # closed before all rows were read
-            connection.execute(f"SET memory_limit = {quote_text(limit)}")
+            connection.cursor().execute(f"SET memory_limit = {quote_text(limit)}")
 
 
 def shrink_cache(connection: duckdb.DuckDBPyConnection) -> None:
