@@ -338,6 +338,16 @@ def test_runs_without_a_digest_have_one_of_their_rows(tmp_path: Path) -> None:
         with open_store(store) as connection:
             export_parquet(connection, 1, tmp_path / "lake")
     assert counts(tmp_path / "lake") == [(1, 1), (2, 1)]
+    # The same run, after commands that changed the store.
+    changed = build_store(
+        tmp_path / "changed.duckdb",
+        run=[{"label": "y", "group_label": "g", "schema_version": 9}],
+        task=[{"id": 1, "dur_ns": 2, "start_ns": 0}],
+        critical_path=[{"step_id": 1, "dur_ns": 2}],
+    )
+    with open_store(changed) as connection:
+        export_parquet(connection, 1, tmp_path / "lake")
+    assert counts(tmp_path / "lake") == [(1, 1), (2, 1)]
     assert key_of("not hex") == hashlib.sha256(b"not hex").hexdigest()[:16]
     assert key_of("0123456789abcdef01") == "0123456789abcdef"
 

@@ -34,6 +34,8 @@ _TIMES_A_TEXT, _TIMES_A_VECTOR = 8, 4
 #: groups' times may overlap without a sort.
 _GROUP_ROWS, _GROUP_TEXT_BYTES = 122_880, 32 << 20
 _MOST_OVERLAP = 4
+#: Columns of the table run that users and migrations change.
+_CHANGED = ("label", "group_label", "schema_version")
 #: Files that are moved into the lake at the same time.
 _WRITERS = 8
 
@@ -125,10 +127,19 @@ def _run_row(connection: duckdb.DuckDBPyConnection, run_id: int) -> Mapping[str,
 
 
 def _content_digest(connection: duckdb.DuckDBPyConnection, run_id: int) -> str:
-    """A digest of all rows, for a run without one of its source: a static profile, or a trace from standard input."""
+    """A digest of the rows, for a run without one of its source: a static profile, or a trace from standard input.
+
+    It is only of what an ingest reads, and no later command or version changes.
+    """
     digest = hashlib.sha256()
     for name, schema in tables().items():
-        columns = ", ".join(quote_identifier(column.name) for column in schema.columns[1:])
+        if schema.derived_from or schema.since:
+            continue
+        columns = ", ".join(
+            quote_identifier(column.name)
+            for column in schema.columns[1:]
+            if not column.since and (name != "run" or column.name not in _CHANGED)
+        )
         sql = f"SELECT count(*), sum(hash({columns})) FROM {quote_identifier(name)} WHERE run_id = ?"
         digest.update(f"{name} {connection.execute(sql, [run_id]).fetchall()}\n".encode())
     return digest.hexdigest()
