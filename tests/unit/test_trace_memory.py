@@ -73,6 +73,14 @@ def test_blocks_allocated_before_the_recording_have_no_start(tmp_path: Path) -> 
     assert blocks(tmp_path, moment(3, -512, 4096)) == [(0, 4096, 512, None, 3000)]
 
 
+def test_nothing_is_before_a_free_at_the_earliest_possible_time(tmp_path: Path) -> None:
+    first = {**moment(0, -512, 4096), "ts": "-9223372036854775.807"}
+    assert blocks(tmp_path, first, want="size_bytes, alloc_ns, free_ns") == [(512, None, -(2**63) + 1)]
+    for usage in ("start_ns, used_bytes FROM memory_interval", "ts_ns, used_bytes FROM memory_usage"):
+        sql = f"SELECT {usage} WHERE level = 'device'"
+        assert query(tmp_path / "trace.duckdb", sql) == [(-(2**63) + 1, 0)]
+
+
 def test_a_block_whose_free_was_lost_is_not_freed(tmp_path: Path) -> None:
     found = blocks(tmp_path, moment(1, 512, 4096), moment(2, 512, 4096), moment(3, -512, 4096))
     assert found == [(0, 4096, 512, 1000, None), (0, 4096, 512, 2000, 3000)]

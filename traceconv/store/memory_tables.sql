@@ -1,6 +1,8 @@
 --- devices
 -- When blocks appear whose allocation is unknown is as in the view memory_usage.
-SELECT m.run_id, m.device_id, coalesce(least(min(m.alloc_ns), min(TRY(m.free_ns - 1))), min(r.start_ns), 0),
+SELECT m.run_id, m.device_id,
+       coalesce(least(min(m.alloc_ns), min(CASE WHEN m.free_ns > -{largest} THEN m.free_ns - 1 ELSE m.free_ns END)),
+                min(r.start_ns), 0),
        coalesce(bool_or(m.kind = 'segment'), false), count(m.pool) > 0,
        count(*) = count(m.size_bytes) AND sum(abs(m.size_bytes::HUGEINT)) <= {largest}
 FROM memory AS m

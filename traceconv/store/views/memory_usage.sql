@@ -9,7 +9,9 @@
 -- used_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in blocks; NULL if they exceed 64 bits." }
 -- reserved_bytes = { type = "BIGINT", unit = "byte", doc = "Bytes in segments, which the allocator has reserved from the device; NULL if the source has none." }
 WITH first AS (
-  SELECT m.run_id, m.device_id, coalesce(least(min(m.alloc_ns), min(TRY(m.free_ns - 1))), min(r.start_ns), 0) AS first_ns,
+  SELECT m.run_id, m.device_id,
+         coalesce(least(min(m.alloc_ns), min(CASE WHEN m.free_ns > -9223372036854775807 THEN m.free_ns - 1 ELSE m.free_ns END)),
+                  min(r.start_ns), 0) AS first_ns,
          bool_or(m.kind = 'segment') AS has_segments
   FROM memory AS m
   LEFT JOIN run AS r ON r.run_id = m.run_id
