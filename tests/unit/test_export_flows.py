@@ -94,7 +94,7 @@ def test_perfetto_trace_has_no_negative_times_and_restores_all_flows(
     with open_store(store) as connection:
         summary = export_perfetto(connection, 1, output)
     assert summary.rows["flow"] == len(FLOWS)
-    assert summary.omitted == {"instants of markers without a time": 0, "arrows with an end outside the trace": 0}
+    assert not any(summary.omitted.values())
     back = store.with_name("back.duckdb")
     ingest([output], store.with_name("restored.duckdb"))
     assert differences(store, store.with_name("restored.duckdb")) == []

@@ -181,7 +181,10 @@ class _Export:
         # Metadata events describe tracks at no time.
         instants = f"FROM {self.timeless} WHERE category IS DISTINCT FROM '__metadata'"
         [(timeless,)] = self.connection.execute(f"SELECT count(*) {instants}").fetchall()
+        starts = f"SELECT count(*) - count(at_ns) FROM {self.sources['step']}"
+        [(without_start,)] = self.connection.execute(starts).fetchall()
         self.omitted = {
+            "steps without a start": int(without_start),
             "instants of markers without a time": int(timeless),
             "arrows with an end outside the trace": self.flows.result().loose,
         }
@@ -376,7 +379,7 @@ class _Export:
         names = [column.name for column in table("step").columns if column.name != "run_id"]
         query = (
             "SELECT coalesce(l.lane, 0)::INTEGER AS lane, 'Iteration ' || iteration AS name, 'step' AS category, "
-            "at_ns AS start_ns, CASE WHEN end_ns >= at_ns THEN end_ns - at_ns END AS dur_ns, "
+            "at_ns AS start_ns, CASE WHEN end_ns >= at_ns THEN TRY(end_ns - at_ns) END AS dur_ns, "
             f"{', '.join(f's.{name} AS step_{name}' for name in names)} FROM {self.sources['step']} AS s "
             "LEFT JOIN export_lane AS l ON l.source = 'step' AND l.id = s.step_id "
             "AND l.track_id IS NOT DISTINCT FROM s.device_id "
