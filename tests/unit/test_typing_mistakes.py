@@ -14,6 +14,7 @@ from traceconv.cli.app import run
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "mini_resnet"
 
+LONG = "x" * 300
 #: Command line → the part of the message that helps, and the exit code if it is not 2.
 MISTAKES = {
     # a command
@@ -136,6 +137,12 @@ MISTAKES = {
     "runs merge raw.json": ("to import it into a store: traceconv ingest", 1),
     "verify raw": ("contains no output folder of msprof or torch_npu", 1),
     "dump raw.json": ("raw.json is not a raw log", 1),
+    # a name that no file can have
+    f"report summary {LONG}.json": ("does not exist", 1),
+    f"compare {LONG} 1": ("unknown run", 2),
+    f"model {LONG}": ("neither a file nor the name of a model", 1),
+    f"record mini_resnet -o {LONG}": ("File name too long", 1),
+    f"runs merge {LONG}": ("File name too long", 1),
     # SQL
     "query 'FROM tasks'": 'Did you mean "task"?',
     "query 'FROM op-statistic'": "In SQL, that report is op_statistic",

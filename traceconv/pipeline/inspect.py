@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ def inspect_trace(path: Path, reader: str, *, scan: bool = True, rules: Sequence
 
 def inspect_document(path: Path, *, scan: bool = True) -> Outline | None:
     """Return the outline of a JSON document that no reader recognises; None for other files. Raises InputError."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         return None
     head = head_of(path)
     if best_match(head, path)[1] >= SURE or not may_have_items(head) or what_it_is(head, path.name) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -200,10 +201,10 @@ def _check_text(what: str, text: str) -> None:
 
 
 def _check_distinct(others: Sequence[Path], store: Path) -> None:
-    seen = [store] if store.exists() else []
+    seen = [store] if os.path.exists(store) else []
     for other in others:
         for known in seen:
-            if other.exists() and known.exists() and other.samefile(known):
+            if os.path.exists(other) and os.path.exists(known) and other.samefile(known):
                 shown = printable(str(other))
                 raise UsageError(f"{shown} can't be merged into itself" if known is store else f"duplicate {shown}")
         seen.append(other)

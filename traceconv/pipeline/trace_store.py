@@ -121,7 +121,7 @@ def _key(paths: Sequence[Path]) -> str | None:
         absolute = path.absolute()
         found.append(str(absolute))
         files = list(parts_of(absolute))
-        if absolute.is_dir():
+        if os.path.isdir(absolute):
             files = [Path(top, name) for top, _, names in sorted(os.walk(absolute)) for name in sorted(names)]
         if len(found) + len(files) > _MOST_FILES:
             return None

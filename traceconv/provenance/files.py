@@ -145,11 +145,11 @@ def _check(path: Path, row: Mapping[str, object], *, is_log: bool) -> str:
     """
     shown = printable(str(path))
     size_then, digest = row["size_bytes"], row["digest"]
-    if path.is_dir() and (parts := parts_of(path)) != (path,):  # read as one
+    if os.path.isdir(path) and (parts := parts_of(path)) != (path,):  # read as one
         if (size := sum(map(file_size, parts))) != size_then:
             raise InputError(_changed_size(shown, size, size_then))
         return "plain"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(_missing(path))
     with opened(path) as stream:
         head = stream.read(64)

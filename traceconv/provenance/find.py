@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def why(
 
 def _beginning(source: SourceFile) -> Evidence:
     """Return a source's path and its first bytes; of a folder that is read as one, its files."""
-    if source.path.is_dir():
+    if os.path.isdir(source.path):
         sizes = {str(file.relative_to(source.path)): file.stat().st_size for file in parts_of(source.path)}
         return Evidence(source, "the folder, as it was at ingest", where="sizes of its files in bytes", fields=sizes)
     size = source.path.stat().st_size

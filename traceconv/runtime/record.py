@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -170,7 +171,7 @@ def _capture(
     """A capture around a block: complete if that succeeds, truncated if not."""
     identity = modelled_identity(options.seed) if options.deterministic else real_identity(options.output_dir)
     folder = options.output_dir / identity.folder_name
-    if folder.exists():
+    if os.path.exists(folder):
         raise OutputError(f"{printable(str(folder))} already exists: choose another folder, or remove it")
     recorder = Recorder(
         folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def find_model(text: str) -> FoundModel:
     Raises ModelError when it is neither, or the file is not an ONNX model.
     """
     path = Path(text)
-    if path.is_file():
+    if os.path.isfile(path):
         return FoundModel(re.sub(r"[^\w.+-]+", "_", path.stem) or "model", _read(path))
     if text in BUILT_MODELS:
         return FoundModel(text, BUILT_MODELS[text]())
@@ -67,7 +68,7 @@ def find_model(text: str) -> FoundModel:
         if not light.is_file():
             raise ModelError(f"the installed onnx package {onnx.__version__} does not include {text}: give a path")
         return FoundModel(text, _read(light))
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ModelError(f"{printable(text)} is a folder: give an .onnx file, or a name")
     if path.suffix or len(path.parts) > 1:
         raise ModelError(f"no such model file: {printable(text)}")

@@ -74,9 +74,9 @@ def named_store(path: Path) -> Path:
 
 def names_file(path: Path, db: Path | None) -> bool:
     """Whether an argument is a file and not a run of the store: it exists, or could be one and there is no store."""
-    if db is not None or path.exists():
+    if db is not None or os.path.exists(path):
         return db is None
-    return (path.suffix != "" or len(path.parts) > 1) and not default_store_path().exists()
+    return (path.suffix != "" or len(path.parts) > 1) and not os.path.exists(default_store_path())
 
 
 def is_duckdb(path: Path) -> bool:

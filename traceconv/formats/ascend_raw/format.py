@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from traceconv.formats.format import Format
 
 
 def _parts(path: Path) -> tuple[Path, ...]:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return (path,)
     from traceconv.formats.ascend_raw.folder import is_raw_folder, raw_folder  # most paths are files
 
