@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import wraps
 from itertools import chain, islice
@@ -74,7 +75,35 @@ def make_server(paths: Sequence[Path], db: Path | None, *, cache: bool = True) -
     )  # fmt: skip
 
 
-def _declared(answer: Callable[..., str]) -> Tool:
+class _Call:
+    """A call of a tool. If it is cancelled, its store is closed, which ends the queries that read it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._store: Store | None = None
+        self.cancelled = False
+
+    def reads(self, store: Store) -> Store:
+        """Note the store that the call reads; return it."""
+        with self._lock:
+            self._store = store
+            if self.cancelled:
+                store.close()
+        return store
+
+    def cancel(self) -> None:
+        """End the call soon."""
+        with self._lock:
+            self.cancelled = True
+            if self._store is not None:
+                self._store.close()
+
+
+#: Of the thread that runs a tool.
+_CALL: ContextVar[_Call] = ContextVar("call")
+
+
+def _declared(answer: Callable[..., Awaitable[str]]) -> Tool:
     """Declare a tool that refuses arguments that it doesn't have; by default they are ignored."""
     from mcp.server.mcpserver.tools import Tool
     from mcp.types import ToolAnnotations
@@ -87,14 +116,26 @@ def _declared(answer: Callable[..., str]) -> Tool:
     return tool
 
 
-def _answered(tool: Callable[_Parameters, object], lock: Lock) -> Callable[_Parameters, str]:
+def _answered(tool: Callable[_Parameters, object], lock: Lock) -> Callable[_Parameters, Awaitable[str]]:
     """Return the tool with its result as text, after a note for each loss of data. Errors are results, too."""
+    from anyio import get_cancelled_exc_class, to_thread
     from mcp.server.mcpserver.exceptions import ToolError
 
     @wraps(tool)
-    def answer(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> str:
+    async def answer(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> str:
+        call = _Call()
+        _CALL.set(call)
+        try:
+            return await to_thread.run_sync(lambda: text_of(*args, **kwargs), abandon_on_cancel=True)
+        except get_cancelled_exc_class():
+            call.cancel()
+            raise
+
+    def text_of(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> str:
         with lock, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
+            if _CALL.get().cancelled:  # while another one ran
+                return ""
             try:
                 text = str(tool(*args, **kwargs))
             except TraceconvError as error:
@@ -118,8 +159,10 @@ class _Tools:
 
     def _open(self, trace: str | None) -> Store:
         if trace is None:
-            return open_store(*self._paths, db=self._db, cache=self._cache)
-        return open_store(trace, cache=self._cache)
+            store = open_store(*self._paths, db=self._db, cache=self._cache)
+        else:
+            store = open_store(trace, cache=self._cache)
+        return _CALL.get().reads(store)
 
     def reports(self) -> object:
         """List the reports, each with the question that it answers."""
@@ -249,10 +292,10 @@ class _Tools:
         from traceconv.reports.render import TEXT_FORMATS
         from traceconv.store.database import lock_down
 
-        with self._open(trace) as store:
+        with self._open(trace) as store, store._cursor() as cursor:
             # A name in a trace could talk an assistant into SQL that reads or writes other files.
             lock_down(store.connection)
-            table = ask(store.connection, check_statement(store.connection, sql))
+            table = ask(cursor, check_statement(cursor, sql))
             rows = list(islice(chain.from_iterable(table.batches), limit + 1))
         text = "".join(TEXT_FORMATS["csv"](replace(table, batches=[rows[:limit]])))
         return text + ("… and more\n" if len(rows) > limit else "")

@@ -111,3 +111,15 @@ def test_the_command_serves_over_standard_streams(tmp_path: Path) -> None:
             return {tool.name for tool in (await client.list_tools()).tools}
 
     assert asyncio.run(names()) >= {"report", "query", "advise", "compare"}
+
+
+def test_a_cancelled_query_does_not_block_the_next() -> None:
+    async def rows() -> str:
+        async with Client(make_server([SAMPLE], None)) as client:
+            endless = {"sql": "SELECT count(*) FROM range(100_000_000_000) CROSS JOIN range(1_000_000)"}
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.call_tool("query", endless), 2)
+            result = await asyncio.wait_for(client.call_tool("query", {"sql": "SELECT 1 AS one"}), 60)
+            return result.content[0].text  # type: ignore[union-attr]
+
+    assert asyncio.run(rows()) == "one\n1\n"
