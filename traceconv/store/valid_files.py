@@ -72,7 +72,7 @@ def remember_checked(path: Path, state: str | None) -> None:
             return
         written = [*_written(file)[1 - _MOST_WRITTEN :], state]
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial.write_text("\n".join(written))
+        partial.write_text("\n".join(written), encoding="utf-8")
         partial.replace(file)
 
 
@@ -83,6 +83,6 @@ def _cache_file() -> Path | None:
 
 def _written(file: Path) -> list[str]:
     try:
-        return file.read_text().splitlines()
+        return file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return []
