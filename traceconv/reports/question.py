@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import duckdb
 
 from traceconv.base.errors import UsageError, option, printable, suggestion
+from traceconv.base.integers import LARGEST
 from traceconv.reports.catalog import Report, reports
 from traceconv.reports.columns import parse_order
 from traceconv.reports.filters import Filter, Value, conditions
@@ -110,8 +111,8 @@ def make_question(
     """
     if ascending is not None and not order_by:
         raise UsageError(option("--ascending and --descending need --order-by COLUMN", "ascending needs order_by"))
-    if top is not None and top < 1:
-        raise UsageError(f"top must be 1 or more, not {top}")
+    if top is not None and not 1 <= top <= LARGEST:
+        raise UsageError(f"top must be from 1 to {LARGEST}, not {top}")
     if parameters.get("step") is not None and window.has_steps:
         raise UsageError(f"{option('--step')} and {option('--steps')} exclude each other")
     steps = {"first_step": window.first_step, "last_step": window.last_step}
