@@ -99,7 +99,7 @@ class _Call:
                 self._store.close()
 
 
-#: Of the thread that runs a tool.
+#: The call that this context answers.
 _CALL: ContextVar[_Call] = ContextVar("call")
 
 

@@ -110,7 +110,7 @@ class Code(Enum):
     CHANGED_EXPORT = (Severity.INFO, "A trace exported by traceconv and changed since: read like any other trace.")
     FOR_VIEWERS = (
         Severity.INFO,
-        "A timeline of traceconv without args, or of several runs: what only its args contain is unknown.",
+        "A timeline that traceconv exported without args, or with several runs: devices, among others, are unknown.",
     )
     NOT_READ = (Severity.INFO, "Parts of a source without events of their own: not read.")
     COMPLETED = (Severity.INFO, "Whether the records of a table match the tasks of a timeline.")

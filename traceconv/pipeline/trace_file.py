@@ -273,9 +273,7 @@ class _AnyTrace:
         second = self._second
         assert second is not None
         if self._may_be_ours and is_ours(self._reader.keys):
-            message = (
-                "traceconv exported it for viewers, without args or of several runs: devices and launches are unknown"
-            )
+            message = "traceconv exported it without args, or with several runs: devices, among others, are unknown"
             self._first.log.add(Code.FOR_VIEWERS, message, source_id=SOURCE_ID)
         elif self._has_allocations and second.rules.memory is not None:
             unread = insert_blocks(target, second.rules.memory)

@@ -69,7 +69,7 @@ def header_of(keys: Mapping[str, bytes]) -> _Header | None:
 
 
 def is_ours(keys: Mapping[str, bytes]) -> bool:
-    """Return whether traceconv wrote a trace, in any form: also without args, or of several runs."""
+    """Return whether traceconv wrote a trace, in any form: also without args, or with several runs."""
     for key, name in (("otherData", "writer"), ("chrome", "traceconv-writer")):
         try:
             writer = msgspec.json.decode(keys.get(key, b"{}"), type=dict[str, Any]).get(name)
